@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import ctranslate2
 import pytest
 import torch
 from converted_models import save_all, save_marian, train_pieces
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from small import run_in_two_processes
 from toy import NOUNS, VERBS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -21,9 +22,16 @@ from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
-from vanilla_transformer.run.adapt_options import AdaptArguments
-from vanilla_transformer.run.adaptation_data import split_data
-from vanilla_transformer.run.adaptation_report import Adapted, Size, describe_adaptation
+from vanilla_transformer.run.adaptation import (
+    Adapted,
+    Size,
+    best_share,
+    candidate_rates,
+    choose_mixture,
+    describe_adaptation,
+    mix_models,
+)
+from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 from vanilla_transformer.run.comparison import compare_outputs
 
 
@@ -214,8 +222,7 @@ def test_general_pairs_of_a_recipe_have_their_share(trained, pairs, tmp_path):
 
     found = weights()
     assert found["general"] == pytest.approx(3 * found["app"])
-    with pytest.raises(ValueError, match=r"`general_share` 0\.75 has no effect"):
-        weights(weight=2)
+    assert weights(weight=2) == {"general": 2}
 
 
 def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):
@@ -273,11 +280,11 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     ],
 )
 def test_short_trainings_compare_the_optimizers_that_fit(optim, rank, is_sharded, expected):
-    rates = adaptation.Rate.candidates(optim, 512, rank, is_sharded)
-    assert [rate.optim for rate in rates] == expected
-    assert len({str(rate) for rate in rates}) == len(rates)
-    if rates[0].optim == ADAMW:
-        assert rates[1].value == pytest.approx(2e-3 if rank else 2e-4)
+    rates = candidate_rates(optim, 512, rank, is_sharded)
+    assert [name for name, _ in rates] == expected
+    assert len(set(rates)) == len(rates)
+    if expected[0] == ADAMW:
+        assert rates[1][1] == pytest.approx(2e-3 if rank else 2e-4)
 
 
 def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
@@ -315,8 +322,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--general-share", "0.3"], "`general_share` 0.3 has no effect"),
-        (["--general", "a", "b", "c"], "`general` names .*: give one file of pairs"),
+        (["--general-share", "1"], "`general_share` is 1.0"),
         (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
         (["--languages", "en"], "`languages` .*must name the source and the target"),
         (["--metrics", "rouge"], "`metrics`"),
@@ -336,9 +342,8 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
         (["whole.yaml"], r"`columns` \[1, 2, 2\] must name"),
         (["documents.yaml"], "it has 2 columns, but `columns` are"),
-        (["untrained.yaml"], "names no training data"),
+        (["untrained.yaml"], "only 0 training pairs in the corpus"),
         (["own.yaml", "--test", "new.tsv"], "belongs into the recipe 'own.yaml'"),
-        (["own.yaml", "--columns", "1", "2"], "belongs into the recipe 'own.yaml'"),
         (["--languages", "el", "ru"], "The filters leave nothing of the corpus 'own'"),
     ],
 )
@@ -387,3 +392,58 @@ def test_the_report_says_which_model_is_better(after, sentence):
     lines = list(describe_adaptation(done))
     assert sentence in lines
     assert not any(long in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ({1.0: (9, 30), 0.5: (7, 30)}, 1.0),
+        ({1.0: (9, 29), 0.5: (8, 31)}, 0.5),
+        ({1.0: (-3, -4), 0.5: (-3, -4)}, 1.0),  # equal: the larger share
+    ],
+)
+def test_the_best_share_has_the_best_scores_together(scores, best):
+    assert best_share(scores) == best
+
+
+@pytest.fixture
+def changed(trained, tmp_path):
+    """The model, with weights that are all larger by one."""
+    folder = tmp_path / "changed"
+    shutil.copytree(trained, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights = {name: value + 1 for name, value in weights.items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_mixture_is_a_complete_model(trained, changed, tmp_path, dtype):
+    old = tmp_path / "old"
+    shutil.copytree(trained, old)
+    weights = load_file(old / "model.safetensors")
+    halves = {name: value.to(dtype) for name, value in weights.items()}
+    save_file(halves, old / "model.safetensors", {"format": "pt"})
+    mix_models(old, changed, 0.25, tmp_path / "mixed")
+    found = load_file(tmp_path / "mixed" / "model.safetensors")
+    assert found.keys() == weights.keys()
+    for name, value in found.items():
+        torch.testing.assert_close(value, halves[name].float() + 0.25, rtol=1e-3, atol=1e-3)
+    assert Translator.from_pretrained(str(tmp_path / "mixed")).translate(["a cat"])
+
+
+def test_a_choice_is_made_once(trained, changed, tmp_path):
+    asked = []
+
+    def validation(name):
+        asked.append(name)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        choose_mixture(trained, changed, validation, "bleu")
+    assert asked == ["validation"]
+    (tmp_path / "mixture.json").write_text(json.dumps({"share": 0.5}))
+    mixed = choose_mixture(trained, changed, validation, "bleu")
+    old, new = (load_file(one / "model.safetensors") for one in (trained, mixed))
+    name = next(iter(old))
+    torch.testing.assert_close(new[name], old[name] + 0.5)

@@ -13,7 +13,6 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
-from vanilla_transformer.run.adapt_options import AdaptArguments
 
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
@@ -26,6 +25,8 @@ vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
+    from vanilla_transformer.run.adaptation_data import AdaptArguments  # imports torch
+
     parser = CommandParser("adapt", SUMMARY, EXAMPLES, intermixed=True)
     add_model_argument(parser)
     parser.add_argument(
@@ -47,17 +48,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Adapts the model, and prints the comparison."""
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
-    from vanilla_transformer.run.adaptation import adapt
-    from vanilla_transformer.run.adaptation_report import describe_adaptation
+    from vanilla_transformer.run.adaptation import adapt, describe_adaptation
+    from vanilla_transformer.run.adaptation_data import AdaptArguments
 
-    command = (PROGRAM, "adapt", *options.words)
-    if (done := adapt(_arguments_of(options), command)) is not None:
-        print(*describe_adaptation(done), sep="\n")
-
-
-def _arguments_of(options: argparse.Namespace) -> AdaptArguments:
     names = [field.name for field in fields(AdaptArguments)]
     try:
-        return AdaptArguments(**{name: getattr(options, name) for name in names})
+        arguments = AdaptArguments(**{name: getattr(options, name) for name in names})
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if (done := adapt(arguments, (PROGRAM, "adapt", *options.words))) is not None:
+        print(*describe_adaptation(done), sep="\n")

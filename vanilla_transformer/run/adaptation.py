@@ -1,56 +1,56 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
 Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `search.json`, `training`, the comparison, and
-`model`: the adapted model, or the old one if the adapted one is not significantly better.
+and `grown` (with another vocabulary), `data`, `search.json`, `training`, `mixture.json` and
+`mixed`, the comparisons, and `model`: the adapted model, or the old one if the adapted one is not
+significantly better.
 """
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
-from random import Random
-from typing import Any, Self
+from typing import Any
 
 import torch
 from datasets import disable_progress_bars
-from huggingface_hub import snapshot_download
+from huggingface_hub import EvalResult, ModelCard, snapshot_download
+from safetensors import safe_open
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.inference.loading import load_tokenizer, on_hub
-from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
-from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.names import ADAMW, ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
-    GENERAL,
     GENERAL_TEST,
     GENERAL_VALIDATION,
-    Pair,
+    AdaptArguments,
     Splits,
-    data_options,
-    files_of,
+    add_own_outputs,
     split_data,
     text_files,
-    without_own,
 )
-from vanilla_transformer.run.adaptation_mixture import choose_mixture
-from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
-from vanilla_transformer.run.comparison import Comparison
+from vanilla_transformer.run.comparison import SIGNIFICANT, Comparison, score_with_interval
+from vanilla_transformer.run.comparison_page import comparison_page
 from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
-from vanilla_transformer.run.evaluation import compare_models
+from vanilla_transformer.run.evaluation import compare_models, evaluate_model
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.store import read_results
+from vanilla_transformer.training.averaging import copy_without_weights
 from vanilla_transformer.training.finite_values import DivergenceError
 
 _LARGE = 200_000_000
@@ -68,46 +68,42 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 _SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
-
-
-def check_adaptation(options: AdaptArguments) -> dict[str, Any]:
-    """Checks files and output directory, and returns what identifies the adaptation.
-
-    Raises:
-        FileNotFoundError: If the model or a file does not exist.
-        ValueError: If the directory holds something else than this adaptation.
-    """
-    paths = [*map(str, options.existing_files()), *files_of(data_options(options))]
-    identity = {**asdict(options), "contents": [content_digest(path) for path in paths]}
-    del identity["output_dir"]
-    folder, record = Path(options.output_dir), _record_of(options)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        known = read_object(record) if record.is_file() else None
-        if known != json.loads(json.dumps(identity)):
-            raise ValueError(
-                f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
-                "options and files: choose another directory."
-            )
-    return identity
-
-
-def _record_of(options: AdaptArguments) -> Path:
-    return Path(options.output_dir) / "adapt.json"
+_MIXED_SHARES = (1.0, 0.75, 0.5, 0.25)
+"""The shares of the adapted weights that are tried."""
+_EXAMPLES = 5
+_LONGEST_EXAMPLE = 200
 
 
 @dataclass(frozen=True)
-class _PreparedStart:
-    """What a training starts from.
+class Size:
+    """Parameters of a saved model, and bytes of its weights on the disk."""
+
+    parameters: int
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What an adaptation has led to.
 
     Attributes:
-        model: The same, with the vocabulary of the training.
-        is_resumed: Whether an interrupted training goes on.
+        model: Directory of the model to use.
+        own: The comparison of the old and the adapted model on the own test set.
+        general: That on the general test set; None: there is none.
+        seconds: Time of the training.
+        sizes: Those of the old and the adapted model.
     """
 
-    splits: Splits
-    before: Path
     model: Path
-    is_resumed: bool
+    own: Comparison
+    general: Comparison | None
+    seconds: float
+    sizes: tuple[Size, Size]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the adapted model is significantly better on the own test set."""
+        return _significant_gain(self.own, self.own.text_metric) > 0
 
 
 def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
@@ -119,20 +115,22 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         command: Words of the command on the model card.
 
     Raises:
-        FileNotFoundError: As `check_adaptation`.
-        ValueError: As `check_adaptation`, if there are too few pairs, and as a training.
+        FileNotFoundError: If the model or a file does not exist.
+        ValueError: If the output directory holds something else than this adaptation, if there are
+            too few pairs, and as a training.
     """
     folder = Path(options.output_dir)
     if not shows_bars():
         disable_progress_bars()
-    processes, after = parse_arguments([f"--output_dir={folder}"]).training, folder / "training"
-    is_main, is_resumed = processes.process_index == 0, _record_of(options).exists()
+    processes = parse_arguments([f"--output_dir={folder}"]).training
+    is_main, is_resumed = processes.process_index == 0, _record_of(folder).exists()
+    after = folder / "training"
     try:
         start = compute_on_main_process(processes, lambda _: _prepare_start(options))
         training = _Training(options, start, is_main)
-        seconds = training.run(after, training.find_rate(), command)["train_runtime"]
+        seconds = training.run(after, command)["train_runtime"]
     except (OSError, ValueError):
-        if is_main and not is_resumed and _record_of(options).exists() and not after.exists():
+        if is_main and not is_resumed and _record_of(folder).exists() and not after.exists():
             shutil.rmtree(folder)  # nothing is trained: the options may be corrected
         raise
     if not is_main:
@@ -153,74 +151,88 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
-        chosen = after if done.is_better else before
-        for path in chosen.iterdir():
+        for path in (after if done.is_better else before).iterdir():
             if path.is_file():
                 shutil.copy(path, unfinished)
-        write_reports(done, folder / "training", unfinished)
+        _write_reports(done, unfinished)
     return done
+
+
+def size_of(folder: Path) -> Size:
+    """Measures a saved model; what is shared counts once."""
+    files = list(folder.glob("*.safetensors"))
+    parameters = 0
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+            parameters += sum(map(prod, shapes))
+    return Size(parameters, sum(file.stat().st_size for file in files))
 
 
 # The start ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _PreparedStart:
+    """What a training starts from.
+
+    Attributes:
+        before: The old model.
+        model: The same, with the vocabulary of the training.
+        is_resumed: Whether an interrupted training goes on.
+    """
+
+    splits: Splits
+    before: Path
+    model: Path
+    is_resumed: bool
+
+
+def _record_of(folder: Path) -> Path:
+    return folder / "adapt.json"
+
+
 def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
-    identity, folder = check_adaptation(options), Path(options.output_dir)
-    splits, given = split_data(options), _local_model(options)  # before anything is written
+    folder = Path(options.output_dir)
+    identity = {**asdict(options), "contents": list(map(content_digest, options.all_files()))}
+    del identity["output_dir"]
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        record = _record_of(folder)
+        if not record.is_file() or read_object(record) != json.loads(json.dumps(identity)):
+            raise ValueError(
+                f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
+                "options and files: choose another directory."
+            )
+    source = Path(options.model)
+    if not source.exists():
+        with on_hub(options.model):
+            source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
+    splits = split_data(options)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(_record_of(options), json.dumps(identity, indent=1))
-    before = _old_model(options, given)
+    write_atomic(_record_of(folder), json.dumps(identity, indent=1))
+    before = _converted(source, options)
     if options.general_texts:
-        splits.training[GENERAL] = _own_outputs(options, before, splits)
+        add_own_outputs(splits, options, before, folder / "data")
     splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
-    model = _model_with_vocabulary(options, before, splits)
+    model = _with_vocabulary(before, options, splits)
     return _PreparedStart(splits, before, model, (folder / "training").exists())
 
 
-def _local_model(options: AdaptArguments) -> Path:
-    """Returns the path of the model that is named, downloaded if it is on the Hub."""
-    path = Path(options.model)
-    if path.exists():
-        return path
-    with on_hub(options.model):
-        return Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
-
-
-def _old_model(options: AdaptArguments, given: Path) -> Path:
-    """Returns the old model, converted if it is one of another system."""
-    config, converted = given / "config.json", Path(options.output_dir) / "before"
+def _converted(source: Path, options: AdaptArguments) -> Path:
+    """Returns a model of this package: the source, or the source converted."""
+    config, converted = source / "config.json", Path(options.output_dir) / "before"
     if config.is_file() and read_object(config).get("model_type") == MODEL_TYPE:
-        return given
+        return source
     if not (converted / "config.json").is_file():
-        done = convert(recognised_kind(given), str(given), converted, overwrite=True)
+        done = convert(recognised_kind(source), str(source), converted, overwrite=True)
         print_message(f"{options.model} is converted. {done.outcome}")
     return converted
 
 
-def _own_outputs(options: AdaptArguments, model: Path, splits: Splits) -> list[Pair]:
-    """Returns general texts that are no own sources, with the outputs of the old model."""
-    written = Path(options.output_dir) / "data" / "own-outputs.tsv"
-    if not written.is_file():  # otherwise it is that of an interrupted run
-        lines = (" ".join(line.split()) for line in read_lines(str(options.general_texts)))
-        own = (*splits.training.values(), *splits.held_out.values())
-        pairs = without_own([Pair(line, "") for line in dict.fromkeys(lines) if line], own)
-        texts = [pair.source for pair in pairs]
-        count = options.general_count(sum(map(len, splits.training.values())))
-        texts = Random(options.seed).sample(texts, min(len(texts), count))
-        outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
-        rows = (
-            f"{text}\t{' '.join(out.split())}\n" for text, out in zip(texts, outputs, strict=True)
-        )
-        written.parent.mkdir(exist_ok=True)
-        write_atomic(written, "".join(rows))
-    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
-    return [pair for pair in pairs if pair.source and pair.target]
-
-
-def _model_with_vocabulary(options: AdaptArguments, before: Path, splits: Splits) -> Path:
+def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> Path:
     """Returns the model that the training starts from, with its vocabulary trimmed and grown."""
     folder, start = Path(options.output_dir), before
     files = [entry["train"] for entry in splits.entries(folder / "data")]
@@ -244,40 +256,24 @@ def _model_with_vocabulary(options: AdaptArguments, before: Path, splits: Splits
 # The training -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A peak learning rate, and the optimizer that it is for."""
+def candidate_rates(
+    optim: str | None, width: int, rank: int, is_sharded: bool
+) -> list[tuple[str, float]]:
+    """Returns the optimizers and peak learning rates that short trainings compare.
 
-    optim: str
-    value: float
+    Short trainings favour high rates, so that AdamW's highest is left out beside Muon.
 
-    @classmethod
-    def candidates(cls, optim: str | None, width: int, rank: int, is_sharded: bool) -> list[Self]:
-        """Returns the rates that short trainings compare.
-
-        Short trainings favour high rates, so that AdamW's highest is left out beside Muon.
-
-        Args:
-            optim: The optimizer; None: all that train adapters, if `rank` is not 0, or weights
-                that are divided among processes, if `is_sharded`.
-            width: `d_model` of the model.
-        """
-        middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if rank else 1)
-        adamw = [cls(ADAMW, float(f"{factor * middle:.1e}")) for factor in _RATES]
-        muon = [cls(MUON, rate) for rate in _MUON_RATES]
-        if optim is None:
-            return adamw if rank or is_sharded else adamw[:2] + muon
-        return muon if optim == MUON else adamw
-
-    def options(self) -> dict[str, Any]:
-        """Returns the options of a training."""
-        if self.optim == ADAMW:
-            return {"learning_rate": self.value}
-        beside = float(f"{_ADAMW_BESIDE_MUON * self.value:.1e}")
-        return {"optim": MUON, "muon_learning_rate": self.value, "learning_rate": beside}
-
-    def __str__(self) -> str:
-        return f"{self.optim} {self.value:g}"
+    Args:
+        optim: The optimizer; None: all that train adapters, if `rank` is not 0, or weights that are
+            divided among processes, if `is_sharded`.
+        width: `d_model` of the model.
+    """
+    middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if rank else 1)
+    adamw = [(ADAMW, float(f"{factor * middle:.1e}")) for factor in _RATES]
+    muon = [(MUON, rate) for rate in _MUON_RATES]
+    if optim is None:
+        return adamw if rank or is_sharded else adamw[:2] + muon
+    return muon if optim == MUON else adamw
 
 
 class _Training:
@@ -291,88 +287,297 @@ class _Training:
         if self.rank and is_main:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
-    def _run_arguments(
-        self, given: dict[str, Any], command: Sequence[str] | None = None
-    ) -> RunArguments:
-        options, adapters = self.options, dict[str, Any]()
-        if self.rank:  # new tokens need embeddings that are trained
-            is_grown = self.start.model == self.folder / "grown"
-            adapters = {"lora_rank": self.rank, "lora_embeddings": is_grown}
-        common = {
-            "model_name_or_path": self.start.model,
-            **self.start.splits.options,
-            "max_tokens": options.max_tokens,
-            "eval_max_tokens": options.max_tokens,
-            "warmup_steps": 0.05,
-            "seed": options.seed,
-            "bf16": has_bfloat16(not torch.accelerator.is_available()),
-            **adapters,
-        }
-        words = [f"--{name}={value}" for name, value in {**common, **given}.items()]
-        words += ["--metrics", *options.metrics]
-        words += ["--corpora", *map(json.dumps, self.start.splits.entries(self.folder / "data"))]
-        return parse_arguments(words, command)
-
-    def run(self, output_dir: Path, rate: Rate, command: Sequence[str]) -> dict[str, float]:
+    def run(self, output_dir: Path, command: Sequence[str]) -> dict[str, float]:
         """Trains until the validation score has not risen for some epochs; returns the figures.
 
         What is scored and saved is a moving average of the weights.
         """
-        given = {
-            "output_dir": output_dir,
-            **rate.options(),
-            "num_train_epochs": self.options.epochs,
-            "early_stopping_patience": self.options.patience,
-            "eval_strategy": "epoch",
-            "save_strategy": "epoch",
-            "save_total_limit": 2,
-            "load_best_model_at_end": True,
-            "ema_decay": 0.999,
-            "max_eval_samples": _SCORED_PAIRS,
-        }
-        if self.start.is_resumed:
-            given["resume_from_checkpoint"] = True
-        arguments = self._run_arguments(given, command)
+        others: dict[str, Any] = {"resume_from_checkpoint": True} if self.start.is_resumed else {}
+        arguments = self._run_arguments(
+            output_dir,
+            *self._find_rate(),
+            command=command,
+            num_train_epochs=self.options.epochs,
+            early_stopping_patience=self.options.patience,
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            save_total_limit=2,
+            load_best_model_at_end=True,
+            ema_decay=0.999,
+            max_eval_samples=_SCORED_PAIRS,
+            **others,
+        )
         training_run.show_messages(arguments)
         return training_run.run(arguments)
 
-    def find_rate(self) -> Rate:
-        """Returns the rate that is given, or the best one by the loss of the validation.
+    def _find_rate(self) -> tuple[str, float]:
+        """Returns the optimizer and the rate that are given, or the best by the validation's loss.
 
         Each of the short trainings takes a twentieth of the longest training, but 2,000 to 20,000
         pairs. Their losses are kept in `search.json`.
         """
-        if (given := self.options.learning_rate) is not None:
-            return Rate(self.options.optim or ADAMW, given)
+        if self.options.learning_rate is not None:
+            return self.options.optim or ADAMW, self.options.learning_rate
         record, folder = self.folder / "search.json", self.folder / "search"
         width = read_object(self.start.model / "config.json")["d_model"]
-        found = Rate.candidates(self.options.optim, width, self.rank, divides_weights())
-        rates = {str(rate): rate for rate in found}
+        candidates = candidate_rates(self.options.optim, width, self.rank, divides_weights())
+        rates = {f"{optim} {rate:g}": (optim, rate) for optim, rate in candidates}
         if record.is_file():
             losses = read_object(record)
         else:
-            losses = {name: self._loss_of(rate, folder / name) for name, rate in rates.items()}
+            losses = {name: self._loss_of(folder / name, *rates[name]) for name in rates}
             if self.is_main:
                 write_atomic(record, json.dumps(losses, indent=1))
                 shutil.rmtree(folder)
         best = min(losses, key=lambda name: (losses[name] is None, losses[name]))
-        listed = ", ".join(f"{name}: {loss or 'none'}" for name, loss in losses.items())
         if self.is_main:
+            listed = ", ".join(f"{name}: {loss or 'none'}" for name, loss in losses.items())
             print_message(f"The learning rate is {best}. Losses of short trainings: {listed}.")
         return rates[best]
 
-    def _loss_of(self, rate: Rate, output_dir: Path) -> float | None:
+    def _loss_of(self, output_dir: Path, optim: str, rate: float) -> float | None:
         """Returns the loss of the validations after a short training; None: it has diverged."""
-        if (found := read_results(output_dir).get("eval_loss")) is not None:
-            return round(found, 4)  # of an interrupted search
-        pairs = sum(map(len, self.start.splits.training.values()))
-        least, most = (count / pairs for count in _SEARCH_PAIRS)
-        longest = self.options.epochs
-        epochs = min(longest, max(least, min(most, longest * _SEARCH_SHARE)))
-        given = {"output_dir": output_dir, **rate.options(), "num_train_epochs": epochs}
-        given |= {"save_strategy": "no", "prediction_loss_only": True, "max_eval_samples": 500}
-        arguments = self._run_arguments({**given, "overwrite": True})
-        try:
-            return round(training_run.run(arguments)["eval_loss"], 4)
-        except DivergenceError:
-            return None
+        figures = read_results(output_dir)  # of an interrupted search
+        if "eval_loss" not in figures:
+            pairs = sum(map(len, self.start.splits.training.values()))
+            least, most = (count / pairs for count in _SEARCH_PAIRS)
+            longest = self.options.epochs
+            arguments = self._run_arguments(
+                output_dir,
+                optim,
+                rate,
+                num_train_epochs=min(longest, max(least, min(most, longest * _SEARCH_SHARE))),
+                save_strategy="no",
+                prediction_loss_only=True,
+                max_eval_samples=500,
+                overwrite=True,
+            )
+            try:
+                figures = training_run.run(arguments)
+            except DivergenceError:
+                return None
+        return round(figures["eval_loss"], 4)
+
+    def _run_arguments(
+        self,
+        output_dir: Path,
+        optim: str,
+        rate: float,
+        command: Sequence[str] | None = None,
+        **others: Any,
+    ) -> RunArguments:
+        """Returns the options of a training: those of all trainings, and the others."""
+        options = {
+            "output_dir": output_dir,
+            "learning_rate": rate,
+            "model_name_or_path": self.start.model,
+            **self.start.splits.options,
+            "max_tokens": self.options.max_tokens,
+            "eval_max_tokens": self.options.max_tokens,
+            "warmup_steps": 0.05,
+            "seed": self.options.seed,
+            "bf16": has_bfloat16(not torch.accelerator.is_available()),
+        }
+        if self.rank:  # new tokens need embeddings that are trained
+            is_grown = self.start.model == self.folder / "grown"
+            options |= {"lora_rank": self.rank, "lora_embeddings": is_grown}
+        if optim == MUON:
+            beside = float(f"{_ADAMW_BESIDE_MUON * rate:.1e}")
+            options |= {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
+        words = [f"--{name}={value}" for name, value in {**options, **others}.items()]
+        words += ["--metrics", *self.options.metrics]
+        words += ["--corpora", *map(json.dumps, self.start.splits.entries(self.folder / "data"))]
+        return parse_arguments(words, command)
+
+
+# The mixture of old and adapted weights -----------------------------------------------------------
+
+
+def choose_mixture(
+    old: Path, adapted: Path, validation: Callable[[str], DataArguments], metric: str
+) -> Path:
+    """Returns the model with the best mixture of the weights before and after the training.
+
+    A mean of the weights from before and after a fine-tuning keeps most of what each of them knows
+    ([Wortsman et al. 2022](https://arxiv.org/abs/2109.01903)). The scores are kept in
+    `mixture.json`, beside the models.
+
+    Args:
+        old: The model that the training has started from.
+        adapted: The trained model.
+        validation: Returns the data of a validation as a test split; its argument is "validation"
+            or "general-validation".
+        metric: The score that decides.
+    """
+    record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
+    sign = -1 if metric in ERROR_RATES else 1
+
+    def score(model: Path, name: str) -> float:
+        evaluation = evaluate_model(str(model), validation(name), metrics=[metric])
+        return sign * float(evaluation.scores[metric][metric])
+
+    if record.is_file():
+        share = read_object(record)["share"]
+    else:
+        scores = {}
+        for share in _MIXED_SHARES:
+            if share < 1:
+                mix_models(old, adapted, share, mixed)
+            model = adapted if share == 1 else mixed
+            scores[share] = score(model, "validation"), score(model, GENERAL_VALIDATION)
+        share = best_share(scores)
+        listed = (
+            f"{tried:.0%} {sign * own:.1f} and {sign * general:.1f}"
+            for tried, (own, general) in scores.items()
+        )
+        print_message(
+            f"The adapted weights have a share of {share:.0%}. Own and general {metric} of the "
+            f"validation by share: {', '.join(listed)}."
+        )
+        write_atomic(record, json.dumps({"share": share, "scores": scores}, indent=1))
+    if share == 1:
+        return adapted
+    mix_models(old, adapted, share, mixed)
+    return mixed
+
+
+def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
+    """Saves `share` times the adapted weights plus `1 - share` times the old ones.
+
+    Config, tokenizer, code and card are those of the adapted model.
+    """
+    model, before = (
+        VanillaTransformerForConditionalGeneration.from_pretrained(path) for path in (adapted, old)
+    )
+    olds = dict(before.named_parameters())
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            weights.lerp_(olds[name].to(weights.dtype), 1 - share)
+    with replaced_directory(output) as unfinished:
+        copy_without_weights(adapted, unfinished)
+        model.save_pretrained(unfinished)
+
+
+def best_share(scores: Mapping[float, tuple[float, float]]) -> float:
+    """Returns the share with the highest mean of both scores; of equal ones, the largest.
+
+    Args:
+        scores: The own and the general score of each share; higher is better.
+    """
+    return max(scores, key=lambda share: (sum(scores[share]), share))
+
+
+# The report ---------------------------------------------------------------------------------------
+
+
+def describe_adaptation(done: Adapted) -> Iterator[str]:
+    """Yields the lines of a report: scores before and after, examples, and what they mean."""
+    yield from _score_table(done)
+    yield ""
+    yield from _changed_examples(done.own)
+    yield from _final_sentences(done)
+    yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
+
+
+def _significant_gain(comparison: Comparison, metric: str) -> float:
+    """Returns by how much the second model is better than the first; 0: not significantly."""
+    (pair,) = comparison.scores[metric]["pairs"]
+    gain = float(pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1)
+    return gain if pair["p_value"] < SIGNIFICANT else 0.0
+
+
+def _comparisons(done: Adapted) -> Iterator[tuple[str, Comparison]]:
+    yield "own", done.own
+    if done.general is not None:
+        yield "general", done.general
+
+
+def _score_table(done: Adapted) -> Iterator[str]:
+    """Yields the rows of a table, which is both readable text and Markdown."""
+    rows = [["test set", "metric", "before", "after", "p"]]
+    for title, comparison in _comparisons(done):
+        name = f"{title} ({len(comparison.sources):,} texts)"
+        for metric, scores in comparison.scores.items():
+            (pair,) = scores["pairs"]
+            cells = [
+                score_with_interval(values[metric], values["interval"])
+                for values in scores["models"].values()
+            ]
+            rows.append([name, metric, *cells, f"{pair['p_value']:.3f}"])
+    rows.append(["parameters", "", *(f"{size.parameters:,}" for size in done.sizes), ""])
+    rows.append(["bytes of weights", "", *(f"{size.file_bytes:,}" for size in done.sizes), ""])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield (
+        f"Training time: {done.seconds:,.0f} s. In brackets: the 95% interval. "
+        "p: of the paired bootstrap; below 0.05, a difference is significant."
+    )
+
+
+def _final_sentences(done: Adapted) -> Iterator[str]:
+    metric = done.own.text_metric
+    (pair,) = done.own.scores[metric]["pairs"]
+    p = f"p = {pair['p_value']:.3f}"
+    gain = _significant_gain(done.own, metric)
+    if gain > 0:
+        yield f"The adapted model is significantly better in {metric} ({p})."
+    elif gain < 0:
+        yield f"The adapted model is significantly worse in {metric} ({p}): the old model is kept."
+    else:
+        yield f"No significant difference in {metric} ({p}): the old model is kept."
+    if gain > 0 and done.general is not None and _significant_gain(done.general, metric) < 0:
+        yield "It is significantly worse on the general test set: give more general pairs."
+
+
+def _changed_examples(comparison: Comparison) -> Iterator[str]:
+    before, after = (comparison.text_scores[name] for name in comparison.models)
+    sign = -1 if comparison.text_metric in ERROR_RATES else 1
+    gains = sorted(
+        (sign * (new - old), row) for row, (old, new) in enumerate(zip(before, after, strict=True))
+    )
+    for title, chosen in (("better", gains[::-1]), ("worse", gains)):
+        rows = [
+            row for gain, row in chosen[:_EXAMPLES] if (gain > 0) == (title == "better") and gain
+        ]
+        if rows:
+            yield f"Changed most for the {title}:"
+        for row in rows:
+            outputs = [comparison.predictions[name][row] for name in comparison.models]
+            texts = (comparison.sources[row], *outputs, comparison.references[row][0])
+            source, old, new, wanted = (short_line(text, _LONGEST_EXAMPLE) for text in texts)
+            yield f"  {source}: {old} → {new} (wanted: {wanted})"
+
+
+def _write_reports(done: Adapted, folder: Path) -> None:
+    """Writes pages and figures of the comparisons, and the card of the model into its folder."""
+    output_dir = done.model.parent
+    for name, comparison in _comparisons(done):
+        write_atomic(output_dir / f"{name}.html", comparison_page(comparison))
+        text = json.dumps(asdict(comparison), indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomic(output_dir / f"{name}.json", text)
+    path = folder / "README.md"
+    card: Any = ModelCard(path.read_text(encoding="utf-8") if path.is_file() else "---\n{}\n---\n")
+    text = card.text
+    if done.is_better:  # it is the card of the training, whose name and path stand in it
+        training = output_dir / "training"
+        text = text.replace(f"\n# {training.name}\n", f"\n# {output_dir.name}\n", 1)
+        text = text.replace(json.dumps(str(training)), json.dumps(str(done.model)), 1)
+        card.data.model_name = output_dir.resolve().name
+        card.data.eval_results = [
+            EvalResult(
+                task_type=str(card.data.pipeline_tag or "translation"),
+                dataset_type="custom",
+                dataset_name="own test set",
+                dataset_split="test",
+                metric_type=metric,
+                metric_value=round(scores["models"][done.own.models[1]][metric], 2),
+            )
+            for metric, scores in done.own.scores.items()
+        ]
+    report = "\n".join([*_score_table(done), "", *_final_sentences(done)])
+    card.text = f"{text.rstrip()}\n\n## Adaptation\n\n{report}\n"
+    write_atomic(path, str(card))

@@ -1,22 +1,154 @@
-"""The pairs of an adaptation: read, filtered, and split so that no test is in the training data."""
+"""The data of an adaptation: its options, its pairs in splits, and what they are mixed with."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from datasets import Dataset
 
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import SPLITS, DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.progress import print_message
-from vanilla_transformer.rules import is_given
-from vanilla_transformer.run.adapt_options import AdaptArguments
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 from vanilla_transformer.run.parsing import parse_arguments
+
+RULES = (
+    Rule(
+        ("validation", "test"),
+        lambda value, options: bool(value) and options.recipe is not None,
+        "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
+    ),
+    Rule(
+        ("general_texts",),
+        lambda _, options: bool(options.general),
+        "`{name}` {value!r} and `general` exclude each other: give one of them.",
+    ),
+    within(0, 1, "general_share", ends="()"),
+    one_of(METRIC_NAMES, "metrics"),
+    one_of((MUON, ADAMW), "optim"),
+    Rule(
+        ("lora",),
+        lambda value, options: bool(value) and options.optim == MUON,
+        "`{name}` {value} does not work with `optim` 'muon', which trains whole matrices: give one "
+        "of them.",
+    ),
+    at_least(0, "lora"),
+    at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
+    within(0, inf, "learning_rate", ends="()"),
+)
+"""The rules of an adaptation."""
+
+
+@dataclass(frozen=True)
+class AdaptArguments:
+    """What an adaptation does; `files` are one file of pairs, two text files, or a recipe.
+
+    Raises:
+        ValueError: If an option breaks one of `RULES`.
+    """
+
+    model: str
+    files: list[str]
+    output_dir: str
+    validation: list[str] = option("validation pairs; by default, some pairs are split off", [])
+    test: list[str] = option("test pairs; by default, some pairs are split off", [])
+    general: list[str] = option("general pairs, so that the model does not forget them", [])
+    general_texts: str | None = option(
+        "general source texts: the model learns its own outputs for them, so that it does not "
+        "change on them"
+    )
+    general_share: float = option(
+        "share of general pairs in the training, if there are any without a weight", 0.5
+    )
+    columns: list[str] = option(
+        "source and target of a .tsv (1 2), also with the document (1 2 3), which is then held out "
+        "whole; or names of columns; a recipe names its own",
+        [],
+    )
+    languages: list[str] = option(
+        "codes of source and target, which a .tmx needs; a recipe names its own", []
+    )
+    trim: bool = option("keep only the tokens that the texts need", False)
+    add: int | None = option("add up to N subwords of the texts")
+    held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
+    metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"])
+    optim: str | None = option(
+        "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"
+    )
+    learning_rate: float | None = option(
+        "peak learning rate, with muon that of the layers' matrices (default: found by short "
+        "trainings)"
+    )
+    lora: int | None = option(
+        "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
+        "(default: 16 for models of more than 200 million parameters, otherwise 0)"
+    )
+    epochs: int = option("most passes over the training data", 5)
+    patience: int = option("stop after this many epochs without a better validation score", 2)
+    max_tokens: int = option("largest batch, in tokens of source and target", 2048)
+    seed: int = option("seed of the split and of the training", 42)
+
+    def __post_init__(self) -> None:
+        check_rules(RULES, self)
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe that names the data; None: `files` are the data."""
+        is_recipe = len(self.files) == 1 and self.files[0].endswith((".yaml", ".yml"))
+        return self.files[0] if is_recipe else None
+
+    def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
+        """Returns the entry of `corpora` for files of this adaptation."""
+        columns = [int(column) if column.isdigit() else column for column in self.columns]
+        values: dict[str, Any] = {
+            "languages": self.languages,
+            "columns": columns if name == "own" else columns[:2],  # only own pairs have documents
+        }
+        for split, files in {"train": train, **splits}.items():
+            values[split] = files[0] if len(files) == 1 else files
+        return json.dumps({"name": name} | {key: value for key, value in values.items() if value})
+
+    def data(self) -> DataArguments:
+        """Returns the options of the own data: of the recipe, or for the files.
+
+        Raises:
+            ValueError: If the recipe holds other options, or an entry is wrong.
+        """
+        if self.recipe is None:
+            entry = self.entry("own", self.files, validation=self.validation, test=self.test)
+            return DataArguments(corpora=[entry])
+        arguments = parse_arguments([self.recipe])
+        known = {field.name for field in fields(DataArguments)}
+        if others := [name for name in arguments.given if name not in known]:
+            raise ValueError(
+                f"The recipe {self.recipe!r} sets {', '.join(others)}: `adapt` takes the data of a "
+                "recipe alone; give its other options in the command."
+            )
+        return arguments.data
+
+    def all_files(self) -> list[str]:
+        """Returns the files that decide the data."""
+        data = self.data()
+        paths = [*self.files, *self.validation, *self.test, *self.general]
+        paths += filter(None, [self.general_texts])
+        paths += [path for split in SPLITS for path in files_of_split(data, split)]
+        corpora = entries_of(data)
+        return paths + [
+            path for corpus in corpora for split in SPLITS for path in corpus.paths(split)
+        ]
+
+
+# Splits -------------------------------------------------------------------------------------------
 
 GENERAL = "general"
 """The corpus that keeps the model from forgetting; a recipe may have an entry of this name."""
@@ -54,65 +186,34 @@ class Splits:
     def write(self, folder: Path) -> None:
         """Writes two text files for each corpus and each split."""
         folder.mkdir(exist_ok=True)
-        for number, (name, pairs) in enumerate(self.training.items()):
-            _write_pairs(folder / _file_stem(number, name), pairs)
-        for name, pairs in self.held_out.items():
-            _write_pairs(folder / name, pairs)
+        for name, pairs in (*self._training_files(), *self.held_out.items()):
+            for side, path in enumerate(text_files(folder / name)):
+                write_atomic(Path(path), "".join(f"{pair[side]}\n" for pair in pairs))
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """Returns the entries of `corpora` for the training, with the written files."""
         entries = []
-        for number, name in enumerate(self.training):
-            entry: dict[str, Any] = {"name": name, "filters": False}
-            entry["train"] = text_files(folder / _file_stem(number, name))
-            held_out = GENERAL_VALIDATION if name == GENERAL else "validation"
-            if held_out in self.held_out and (number == 0 or name == GENERAL):
+        for corpus, (file, _) in zip(self.training, self._training_files(), strict=True):
+            entry: dict[str, Any] = {"name": corpus, "filters": False}
+            entry["train"] = text_files(folder / file)
+            held_out = {"train": "validation", GENERAL: GENERAL_VALIDATION}.get(file, "")
+            if held_out in self.held_out:
                 entry["validation"] = text_files(folder / held_out)
-            if name in self.weights:
-                entry["weight"] = self.weights[name]
+            if corpus in self.weights:
+                entry["weight"] = self.weights[corpus]
             entries.append(entry)
         return entries
 
-
-def _file_stem(number: int, name: str) -> str:
-    return name if name == GENERAL else f"train-{number + 1}" if number else "train"
+    def _training_files(self) -> Iterable[tuple[str, list[Pair]]]:
+        """Returns the pairs of each corpus by the name of their files: train, train-2, general."""
+        for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
+            own = "train" if number == 1 else f"train-{number}"
+            yield GENERAL if corpus == GENERAL else own, pairs
 
 
 def text_files(stem: Path) -> list[str]:
     """Returns the files of source and target."""
     return [f"{stem}.{side}" for side in ("source", "target")]
-
-
-def _write_pairs(stem: Path, pairs: Iterable[Pair]) -> None:
-    for number, path in enumerate(text_files(stem)):
-        write_atomic(Path(path), "".join(f"{pair[number]}\n" for pair in pairs))
-
-
-def data_options(options: AdaptArguments) -> DataArguments:
-    """Returns the options of the own data: of the recipe, or for the files.
-
-    Raises:
-        ValueError: If the recipe holds other options, or an entry is wrong.
-    """
-    if options.recipe is None:
-        splits = {name: getattr(options, name) for name in ("validation", "test")}
-        return DataArguments(corpora=[options.entry("own", options.files, **splits)])
-    arguments = parse_arguments([options.recipe])
-    known = {one.name for one in fields(DataArguments)}
-    if others := [name for name in arguments.given if name not in known]:
-        raise ValueError(
-            f"The recipe {options.recipe!r} sets {', '.join(others)}: `adapt` takes the data of a "
-            "recipe alone; give its other options in the command."
-        )
-    return arguments.data
-
-
-def files_of(data: DataArguments) -> list[str]:
-    """Returns the files that options name."""
-    own = [path for split in SPLITS for path in files_of_split(data, split)]
-    return own + [
-        path for corpus in entries_of(data) for split in SPLITS for path in corpus.paths(split)
-    ]
 
 
 def split_data(options: AdaptArguments) -> Splits:
@@ -125,25 +226,26 @@ def split_data(options: AdaptArguments) -> Splits:
     Raises:
         ValueError: If there are too few pairs, or as `load_parallel_data`.
     """
-    data, chance = data_options(options), Random(options.seed)
+    data, chance = options.data(), Random(options.seed)
     loaded = load_parallel_data(data)
-    if "train" not in loaded:
-        raise ValueError(f"The recipe {options.recipe!r} names no training data: give some.")
-    for report in reports_of(loaded["train"]):
-        print_message(describe_report(report))
-    training, tags = _by_corpus(loaded["train"]), tags_of(data)
+    training = dict[str, list[Pair]]()
+    if "train" in loaded:
+        training = _by_corpus(loaded["train"])
+        for report in reports_of(loaded["train"]):
+            print_message(describe_report(report))
     general = training.pop(GENERAL, None)
     if general is not None and (options.general or options.general_texts):
         raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
     first = next(iter(training), "")
-    _check_number(training.get(first, []), f"pairs in the corpus {first!r}", "give more")
+    _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
     held_out = dict[str, list[Pair]]()
     for name in ("validation", "test"):
-        given = _by_corpus(loaded[name]) if name in loaded else {}
-        if GENERAL in given:
-            held_out[f"{GENERAL}-{name}"] = given.pop(GENERAL)
-        if given:
-            held_out[name] = [pair for pairs in given.values() for pair in pairs]
+        corpora = _by_corpus(loaded[name]) if name in loaded else {}
+        if GENERAL in corpora:
+            held_out[f"{GENERAL}-{name}"] = corpora.pop(GENERAL)
+        if corpora:
+            held_out[name] = [pair for pairs in corpora.values() for pair in pairs]
+    tags = tags_of(data)
     for name in ("validation", "test"):
         if name not in held_out:
             held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
@@ -151,22 +253,44 @@ def split_data(options: AdaptArguments) -> Splits:
     training = {name: pairs for name, pairs in training.items() if pairs}
     limits = ("corpora_temperature", "max_source_length", "max_target_length")
     passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
-    splits = Splits(training, held_out, _weights_of(options, data, training), passed, tags)
-    if GENERAL in splits.weights:
+    weights = _weights_of(options, data, training)
+    if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
     if options.general:
         entry = options.entry(GENERAL, options.general)
         general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
     if general is not None:
-        general = without_own(general, (*training.values(), *held_out.values()))
+        general = _without_own(general, (*training.values(), *held_out.values()))
         for name in (GENERAL_TEST, GENERAL_VALIDATION):
             if name not in held_out:
                 held_out[name], general = _split_off(general, options.held_out, chance)
         if options.general:
-            count = options.general_count(sum(map(len, training.values())))
-            general = chance.sample(general, min(len(general), count))
+            general = _sample(general, options, training, chance)
         training[GENERAL] = general
-    return splits
+    return Splits(training, held_out, weights, passed, tags)
+
+
+def add_own_outputs(splits: Splits, options: AdaptArguments, model: Path, folder: Path) -> None:
+    """Adds the outputs of the old model for general texts that are no own sources.
+
+    They are kept in `own-outputs.tsv`, which an interrupted run reads again.
+    """
+    written = folder / "own-outputs.tsv"
+    if not written.is_file():
+        lines = (" ".join(line.split()) for line in read_lines(str(options.general_texts)))
+        own = (*splits.training.values(), *splits.held_out.values())
+        pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line], own)
+        pairs = _sample(pairs, options, splits.training, Random(options.seed))
+        texts = [pair.source for pair in pairs]
+        outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
+        rows = (
+            f"{text}\t{' '.join(output.split())}\n"
+            for text, output in zip(texts, outputs, strict=True)
+        )
+        folder.mkdir(exist_ok=True)
+        write_atomic(written, "".join(rows))
+    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
+    splits.training[GENERAL] = [pair for pair in pairs if pair.source and pair.target]
 
 
 def _weights_of(
@@ -179,15 +303,10 @@ def _weights_of(
     entries = entries_of(data)
     has_share = bool(options.general or options.general_texts) or (
         data.corpora_temperature is None
-        and any(one.name == GENERAL and one.weight is None for one in entries)
+        and any(entry.name == GENERAL and entry.weight is None for entry in entries)
     )
     if not has_share:
-        if is_given(options, "general_share"):
-            raise ValueError(
-                f"`general_share` {options.general_share} has no effect: the recipe "
-                f"{options.recipe!r} has no entry {GENERAL!r} without a weight."
-            )
-        return {one.name: one.weight for one in entries if one.weight is not None}
+        return {entry.name: entry.weight for entry in entries if entry.weight is not None}
     sizes: dict[str, float] = {name: len(pairs) for name, pairs in own.items()}
     shares = shares_of(entries, sizes, data.corpora_temperature) or sizes
     share = options.general_share
@@ -196,10 +315,10 @@ def _weights_of(
 
 def _by_corpus(rows: Dataset) -> dict[str, list[Pair]]:
     names = rows["corpus"] if "corpus" in rows.column_names else ["own"] * len(rows)
-    found: dict[str, list[Pair]] = {}
+    corpora: dict[str, list[Pair]] = {}
     for name, pair in zip(names, _pairs_of(rows), strict=True):
-        found.setdefault(name, []).append(pair)
-    return found
+        corpora.setdefault(name, []).append(pair)
+    return corpora
 
 
 def _pairs_of(rows: Dataset) -> list[Pair]:
@@ -213,7 +332,7 @@ def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
         raise ValueError(f"There are only {len(pairs)} {what}: {remedy}.")
 
 
-def without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
+def _without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
     """Returns the general pairs without the sources of own pairs."""
     sources = {pair.source.casefold() for pairs in own for pair in pairs}
     general = [pair for pair in general if pair.source.casefold() not in sources]
@@ -223,6 +342,15 @@ def without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
         "give other texts, or leave them out",
     )
     return general
+
+
+def _sample(
+    general: list[Pair], options: AdaptArguments, own: dict[str, list[Pair]], chance: Random
+) -> list[Pair]:
+    """Returns as many general pairs as make up their share beside the own ones, or all of them."""
+    share = options.general_share
+    count = round(sum(map(len, own.values())) * share / (1 - share))
+    return chance.sample(general, min(len(general), count))
 
 
 def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair], list[Pair]]:
