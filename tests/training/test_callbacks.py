@@ -123,26 +123,6 @@ def test_an_option_of_a_run_shows_validation_examples_here_and_in_tensorboard(
     assert first in event.tensor_proto.string_val[0].decode()
 
 
-@pytest.mark.parametrize(
-    ("sources", "references", "every", "message"),
-    [
-        (["a"], ["b"], 0, "`every` is 0"),
-        ([], [], 1, "0 sources and 0 references"),
-        (["a"], ["b", "c"], 1, "1 sources and 2 references"),
-    ],
-)
-def test_what_cannot_be_shown_is_refused(make_trainer, sources, references, every, message):
-    with pytest.raises(ValueError, match=message):
-        ShowTranslations(make_trainer(), sources, references, every)
-
-
-def test_a_trainer_needs_a_tokenizer(make_trainer):
-    trainer = make_trainer()
-    trainer.processing_class = None
-    with pytest.raises(ValueError, match="`processing_class`"):
-        ShowTranslations(trainer, ["a"], ["b"], 1)
-
-
 def test_an_output_that_is_not_utf_8_shows_escapes(make_trainer, monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))

@@ -241,18 +241,6 @@ def test_a_run_makes_the_groups_that_trainer_makes(tmp_path):
     assert started.create_optimizer() is started.optimizer
 
 
-def test_a_learning_rate_without_effect_is_told(tmp_path, caplog):
-    net = model()
-    matrices_of_layers = layer_matrices(net)
-    for name, one in net.named_parameters():
-        one.requires_grad_(name in matrices_of_layers)
-    trainer(tmp_path / "layers", net=net, max_steps=1, **OPTIONS).train()
-    assert "`learning_rate` has no effect" in caplog.text
-    caplog.clear()
-    trainer(tmp_path / "all", max_steps=1, **OPTIONS).train()
-    assert "no effect" not in caplog.text
-
-
 def test_the_schedule_scales_both_rates(tmp_path):
     started = run(tmp_path, stop_at=3, warmup_steps=4, max_steps=12, save_strategy="no")
     started.train()

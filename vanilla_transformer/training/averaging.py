@@ -64,37 +64,33 @@ def select_checkpoints(
             the metrics of this package.
 
     Raises:
-        ValueError: If `count` is below 1, the training has fewer checkpoints (with a finite score),
-            the direction is unknown, or the directory holds checkpoints of two trainings and its
-            own state does not tell which of them is finished.
+        ValueError: If the training has fewer checkpoints (with a finite score), the direction is
+            unknown, or the directory holds checkpoints of two trainings and its own state does not
+            tell which of them is finished.
     """
-    found, ended = complete_checkpoints(run), read_checkpoint(run)
-    own = [one for one in found if one.is_of_training(ended.record.get("training"))]
-    for one in own:
-        if not one.is_of_training(own[-1].record.get("training")):
+    training = read_checkpoint(run).record.get("training")
+    saved = [one for one in complete_checkpoints(run) if one.is_of_training(training)]
+    for checkpoint in saved:
+        if not checkpoint.is_of_training(saved[-1].record.get("training")):
             raise ValueError(
-                f"{one.path.name} and {own[-1].path.name} in {str(run)!r} belong to two trainings: "
-                "name the checkpoints to average one by one, or move the others away."
+                f"{checkpoint.path.name} and {saved[-1].path.name} in {str(run)!r} belong to two "
+                "trainings: name the checkpoints to average one by one, or move the others away."
             )
     scored = ""
     if metric is not None:  # the newest checkpoint holds the log of all earlier steps
-        log = own[-1].state.get("log_history", []) if own else []
-        own, scored = (
-            sort_by_score(own, log, metric, greater_is_better),
-            f" with a score {metric!r}",
-        )
-    if count < 1:
-        raise ValueError(f"`count` is {count}: select at least 1 checkpoint.")
-    if len(own) < count:
+        log = saved[-1].state.get("log_history", []) if saved else []
+        saved = sort_by_score(saved, log, metric, greater_is_better)
+        scored = f" with a score {metric!r}"
+    if len(saved) < count:
         raise ValueError(
-            f"{str(run)!r} holds {len(own)} checkpoints{scored}, not {count}: ask for fewer, or "
+            f"{str(run)!r} holds {len(saved)} checkpoints{scored}, not {count}: ask for fewer, or "
             "keep more while training (`save_steps`, `save_total_limit`)."
         )
-    return [one.path for one in own[-count:]]
+    return [checkpoint.path for checkpoint in saved[-count:]]
 
 
 def sort_by_score(
-    found: Sequence[Checkpoint],
+    checkpoints: Sequence[Checkpoint],
     log: Sequence[Mapping[str, float]],
     metric: str,
     greater_is_better: bool | None = None,
@@ -117,8 +113,8 @@ def sort_by_score(
         for entry in log
         if logged in entry and math.isfinite(entry[logged])
     }
-    scored = [one for one in found if one.step in scores]
-    return sorted(scored, key=lambda one: (scores[one.step], one.step))
+    scored = [checkpoint for checkpoint in checkpoints if checkpoint.step in scores]
+    return sorted(scored, key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
 
 
 # The mean ----------------------------------------------------------------------------------------
@@ -135,11 +131,10 @@ def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor
         equal in all models, stay as they are.
 
     Raises:
+        FileNotFoundError: If a directory is not a saved model.
         ValueError: If configs, tokenizers, or names, types and shapes of tensors differ (the error
-            lists all differences), or a directory is not a saved model.
+            lists all differences).
     """
-    if not directories:
-        raise ValueError("No model is given: name at least one directory.")
     folders = [Path(directory) for directory in directories]
     with ExitStack() as stack:
         models = [_open_weights(folder, stack) for folder in folders]
@@ -164,11 +159,6 @@ def _open_weights(folder: Path, stack: ExitStack) -> Weights:
     if index.is_file():
         files = sorted(set(read_object(index)["weight_map"].values()))
     opened: dict[str, Any] = {}
-    for path in (folder / file for file in (*files, "config.json")):
-        if not path.is_file():
-            raise ValueError(
-                f"{str(folder)!r} holds no {path.name}, so it is not a saved model: check the path."
-            )
     for path in (folder / file for file in files):
         try:
             tensors = stack.enter_context(safe_open(path, framework="pt"))
@@ -280,14 +270,12 @@ class AverageCheckpoints(TrainerCallback):
             instead of the last ones.
 
     Raises:
-        ValueError: If `count` is below 1. When the training begins: if it will not keep the
-            checkpoints (`save_strategy`, `save_total_limit`), the checkpoints hold only adapters
-            (peft), or the weights are sharded over processes.
+        ValueError: When the training begins: if it will not keep the checkpoints (`save_strategy`,
+            `save_total_limit`), the checkpoints hold only adapters (peft), or the weights are
+            sharded over processes.
     """
 
     def __init__(self, count: int, best: bool = False) -> None:
-        if count < 1:
-            raise ValueError(f"`count` is {count}: average at least 1 checkpoint.")
         self.count, self.best = count, best
         self._steps = set[int]()  # steps at which this training saved a checkpoint
 
@@ -335,9 +323,9 @@ class AverageCheckpoints(TrainerCallback):
         )
         name = saved_record(cast(Any, state.stateful_callbacks)).get("training")
         self._steps = {
-            one.step
-            for one in complete_checkpoints(str(args.output_dir))
-            if one.step <= state.global_step and one.is_of_training(name)
+            checkpoint.step
+            for checkpoint in complete_checkpoints(str(args.output_dir))
+            if checkpoint.step <= state.global_step and checkpoint.is_of_training(name)
         }
 
     def on_save(
@@ -356,13 +344,13 @@ class AverageCheckpoints(TrainerCallback):
     ) -> None:
         """Loads the average into the model; called by Trainer."""
         AcceleratorState().wait_for_everyone()  # the main process may still write a checkpoint
-        found = complete_checkpoints(str(args.output_dir))
-        found = [one for one in found if one.step in self._steps]
+        listed = complete_checkpoints(str(args.output_dir))
+        saved = [checkpoint for checkpoint in listed if checkpoint.step in self._steps]
         if self.best:
             metric = args.metric_for_best_model
             greater = args.greater_is_better if metric else None
-            found = sort_by_score(found, state.log_history, metric or "loss", greater)
-        chosen = [one.path for one in found[-self.count :]]
+            saved = sort_by_score(saved, state.log_history, metric or "loss", greater)
+        chosen = [checkpoint.path for checkpoint in saved[-self.count :]]
         if model is None or not chosen:
             logger.warning("There is no checkpoint to average: the model stays as it is.")
             return

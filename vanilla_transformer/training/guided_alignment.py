@@ -81,15 +81,14 @@ class LinkCollator:
             The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`.
 
         Raises:
-            ValueError: If only some of the examples have links, or a link leads to no token.
+            KeyError: If only some of the examples have links.
+            ValueError: If a link leads to no token.
         """
-        rows = [feature[LINKS] for feature in features if LINKS in feature]
+        rows = [feature[LINKS] for feature in features] if LINKS in features[0] else []
         plain = [{k: v for k, v in feature.items() if k != LINKS} for feature in features]
         batch = self.collator(plain, *args, **options)
         if not rows:
             return batch
-        if len(rows) < len(features):
-            raise ValueError(f"Only {len(rows)} of {len(features)} examples have {LINKS!r}.")
         links = torch.full((len(rows), max(map(len, rows)), 2), NO_LINK)
         widths = torch.tensor([batch[name].shape[1] for name in ("input_ids", "labels")])
         pads_left = getattr(self.tokenizer, "padding_side", "") == "left"
@@ -193,23 +192,10 @@ def guided_loss(
 
     Returns:
         The sum over the target tokens, in nats; the mean of both sums if there are two copies.
-
-    Raises:
-        ValueError: If there are no links, or the attention mask has more than two dimensions.
     """
-    if not guide.own and LINKS not in inputs:
-        raise ValueError(
-            f"The batch has no {LINKS!r}, which `guided_alignment` needs: give each example pairs "
-            "of token indices in this column, or set `guided_alignment` to own."
-        )
     labels, mask, visible = inputs["labels"], inputs.get("attention_mask"), None
     if mask is not None:
-        if mask.dim() != 2:
-            raise ValueError(
-                f"`attention_mask` has {mask.dim()} dimensions: guided alignment needs a mask of "
-                "tokens and padding, of shape (batch, source_len)."
-            )
-        real = mask.bool()
+        real = mask.bool()  # (batch, source_len)
         visible = (real | ~real.any(-1, keepdim=True))[:, None]  # (batch, 1, source_len)
     log_weights = record.log_weights(slice(guide.head, guide.head + 1), visible)[:, 0]
     copies = len(log_weights) // len(labels)

@@ -7,7 +7,7 @@ sacrebleu does the statistics of all.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sacrebleu
@@ -18,8 +18,6 @@ from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import nested_concat
-
-from vanilla_transformer.names import METRIC_NAMES
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
@@ -74,7 +72,8 @@ class _PhonemeErrors(_WordErrors):
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
         candidates = ref_kwargs["references"]
-        distances = [Levenshtein.distance(hypothesis.split(), one) for one in candidates]
+        words = hypothesis.split()
+        distances = [Levenshtein.distance(words, candidate) for candidate in candidates]
         return [min(distances), len(candidates[distances.index(min(distances))])]
 
 
@@ -119,15 +118,11 @@ def score_texts(
             example has no reference, or if the references hold no phoneme for "per".
     """
     lists = as_lists(references)
-    if not predictions:
-        raise ValueError("There are 0 predictions to score: give at least one.")
-    if len(predictions) != len(lists):
+    if not predictions or len(predictions) != len(lists) or not all(lists):
         raise ValueError(
-            f"There are {len(predictions)} predictions but {len(lists)} references: give equally "
-            "many."
+            f"There are {len(predictions)} predictions and {sum(map(bool, lists))} examples with "
+            "references: give at least one reference for each of at least one prediction."
         )
-    if not all(lists):
-        raise ValueError(f"Example {lists.index([])} has no reference: give at least one.")
     metric = METRICS[name](**options)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
     # As `corpus_score`, whose mean of resamples fails where they are of two types.
@@ -138,14 +133,14 @@ def score_texts(
         metric.n_bootstrap = resamples
     if name == "per" and not score.counts["phonemes"]:
         raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
-    found = {name: score.score, "signature": str(metric.get_signature())}
+    figures = {name: score.score, "signature": str(metric.get_signature())}
     if resamples:
-        scores = np.array([one.score for one in resampled], dtype=np.float64)
-        found["interval"] = interval_ends(*estimate_ci(scores))
+        scores = np.array([sample.score for sample in resampled], dtype=np.float64)
+        figures["interval"] = interval_ends(*estimate_ci(scores))
     if name == "bleu":
-        found |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
-        found |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
-    return found | (score.counts if isinstance(score, _ErrorRate) else {})
+        figures |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
+        figures |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
+    return figures | (score.counts if isinstance(score, _ErrorRate) else {})
 
 
 def interval_ends(mean: float, half: float) -> list[float]:
@@ -190,9 +185,6 @@ class GenerationMetrics:
             scores of its own too.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
-
-    Raises:
-        ValueError: If a name is unknown, or the tokenizer has no padding token.
     """
 
     def __init__(
@@ -202,12 +194,6 @@ class GenerationMetrics:
         references: References | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        if tokenizer.pad_token_id is None:
-            raise ValueError("`tokenizer.pad_token_id` is None: set a padding token.")
-        if unknown := [name for name in names if name not in METRIC_NAMES]:
-            raise ValueError(
-                f"`names` has unknown scores {unknown}: choose from {', '.join(METRIC_NAMES)}."
-            )
         self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
         self.options = {name: dict((options or {}).get(name, {})) for name in names}
         self.last_predictions: list[str] = []
@@ -241,13 +227,9 @@ class GenerationMetrics:
         """Scores generated texts against `references`, as a call does.
 
         The lengths are numbers of tokens without special tokens.
-
-        Raises:
-            ValueError: If there are no references.
         """
-        if self.references is None:
-            raise ValueError("`references` is None: set it.")
-        return self._score_texts(list(predictions), lengths, as_lists(self.references))
+        references = as_lists(cast(References, self.references))
+        return self._score_texts(list(predictions), lengths, references)
 
     def _score_texts(
         self, predictions: list[str], lengths: Sequence[int], references: list[list[str]]
@@ -256,10 +238,11 @@ class GenerationMetrics:
         scores = {}
         for name in self.names:
             options = {"with_interval": self.with_intervals, **self.options[name]}
-            found = score_texts(name, predictions, references, **options)
-            scores[name] = float(found[name])
-            scores |= zip((f"{name}_low", f"{name}_high"), found.get("interval", ()), strict=False)
-            self.signatures[name] = found["signature"]
+            figures = score_texts(name, predictions, references, **options)
+            scores[name] = float(figures[name])
+            ends = zip((f"{name}_low", f"{name}_high"), figures.get("interval", ()), strict=False)
+            scores |= ends
+            self.signatures[name] = figures["signature"]
             for group, rows in self._rows_of_groups(len(predictions)):
                 outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
                 part = score_texts(name, outputs, wanted, **self.options[name])
@@ -277,8 +260,6 @@ class GenerationMetrics:
     def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
         """Returns the references of each example: those given, or else the decoded labels."""
         if self.references is None:
-            if prediction.label_ids is None:
-                raise ValueError("`references` is None: set it, or give the data set labels.")
             return as_lists(self._decode_ids(self._to_token_ids(prediction.label_ids)))
         references = as_lists(self.references)
         # Several processes repeat the first examples at the end, to get equally many each.
@@ -299,10 +280,6 @@ class GenerationMetrics:
             raise ValueError(
                 f"The predictions have shape {ids.shape} and type {ids.dtype}, so they are not "
                 "token ids: set predict_with_generate=True."
-            )
-        if len(ids) == 0:
-            raise ValueError(
-                "There are 0 predictions to score: add examples to the evaluation set."
             )
         return np.where(ids == -100, self.tokenizer.pad_token_id, ids).astype(np.int64)
 

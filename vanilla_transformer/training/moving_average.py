@@ -33,13 +33,11 @@ class ExponentialMovingAverage(TrainerCallback):
             not named by `TrainingArguments.resume_from_checkpoint`.
 
     Raises:
-        ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
-            float32 or are sharded over processes, or the resumed checkpoint holds no average.
+        ValueError: When the training begins: if weights are not float32 or are sharded over
+            processes, or the optimizer evaluates a mean already.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"`decay` is {decay}: it must be between 0 and 1, e.g. 0.999.")
         self.decay, self.checkpoint = decay, checkpoint
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
@@ -76,20 +74,13 @@ class ExponentialMovingAverage(TrainerCallback):
         self._other.n_averaged.fill_(state.global_step)
         self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
-            given = (Path(str(one)) for one in (self.checkpoint, args.resume_from_checkpoint))
-            found = (path for path in given if path.is_dir())
-            self._load_training_weights(next(found, _checkpoint_path(args, state)))
+            names = (self.checkpoint, args.resume_from_checkpoint, _checkpoint_path(args, state))
+            folders = (Path(str(name)) for name in names)
+            self._load_training_weights(next(folder for folder in folders if folder.is_dir()))
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
-        path = checkpoint / TRAINING_WEIGHTS
-        if not path.is_file():
-            raise ValueError(
-                f"{str(path)!r} does not exist: pass ExponentialMovingAverage the `checkpoint` "
-                "that the training is resumed from. A checkpoint that was saved without it cannot "
-                "be used."
-            )
-        saved = load_file(path)
+        saved = load_file(checkpoint / TRAINING_WEIGHTS)
         with torch.no_grad():
             for name, parameter in zip(self._names, self._other.parameters(), strict=True):
                 parameter.copy_(saved[name])

@@ -34,6 +34,7 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
+from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
@@ -82,11 +83,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     epoch sees the same batches as an uninterrupted run, on one process or several.
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, with `args.simcut_alpha` that of
-    SimCut.
-    `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer `Muon`.
-    `args.early_stopping_patience` adds the callback `EarlyStopping`. `args.guided_alignment` adds a
-    loss on a head of cross-attention, and names that head in `model.config.alignment_heads`; unless
-    it is "own", the training set has pairs of token indices in the column "alignment".
+    SimCut. `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer
+    `Muon`. `args.early_stopping_patience` adds the callback `EarlyStopping`.
+    `args.guided_alignment` adds a loss on a head of cross-attention, and names that head in
+    `model.config.alignment_heads`; unless it is "own", the training set has pairs of token indices
+    in the column "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
@@ -171,6 +172,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
         return model
 
+    # Private: Trainer has no option that names further columns to keep.
     def _set_signature_columns_if_needed(self) -> None:
         """Also keeps the column of links where a head is guided."""
         super()._set_signature_columns_if_needed()
@@ -181,8 +183,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     @property
     def was_terminated(self) -> bool:
         """Whether SIGTERM has ended the training early (with `args.enable_jit_checkpoint`)."""
-        found = self.callback_handler.callbacks
-        return any(isinstance(one, CheckpointOnSignal) and one.has_stopped for one in found)
+        return any(
+            isinstance(callback, CheckpointOnSignal) and callback.has_stopped
+            for callback in self.callback_handler.callbacks
+        )
 
     def train(
         self,
@@ -200,8 +204,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self.num_tokens = 0
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
         self.add_callback(self.record)
-        callbacks = self.callback_handler.callbacks
-        means = [one for one in callbacks if isinstance(one, ExponentialMovingAverage)]
+        means = [
+            callback
+            for callback in self.callback_handler.callbacks
+            if isinstance(callback, ExponentialMovingAverage)
+        ]
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
             chosen = resumed_checkpoint(self.args, chosen, bool(means))
@@ -211,6 +218,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             mean.checkpoint = chosen.path
         return super().train(str(chosen.path), *args, **options)
 
+    # Private: callbacks can end a training only after a step.
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         """Trains one epoch, unless the training was complete when it was resumed."""
         if self.state.global_step >= self.state.max_steps:
@@ -233,6 +241,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the sum of the losses of the steps since the last call of `train`."""
         return float(self._total_loss_scalar + self._tr_loss.item())
 
+    # Private: `on_pre_optimizer_step` does not tell callbacks the norm.
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """Returns the norm of the gradient; it and the losses of the step must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
@@ -253,6 +262,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if callable(evaluate := getattr(self.optimizer, "eval", None)):
             evaluate()
 
+    # Private: callbacks hear of a checkpoint when it has been saved, and older ones are deleted.
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Saves a checkpoint, unless the training has diverged."""
         self._set_scored_weights()
@@ -277,6 +287,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         with explained_full_disk(Path(output_dir or str(self.args.output_dir))):
             super().save_model(output_dir, _internal_call)
 
+    # Private: Trainer warns of each tied weight, which a checkpoint holds once.
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warns of missing keys, as in transformers, but not of those that are tied to others."""
         tied = getattr(self.model, "all_tied_weights_keys", {})
@@ -284,6 +295,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         result = SimpleNamespace(missing_keys=missing, unexpected_keys=load_result.unexpected_keys)
         super()._issue_warnings_after_load(result)
 
+    # Private: Trainer would replace the record by another instance.
     def _load_callback_state(self) -> None:
         """Restores callbacks as in transformers, but not the record, which restores itself."""
         states = cast("dict[str, Any]", self.state.stateful_callbacks)
@@ -292,6 +304,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if record is not None:
             states[TrainingRecord.__name__] = record
 
+    # Private: Trainer's figures are those of the steps since the resumption.
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""
         self._set_scored_weights()
@@ -324,20 +337,23 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
-            if self.mixture is not None:
-                raise ValueError("Corpora with shares need batches by tokens: set `max_tokens`.")
+            refuse(
+                (self.mixture, "Corpora with shares need batches by tokens: set `max_tokens`."),
+            )
             return super().get_train_dataloader()
-        if self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1:
-            raise ValueError(
+        refuse(
+            (
+                self._shares_batches,
                 "`max_tokens` gives each process its own batches, which tensor, context and "
-                "sequence parallelism do not allow: use `per_device_train_batch_size`."
-            )
-        if not has_length(self.train_dataset):  # it would be read whole, and may never end
-            raise ValueError(
+                "sequence parallelism do not allow: use `per_device_train_batch_size`.",
+            ),
+            (
+                not has_length(self.train_dataset),  # it would be read whole, and may never end
                 "`max_tokens` needs a training set with a length: use `datasets.Dataset`, or "
-                "`per_device_train_batch_size`."
-            )
-        stock = super().get_train_dataloader()  # all but the batches is as in the stock loader
+                "`per_device_train_batch_size`.",
+            ),
+        )
+        stock = super().get_train_dataloader()
         self._batch_sampler = TokenBudgetBatchSampler(
             token_lengths(self.train_dataset, "input_ids"),
             token_lengths(self.train_dataset, "labels"),
@@ -347,7 +363,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             process_index=self.args.process_index,
             mixture=self.mixture,
         )
-        return self._prepare_loader(_loader_like(stock, self._batch_sampler))
+        return self._loader_like(stock, self._batch_sampler)
+
+    @property
+    def _shares_batches(self) -> bool:
+        """Whether several processes work on one batch."""
+        return self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches for `args.eval_max_tokens`.
@@ -362,8 +383,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             or self.score_texts is not None
             or self.compute_metrics is None
         )
-        shares_batches = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
-        if budget is None or not computes_loss_alone or shares_batches:
+        if budget is None or not computes_loss_alone or self._shares_batches:
             return stock
         dataset: Any = stock.dataset
         columns = getattr(dataset, "column_names", None) or []
@@ -382,8 +402,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             )
         except ValueError:  # there are too few examples
             return stock
-        return self._prepare_loader(_loader_like(stock, sampler))
+        return self._loader_like(stock, sampler)
 
+    # Private: one option decides for the loaders of trainings and of evaluations.
     def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
         """Returns a stock loader; only those of a training drop the examples of a last batch."""
         drops = self.args.dataloader_drop_last
@@ -393,22 +414,25 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         finally:
             self.args.dataloader_drop_last = drops
 
-    def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
-        """Prepares a loader of which each process reads only its own batches.
+    def _loader_like(
+        self, stock: DataLoader[Any], sampler: TokenBudgetBatchSampler
+    ) -> DataLoader[Any]:
+        """Makes a loader with other batches than a stock one; each process reads only its own.
 
         Accelerate must not share or dispatch them. A sharding wrapper would also miss the epoch
         that Trainer sets on resuming, which reaches only one wrapper deep.
         """
-        prepared = prepare_data_loader(
-            loader,
+        options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
+        loader = prepare_data_loader(
+            DataLoader(stock.dataset, batch_sampler=sampler, **options),
             self.accelerator.device,
             num_processes=1,
             process_index=0,
             put_on_device=True,
             dispatch_batches=False,
-            non_blocking=loader.pin_memory,
+            non_blocking=stock.pin_memory,
         )
-        return cast("DataLoader[Any]", prepared)
+        return cast("DataLoader[Any]", loader)
 
     @property
     def order_seed(self) -> int:
@@ -444,15 +468,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 weight_decay=self.args.weight_decay,
                 decayed=self.get_decay_parameter_names(trained),
             )
-            # A schedule that follows a score keeps no rate of the beginning, with which a resumed
-            # training compares its own.
-            for group in self.optimizer.param_groups:
-                group["initial_lr"] = group["lr"]
-            if all(group["algorithm"] == MUON for group in self.optimizer.param_groups):
-                logger.warning(
-                    "Muon updates all parameters that are trained: `learning_rate` has no effect, "
-                    "and the log shows `muon_learning_rate`."
-                )
         return super().create_optimizer(model)
 
     def create_scheduler(
@@ -474,7 +489,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         else:
             schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
         self.lr_scheduler = schedule
-        # As the base class does: a second training then makes a new schedule.
+        # Private, as in the base class: a second training then makes a new schedule.
         self._created_lr_scheduler = True
         return cast("torch.optim.lr_scheduler.LRScheduler", schedule)
 
@@ -491,9 +506,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             inputs: Arguments of its forward, and optionally the links of tokens.
             num_items_in_batch: Number of tokens to predict over all steps of gradient
                 accumulation. None: that of this batch.
-
-        Raises:
-            ValueError: If `guided_alignment` needs links, and the batch has none.
         """
         links = {name: inputs[name] for name in inputs if name == LINKS}
         inputs = {name: inputs[name] for name in inputs if name != LINKS}
@@ -537,8 +549,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             cutoff = cast(Any, self.args).simcut_cutoff
             loss, outputs = simcut_loss(model, inputs, simcut, cutoff, *options)
         else:
-            given = {name: value for name, value in inputs.items() if name != "labels"}
-            outputs = model(**{"use_cache": False, **given})
+            unlabelled = {name: value for name, value in inputs.items() if name != "labels"}
+            outputs = model(**{"use_cache": False, **unlabelled})
             loss = token_loss(outputs["logits"], inputs["labels"], smoothing, num_items)
             loss = (1 - of_teachers) * loss
         if self.teachers is not None:
@@ -651,9 +663,3 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, given
-
-
-def _loader_like(stock: DataLoader[Any], sampler: TokenBudgetBatchSampler) -> DataLoader[Any]:
-    """Makes a loader with other batches than a stock one, and otherwise as it."""
-    options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
-    return DataLoader(stock.dataset, batch_sampler=sampler, **options)
