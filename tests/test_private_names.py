@@ -92,7 +92,13 @@ PRIVATE_NAMES = {
 OWN_OR_OTHERS = {  # of torch, sacrebleu and the standard library, and of the package itself
     *("_ArgumentGroup", "_C", "_asdict", "_compiled_call_impl", "_exit", "_foreach_lerp_"),
     *("_extract_corpus_statistics", "_functorch", "_get_tracing_state"),
-    *("_is_avx512_bf16_supported", "_linear_pointwise", "_option_string_actions", "_replace"),
+    *(
+        "_is_avx512_bf16_supported",
+        "_linear_pointwise",
+        "_option_string_actions",
+        "_actions",
+        "_replace",
+    ),
     "_version",
 }
 KNOWN = {name.removeprefix("self.") for names in PRIVATE_NAMES.values() for name in names}
