@@ -1,7 +1,7 @@
 """The defaults of a run that trains a new model: what fits the data, for options not given."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -48,9 +48,53 @@ TABLE = (
 LARGEST_ON_A_CPU = TABLE[4]
 """On a CPU, more pairs take the layers, width and rates of this row, with their own epochs."""
 
-_HEAD_SIZE = {True: 32, False: 64}  # up to a width of 256, and beyond
+CHOSEN_NAMES = frozenset(
+    {
+        *("d_model", "encoder_layers", "decoder_layers", "gated_ffn", "activation_function"),
+        *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim"),
+        *("decoder_ffn_dim", "norm_placement", "position_embedding_type", "dropout"),
+        *("label_smoothing", "vocab_size", "max_tokens", "max_source_length", "max_target_length"),
+        *("eval_max_tokens", "num_train_epochs", "optim", "muon_learning_rate", "learning_rate"),
+        *("warmup_steps", "adam_beta2", "bf16", "eval_strategy", "save_strategy", "save_steps"),
+        *("save_total_limit", "load_best_model_at_end", "generation_num_beams"),
+    }
+)
+"""The options that may be chosen."""
+
+REPLACED_BY = {
+    "gated_ffn": ("activation_function",),
+    "norm_placement": ("initializer",),
+    "position_embedding_type": (
+        *("position_offset", "relative_attention_num_buckets", "relative_attention_max_distance"),
+    ),
+    "label_smoothing": ("label_smoothing_factor",),
+    "vocab_size": ("tokenizer_name_or_path",),
+    "max_tokens": (
+        *("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size"),
+        *("dataloader_drop_last", "accelerator_config", "parallelism_config"),
+    ),
+    "eval_max_tokens": ("per_device_eval_batch_size",),
+    "optim": ("optim_args", "fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
+    "bf16": ("fp16", "deepspeed"),
+    "save_total_limit": ("average_last", "average_best"),
+    "load_best_model_at_end": ("average_last", "average_best"),
+    "generation_num_beams": ("generation_config",),
+}
+"""The options that are not chosen if one of these others is given."""
+
+_SENTENCE_PARTS = {
+    "d_model": "width {}",
+    "vocab_size": "vocabulary {:,}",
+    "dropout": "dropout {}",
+    "num_train_epochs": "{} epochs",
+    "max_tokens": "batches of {:,} tokens",
+    "optim": "Muon",
+    "muon_learning_rate": "Muon's rate {}",
+    "learning_rate": "AdamW's rate {}",
+    "bf16": "bfloat16",
+}
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
-_AVERAGES = ("average_last", "average_best")
+_WITHOUT_WARMUP_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
 _ENVIRONMENT_OF_SHARDS = (
     "ACCELERATE_USE_FSDP",
     "ACCELERATE_USE_DEEPSPEED",
@@ -130,207 +174,6 @@ def has_bfloat16(on_cpu: bool) -> bool:
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-class _OptionResolver:
-    """The options that are given, and those that have been chosen so far."""
-
-    def __init__(self, given: Mapping[str, Any], facts: RunFacts) -> None:
-        self.given, self.facts, self.sizes = given, facts, facts.sizes
-        self.options: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        """Returns the value of an option; None: it is neither given nor chosen."""
-        value = self.given.get(name, self.options.get(name))
-        return getattr(value, "value", value)  # that of an enum
-
-
-class Default(NamedTuple):
-    """How one option is chosen.
-
-    Attributes:
-        value: Computes its value; None: it stays as it is.
-        instead_of: Options that leave it out when one of them is given.
-    """
-
-    name: str
-    value: Callable[[_OptionResolver], Any]
-    instead_of: tuple[str, ...] = ()
-
-    def is_free(self, given: Mapping[str, Any]) -> bool:
-        """Returns whether neither the option nor one that replaces it is given."""
-        return not any(name in given for name in (self.name, *self.instead_of))
-
-
-def _of_sizes(name: str, *instead_of: str) -> Default:
-    return Default(name, lambda chosen: getattr(chosen.sizes, name), instead_of)
-
-
-def _attention_heads(chosen: _OptionResolver) -> int:
-    """Divides the width into heads of the usual size, or of the nearest even one."""
-    width = int(chosen["d_model"])
-    usual = _HEAD_SIZE[width <= 256]
-    counts = [count for count in range(1, width + 1) if width % count == 0]
-    even = [count for count in counts if width // count % 2 == 0]
-    return min(even or counts, key=lambda count: abs(width // count - usual))
-
-
-def _ffn_dim(chosen: _OptionResolver) -> int:
-    """Returns 4 times the width; in a gated network, which has 3 matrices, about 8/3 times."""
-    width = int(chosen["d_model"])
-    return -(-width // 3) * 8 if chosen["gated_ffn"] else 4 * width
-
-
-def _position_type(chosen: _OptionResolver) -> str | None:
-    """Chooses rotary positions where they can divide the heads into pairs of units."""
-    sizes = [
-        chosen["head_dim"] or chosen["d_model"] // max(1, chosen[f"{side}_attention_heads"])
-        for side in ("encoder", "decoder")
-    ]
-    return None if any(size % 2 for size in sizes) else "rope"
-
-
-def _vocab_size(chosen: _OptionResolver) -> int | None:
-    """Leaves room for subwords beside all characters, which may be thousands."""
-    source = chosen["tokenizer_kind"] or "bpe"
-    if not {source, chosen["target_tokenizer_kind"] or source} <= set(_SUBWORDS):
-        return None
-    size = chosen.sizes.vocab_size
-    return max(size, chosen.facts.characters + size // 2)
-
-
-def _max_tokens(chosen: _OptionResolver) -> int:
-    """Takes the size of the table, or as much as one pair of the longest texts needs."""
-    limits = [chosen[f"max_{side}_length"] for side in ("source", "target")]
-    known = [int(limit) for limit in limits if limit is not None]
-    needed = sum(known) + (chosen.sizes.max_tokens // 4 if len(known) == 1 else 0)
-    return max(chosen.sizes.max_tokens, needed)
-
-
-def _length_limit(other: str) -> Callable[[_OptionResolver], int | None]:
-    """Limits texts so that every pair fits into a batch, where the size of batches is chosen."""
-
-    def limit(chosen: _OptionResolver) -> int | None:
-        if (tokens := chosen.options.get("max_tokens")) is None:
-            return None
-        given = chosen.given.get(other)
-        return int(tokens // 2 if given is None else tokens - given)
-
-    return limit
-
-
-def _learning_rate(chosen: _OptionResolver) -> float | None:
-    optimizer = chosen["optim"] or ADAMW
-    if chosen["lr_scheduler_type"] == NOAM or not optimizer.startswith((MUON, ADAMW)):
-        return None
-    return chosen.sizes.learning_rate if optimizer == MUON else chosen.sizes.adamw_rate
-
-
-def _eval_strategy(chosen: _OptionResolver) -> str | None:
-    if not chosen.facts.has_validation:
-        return None
-    return "steps" if chosen["eval_steps"] else "epoch"
-
-
-def _save_strategy(chosen: _OptionResolver) -> str:
-    if chosen["save_steps"]:
-        return "steps"
-    return "epoch" if chosen["eval_strategy"] in (None, "no") else str(chosen["eval_strategy"])
-
-
-def _save_steps(chosen: _OptionResolver) -> float | None:
-    """Saves when the model is scored; without `eval_steps` that is when the loss is logged."""
-    if {chosen["eval_strategy"], chosen["save_strategy"]} != {"steps"}:
-        return None
-    steps: float | None = chosen["eval_steps"] or chosen["logging_steps"]
-    return steps
-
-
-def _load_best_model(chosen: _OptionResolver) -> bool | None:
-    """Ends with the best checkpoint where each checkpoint has a score."""
-    scored, saved = chosen["eval_strategy"], chosen["save_strategy"]
-    if scored in (None, "no") or saved not in (scored, "best"):
-        return None
-    return None if saved == "steps" and chosen["save_steps"] != _save_steps(chosen) else True
-
-
-_WITHOUT_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
-"""Schedules with another warm-up than a share of the steps, or none."""
-
-DEFAULTS = (
-    _of_sizes("d_model"),
-    Default("encoder_layers", lambda chosen: chosen.sizes.layers),
-    Default("decoder_layers", lambda chosen: chosen.sizes.layers),
-    Default("encoder_attention_heads", _attention_heads),
-    Default("decoder_attention_heads", _attention_heads),
-    Default("gated_ffn", lambda _: True, ("activation_function",)),
-    Default("activation_function", lambda chosen: "silu" if chosen["gated_ffn"] else None),
-    Default("encoder_ffn_dim", _ffn_dim),
-    Default("decoder_ffn_dim", _ffn_dim),
-    Default("norm_placement", lambda _: "pre", ("initializer",)),
-    Default(
-        "position_embedding_type",
-        _position_type,
-        (
-            "position_offset",
-            "relative_attention_num_buckets",
-            "relative_attention_max_distance",
-        ),
-    ),
-    _of_sizes("dropout"),
-    Default("label_smoothing", lambda _: 0.1, ("label_smoothing_factor",)),
-    Default("vocab_size", _vocab_size, ("tokenizer_name_or_path",)),
-    Default(
-        "max_tokens",
-        _max_tokens,
-        (
-            *("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size"),
-            *("dataloader_drop_last", "accelerator_config", "parallelism_config"),
-        ),
-    ),
-    Default("max_source_length", _length_limit("max_target_length")),
-    Default("max_target_length", _length_limit("max_source_length")),
-    Default(
-        "eval_max_tokens",
-        lambda chosen: chosen["max_tokens"] or chosen.sizes.max_tokens,
-        ("per_device_eval_batch_size",),
-    ),
-    Default(
-        "num_train_epochs",
-        lambda chosen: None if (chosen["max_steps"] or -1) > 0 else chosen.sizes.num_train_epochs,
-    ),
-    Default(
-        "optim",
-        lambda chosen: None if chosen.facts.is_sharded else MUON,
-        ("optim_args", "fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
-    ),
-    Default(
-        "muon_learning_rate",
-        lambda chosen: chosen.sizes.muon_learning_rate if chosen["optim"] == MUON else None,
-    ),
-    Default("learning_rate", _learning_rate),
-    Default(
-        "warmup_steps",
-        lambda chosen: None if chosen["lr_scheduler_type"] in _WITHOUT_SHARE else 0.1,
-        ("warmup_ratio",),
-    ),
-    Default("adam_beta2", lambda _: 0.98),
-    Default(
-        "bf16",
-        lambda chosen: True if chosen.facts.has_bfloat16 else None,
-        ("fp16", "deepspeed"),
-    ),
-    Default("eval_strategy", _eval_strategy),
-    Default("save_strategy", _save_strategy),
-    Default("save_steps", _save_steps),
-    Default("save_total_limit", lambda _: 2, _AVERAGES),
-    Default("load_best_model_at_end", _load_best_model, _AVERAGES),
-    Default("generation_num_beams", lambda _: 5, ("generation_config",)),
-)
-"""How each option of a new model is chosen, in this order: later rows read earlier ones."""
-
-CHOSEN_NAMES = frozenset(default.name for default in DEFAULTS)
-"""The options that may be chosen."""
-
-
 @dataclass(frozen=True)
 class ChosenDefaults:
     """The options that a run has chosen itself, decided once when its data are known.
@@ -347,6 +190,30 @@ class ChosenDefaults:
         return " ".join(f"--{name} {value}" for name, value in self.options.items())
 
 
+class _OptionResolver:
+    """The options that are given, and those that have been chosen so far."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+        self.chosen: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns the value of an option; None: it is neither given nor chosen."""
+        value = self.given.get(name, self.chosen.get(name))
+        return getattr(value, "value", value)  # that of an enum
+
+    def choose(self, name: str, value: Any) -> None:
+        """Chooses an option, unless it is given or another one is given in its place."""
+        assert name in CHOSEN_NAMES
+        if is_free(name, self.given):
+            self.chosen[name] = value
+
+
+def is_free(name: str, given: Mapping[str, Any]) -> bool:
+    """Returns whether neither an option nor one that replaces it is given."""
+    return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
+
+
 def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> ChosenDefaults | None:
     """Chooses the options of a new model that are not given.
 
@@ -356,11 +223,107 @@ def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> ChosenDefaults
     """
     if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
         return None
-    chosen = _OptionResolver(given, facts)
-    for default in DEFAULTS:
-        if default.is_free(given) and (value := default.value(chosen)) is not None:
-            chosen.options[default.name] = value
-    return ChosenDefaults(chosen.options, _reason_of_choice(chosen.options, facts))
+    options = _OptionResolver(given)
+    _choose_architecture(options, facts)
+    _choose_batches(options, facts)
+    _choose_optimizer(options, facts)
+    _choose_evaluation(options, facts)
+    return ChosenDefaults(options.chosen, _reason_of_choice(options.chosen, facts))
+
+
+def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
+    sizes = facts.sizes
+    options.choose("d_model", sizes.d_model)
+    options.choose("encoder_layers", sizes.layers)
+    options.choose("decoder_layers", sizes.layers)
+    width = int(options["d_model"])
+    options.choose("encoder_attention_heads", _attention_heads(width))
+    options.choose("decoder_attention_heads", _attention_heads(width))
+    options.choose("gated_ffn", True)
+    if options["gated_ffn"]:
+        options.choose("activation_function", "silu")
+    # A gated network has 3 matrices instead of 2: with 2/3 of the width, as many weights.
+    ffn_dim = -(-width // 3) * 8 if options["gated_ffn"] else 4 * width
+    options.choose("encoder_ffn_dim", ffn_dim)
+    options.choose("decoder_ffn_dim", ffn_dim)
+    options.choose("norm_placement", "pre")
+    head_sizes = [
+        options["head_dim"] or width // max(1, options[f"{side}_attention_heads"])
+        for side in ("encoder", "decoder")
+    ]
+    if all(size % 2 == 0 for size in head_sizes):  # rotation takes pairs of units
+        options.choose("position_embedding_type", "rope")
+    options.choose("dropout", sizes.dropout)
+    options.choose("label_smoothing", 0.1)
+
+
+def _attention_heads(width: int) -> int:
+    """Divides the width into heads of the usual size, or of the nearest even one."""
+    usual = 32 if width <= 256 else 64
+    counts = [count for count in range(1, width + 1) if width % count == 0]
+    even = [count for count in counts if width // count % 2 == 0]
+    return min(even or counts, key=lambda count: abs(width // count - usual), default=1)
+
+
+def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
+    sizes = facts.sizes
+    kind = options["tokenizer_kind"] or "bpe"
+    if {kind, options["target_tokenizer_kind"] or kind} <= set(_SUBWORDS):
+        # Room for subwords beside all characters, which may be thousands.
+        options.choose(
+            "vocab_size", max(sizes.vocab_size, facts.characters + sizes.vocab_size // 2)
+        )
+    source_limit, target_limit = options["max_source_length"], options["max_target_length"]
+    needed = 0  # by one pair of the longest texts
+    if source_limit is not None and target_limit is not None:
+        needed = source_limit + target_limit
+    elif source_limit is not None or target_limit is not None:
+        needed = (source_limit or target_limit) + sizes.max_tokens // 4
+    options.choose("max_tokens", max(sizes.max_tokens, needed))
+    if (tokens := options.chosen.get("max_tokens")) is not None:  # every pair fits into a batch
+        half = tokens // 2
+        options.choose("max_source_length", half if target_limit is None else tokens - target_limit)
+        options.choose("max_target_length", half if source_limit is None else tokens - source_limit)
+    options.choose("eval_max_tokens", options["max_tokens"] or sizes.max_tokens)
+    if (options["max_steps"] or -1) <= 0:
+        options.choose("num_train_epochs", sizes.num_train_epochs)
+
+
+def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
+    sizes, schedule = facts.sizes, options["lr_scheduler_type"]
+    if not facts.is_sharded:
+        options.choose("optim", MUON)
+    optimizer = options["optim"] or ADAMW
+    if optimizer == MUON:
+        options.choose("muon_learning_rate", sizes.muon_learning_rate)
+    if schedule != NOAM and optimizer.startswith((MUON, ADAMW)):
+        rate = sizes.learning_rate if optimizer == MUON else sizes.adamw_rate
+        options.choose("learning_rate", rate)
+    if schedule not in _WITHOUT_WARMUP_SHARE:
+        options.choose("warmup_steps", 0.1)
+    options.choose("adam_beta2", 0.98)
+    if facts.has_bfloat16:
+        options.choose("bf16", True)
+
+
+def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
+    if facts.has_validation:
+        options.choose("eval_strategy", "steps" if options["eval_steps"] else "epoch")
+    scored = options["eval_strategy"]
+    if options["save_steps"]:
+        options.choose("save_strategy", "steps")
+    else:
+        options.choose("save_strategy", "epoch" if scored in (None, "no") else scored)
+    saved = options["save_strategy"]
+    # Without `eval_steps`, a model is scored when the loss is logged.
+    steps_of_scores = options["eval_steps"] or options["logging_steps"]
+    if scored == saved == "steps" and steps_of_scores is not None:
+        options.choose("save_steps", steps_of_scores)
+    options.choose("save_total_limit", 2)
+    each_is_scored = scored not in (None, "no") and saved in (scored, "best")
+    if each_is_scored and (saved != "steps" or options["save_steps"] == steps_of_scores):
+        options.choose("load_best_model_at_end", True)
+    options.choose("generation_num_beams", 5)
 
 
 def recorded_defaults(
@@ -374,17 +337,15 @@ def recorded_defaults(
     """
     if record is None or not given.get("choose_defaults", True):
         return None
-    rows = {default.name: default for default in DEFAULTS}
-    options = {
-        name: value
-        for name, value in record["options"].items()
-        if name not in given and (name not in rows or rows[name].is_free(given))
-    }
+    options = {name: value for name, value in record["options"].items() if is_free(name, given)}
     return ChosenDefaults(options, record["sentence"])
 
 
 def _reason_of_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
-    parts = [text for text in _sentence_parts(options) if text]
+    forms = _SENTENCE_PARTS.items()
+    parts = [form.format(options[name]) for name, form in forms if name in options]
+    if {"encoder_layers", "decoder_layers"} <= options.keys():
+        parts.insert(0, f"{options['encoder_layers']}+{options['decoder_layers']} layers")
     pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     where = " on a CPU" if facts.on_cpu else ""
     if not parts:
@@ -393,21 +354,3 @@ def _reason_of_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
         f"{pairs}{where}: {', '.join(parts)}. These fit a new model and so many pairs; each can be "
         "given as an option, e.g. `--d_model 256`."
     )
-
-
-def _sentence_parts(options: Mapping[str, Any]) -> Iterable[str]:
-    def of(name: str, form: str) -> str:
-        return form.format(options[name]) if name in options else ""
-
-    layers = [options.get(f"{side}coder_layers") for side in ("en", "de")]
-    yield f"{layers[0]}+{layers[1]} layers" if None not in layers else ""
-    yield of("d_model", "width {}")
-    yield of("vocab_size", "vocabulary {:,}")
-    yield of("dropout", "dropout {}")
-    yield of("num_train_epochs", "{} epochs")
-    yield of("max_tokens", "batches of {:,} tokens")
-    if options.get("optim") == MUON:
-        yield "Muon"
-    yield of("muon_learning_rate", "Muon's rate {}")
-    yield of("learning_rate", "AdamW's rate {}")
-    yield "bfloat16" if options.get("bf16") else ""

@@ -16,7 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.corpora import entries_of, reports_of
+from vanilla_transformer.data.corpora import entries_of
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
@@ -184,13 +184,13 @@ def _score_cell(name: str, results: Mapping[str, float]) -> str:
 
 def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
     """Lists the corpora of a recipe, what the filters have dropped, and the scores of each."""
-    if not (reports := reports_of(plan.splits["train"])):
+    if not plan.corpora:
         return ""
     rows = [
         "| corpus | pairs | used | of an epoch | dropped | scores |",
         "|---|---|---|---|---|---|",
     ]
-    for report in reports:
+    for report in plan.corpora:
         dropped = ", ".join(f"{name} {count:,}" for name, count in report["dropped"].items())
         scores = ", ".join(
             f"{split} {metric} {results[name]:.2f}"

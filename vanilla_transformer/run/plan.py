@@ -64,11 +64,16 @@ class RunPlan:
         return tuple(self.options.model.metrics)
 
     @property
+    def corpora(self) -> list[dict[str, Any]]:
+        """What was read of each corpus of the training data; empty without `corpora`."""
+        return reports_of(self.splits["train"]) if "train" in self.splits else []
+
+    @property
     def shares(self) -> dict[str, float] | None:
         """The share of each corpus in an epoch, by name; None: each pair is used once."""
-        reports = reports_of(self.splits["train"]) if "train" in self.splits else []
-        is_mixed = any(report["is_mixed"] for report in reports)
-        return {report["corpus"]: report["share"] for report in reports} if is_mixed else None
+        if not any(report["is_mixed"] for report in self.corpora):
+            return None
+        return {report["corpus"]: report["share"] for report in self.corpora}
 
     def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.

@@ -184,7 +184,7 @@ def _with_defaults(
             **counts, has_validation=has_validation, use_cpu=training.use_cpu
         )
         defaults = choose_defaults(given, facts)
-    if defaults is not None and training.process_index == 0:
+    if defaults is not None:
         logger.info(defaults.sentence)
     return arguments.with_defaults(defaults)
 

@@ -1,7 +1,7 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from logging import ERROR, INFO, getLogger
 from pathlib import Path
@@ -22,7 +22,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
+from vanilla_transformer.data.corpora import describe_report, entries_of
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
@@ -61,6 +61,7 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
+_PREFIXES = {"validation": "eval", "test": "test"}  # of the figures of each split
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """What a shell shows for a process that this signal has ended."""
 
@@ -129,37 +130,23 @@ def _run_in_directory(
 ) -> dict[str, float]:
     prepared = compute_on_main_process(arguments.training, partial(prepare, arguments, data))
     arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
-    splits, directory = prepared.texts, prepared.directory
-    plan = make_plan(arguments, directory, splits, prepared.tokenizer)
+    plan = make_plan(arguments, prepared.directory, prepared.texts, prepared.tokenizer)
     tokenizer = limit_length(prepared.tokenizer, plan.positions)
     set_seed(arguments.training.seed)
     model = make_model(plan)
     scorer = GenerationMetrics(tokenizer, plan.metrics)
-    encoded = prepared.encoded
-    trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+    trainer = make_trainer(plan, model, tokenizer, scorer, prepared.encoded)
     for callback in callbacks:
         trainer.add_callback(callback)
-    _log_message(trainer, _describe_data(plan, encoded, len(tokenizer), model))
-    for report in reports_of(splits["train"]) if "train" in splits else ():
-        _log_message(trainer, describe_report(report))
+    logger.info(_describe_data(plan, prepared.encoded, len(tokenizer), model))
+    for report in plan.corpora:
+        logger.info(describe_report(report))
 
-    if "train" in splits:
-        trainer.record.inputs = prepared.inputs
-        if finished := _figures_if_finished(trainer, plan):
-            return finished
-    guard = OverwriteGuard(directory, plan.training.process_index == 0)
-    trainer.accelerator.wait_for_everyone()
-    trainer.add_callback(guard)
-    figures = _train_and_score(trainer, plan, encoded, scorer, guard)
-    if "train" in splits:
-        _save_history_and_card(trainer, plan, figures, scorer.signatures)
-    return figures
-
-
-def _log_message(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
-    """Logs a message in the main process."""
-    if trainer.is_world_process_zero():
-        logger.info(message)
+    run = _Run(plan, trainer, scorer, prepared.encoded)
+    if "train" not in plan.splits:
+        return run.score_saved_model()
+    trainer.record.inputs = prepared.inputs
+    return run.finished_figures() or run.train_and_score()
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: Any) -> str:
@@ -171,29 +158,6 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: 
         f"{pairs}; a vocabulary of {num_tokens:,} tokens; the model{origin} has {parameters:,} "
         "parameters."
     )
-
-
-def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> dict[str, float]:
-    """Returns the figures of a run that is resumed although it is finished; otherwise none."""
-    if plan.directory.checkpoint is None or plan.training.push_to_hub:
-        return {}
-    with torch.random.fork_rng([]):  # making the loader may draw a random number
-        loader = trainer.get_train_dataloader()
-    max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
-    wanted = {"train_loss"}
-    for split, prefix in (("validation", "eval"), ("test", "test")):
-        if split in plan.splits:
-            wanted |= {f"{prefix}_{name}" for name in ("loss", *plan.metrics)}
-    patience = plan.training.early_stopping_patience
-    inputs = trainer.record.inputs
-    figures = finished_figures(plan.directory, wanted, max_steps, patience, inputs)
-    trainer.accelerator.wait_for_everyone()  # all processes have read the files
-    if figures:
-        logger.warning(
-            f"The run in {str(plan.directory.folder)!r} is finished: nothing is changed. To train "
-            "further, give a larger `--num_train_epochs` or `--max_steps`."
-        )
-    return figures
 
 
 def make_model(plan: RunPlan) -> Any:
@@ -229,7 +193,7 @@ def make_trainer(
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
     if (shares := plan.shares) is not None:
-        sizes = {one["corpus"]: one["used"] for one in reports_of(plan.splits["train"])}
+        sizes = {report["corpus"]: report["used"] for report in plan.corpora}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     if "train" in plan.splits:
         trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
@@ -269,174 +233,204 @@ def make_trainer(
     return trainer
 
 
-def _train_and_score(
-    trainer: TokenBudgetSeq2SeqTrainer,
-    plan: RunPlan,
-    encoded: DatasetDict,
-    scorer: GenerationMetrics,
-    guard: OverwriteGuard,
-) -> dict[str, float]:
-    """Trains on the training split and scores the others; saves the model and the figures."""
-    figures: dict[str, float] = {}
-    trains = "train" in plan.splits
-    if trains:
-        _score_split(trainer, plan, scorer, encoded, "validation")
-        figures |= _train_and_save(trainer, plan, guard)
-    scorer.with_intervals = True
-    for split, prefix in (("validation", "eval"), ("test", "test")):
-        if split in plan.splits:
-            _score_split(trainer, plan, scorer, encoded, split)
-            scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
-            scores.pop("epoch", None)
-            _log_message(
-                trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
+@dataclass(frozen=True)
+class _Run:
+    """A run whose model and Trainer are made."""
+
+    plan: RunPlan
+    trainer: TokenBudgetSeq2SeqTrainer
+    scorer: GenerationMetrics
+    encoded: DatasetDict
+
+    @property
+    def folder(self) -> Path:
+        return self.plan.directory.folder
+
+    @property
+    def is_main(self) -> bool:
+        return self.trainer.is_world_process_zero()
+
+    def finished_figures(self) -> dict[str, float]:
+        """Returns the figures of a run that is resumed although it is finished; otherwise none."""
+        plan, trainer = self.plan, self.trainer
+        if plan.directory.checkpoint is None or plan.training.push_to_hub:
+            return {}
+        with torch.random.fork_rng([]):  # making the loader may draw a random number
+            loader = trainer.get_train_dataloader()
+        max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
+        wanted = {"train_loss"}
+        for split, prefix in _PREFIXES.items():
+            if split in plan.splits:
+                wanted |= {f"{prefix}_{name}" for name in ("loss", *plan.metrics)}
+        patience = plan.training.early_stopping_patience
+        inputs = trainer.record.inputs
+        figures = finished_figures(plan.directory, wanted, max_steps, patience, inputs)
+        trainer.accelerator.wait_for_everyone()  # all processes have read the files
+        if figures:
+            logger.warning(
+                f"The run in {str(self.folder)!r} is finished: nothing is changed. To train "
+                "further, give a larger `--num_train_epochs` or `--max_steps`."
             )
-            if scorer.num_cut:
-                sooner = " (sooner while the training went on)" if trains else ""
+        return figures
+
+    def score_saved_model(self) -> dict[str, float]:
+        """Scores the validation and the test split, and saves the figures alone."""
+        guard = self._guard()
+        figures = self._score_splits({})
+        guard.delete()
+        self._save_figures(figures)
+        return figures
+
+    def train_and_score(self) -> dict[str, float]:
+        """Trains, and saves the model; scores it, and saves figures, history and model card."""
+        guard = self._guard()
+        self._score_texts_of("validation")
+        figures = self._train(guard)
+        self._save_figures(figures)
+        logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
+        figures = self._score_splits(figures)
+        self.trainer.save_state()
+        if self.is_main:
+            self._write_card(figures)
+            write_checksums(self.folder)
+            if self.plan.training.push_to_hub:
+                self._push_to_hub()
+        return figures
+
+    def _guard(self) -> OverwriteGuard:
+        """Sees to it that what the run replaces is deleted, but not too early."""
+        guard = OverwriteGuard(self.plan.directory, self.plan.training.process_index == 0)
+        self.trainer.accelerator.wait_for_everyone()
+        self.trainer.add_callback(guard)
+        return guard
+
+    def _train(self, guard: OverwriteGuard) -> dict[str, float]:
+        plan, trainer = self.plan, self.trainer
+        if plan.directory.checkpoint is not None:
+            logger.info(f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
+        try:
+            metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+            if trainer.was_terminated:
+                raise SystemExit(STATUS_OF_SIGTERM)
+        except (KeyboardInterrupt, SystemExit):
+            for callback in trainer.callback_handler.callbacks:
+                if isinstance(callback, TrainingLog):
+                    callback.close()
+            if self.is_main:
+                logger.warning(self._describe_early_end())
+            raise
+        guard.delete()
+        if plan.options.model.lora_rank is not None:
+            merge_adapters(trainer.model)
+        if self.is_main:
+            (self.folder / CHECKSUMS).unlink(missing_ok=True)
+        trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
+        if self.is_main and list(self.folder.glob("*.safetensors")):
+            store_probe(load_for_probe(self.folder), self.folder)
+        return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
+
+    def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
+        """Adds the scores of the validation and the test split to the figures of the training."""
+        plan, is_trained = self.plan, "train" in self.plan.splits
+        self.scorer.with_intervals = True
+        for split, prefix in _PREFIXES.items():
+            if split not in plan.splits:
+                continue
+            self._score_texts_of(split)
+            scores = self.trainer.evaluate(self.encoded[split], metric_key_prefix=prefix)
+            scores.pop("epoch", None)
+            logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
+            if self.scorer.num_cut:
+                sooner = " (sooner while the training went on)" if is_trained else ""
                 logger.warning(
                     f"{split.capitalize()}: outputs that are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens{sooner}: {scorer.num_cut:,}. Give a "
+                    f"{plan.search.max_new_tokens} tokens{sooner}: {self.scorer.num_cut:,}. Give a "
                     "larger `generation_max_length`, or train longer if they repeat themselves."
                 )
-            figures |= scores
-            if trains:
-                _save_figures(trainer, plan, figures)
-    if not trains:
-        guard.delete()
-        _save_figures(trainer, plan, figures)
-    return figures
+            figures = {**figures, **scores}
+            if is_trained:  # a kill loses no score
+                self._save_figures(figures)
+        return figures
 
+    def _score_texts_of(self, split: str) -> None:
+        """Lets the next evaluations score the texts of a split, if there is one.
 
-def _score_split(
-    trainer: TokenBudgetSeq2SeqTrainer,
-    plan: RunPlan,
-    scorer: GenerationMetrics,
-    encoded: DatasetDict,
-    split: str,
-) -> None:
-    """Lets the next evaluations score the texts of a split, if there is one.
+        Where no process holds the whole model, the Trainer generates from the encoded sources.
+        """
+        plan, trainer, scorer = self.plan, self.trainer, self.scorer
+        scorer.references = scorer.corpora = None
+        if split not in plan.splits:
+            return
+        rows = plan.splits[split]
+        scorer.references = rows["references" if "references" in rows.column_names else "target"]
+        if plan.options.data.corpora and "corpus" in rows.column_names:
+            scorer.corpora = rows["corpus"]
+            scorer.directions = {
+                corpus.name: "-".join(corpus.languages)
+                for corpus in entries_of(plan.options.data)
+                if corpus.languages
+            }
+        is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+        if not is_sharded and trainer.get_tp_size() == 1:
+            lengths = token_lengths(self.encoded[split], "labels").tolist()
+            trainer.score_texts = partial(
+                score_training, trainer, scorer, list(rows["source"]), lengths
+            )
 
-    Where no process holds the whole model, the Trainer generates from the encoded sources.
-    """
-    scorer.references = scorer.corpora = None
-    if split not in plan.splits:
-        return
-    rows = plan.splits[split]
-    scorer.references = rows["references" if "references" in rows.column_names else "target"]
-    if plan.options.data.corpora and "corpus" in rows.column_names:
-        scorer.corpora = rows["corpus"]
-        entries = [one for one in entries_of(plan.options.data) if one.languages]
-        scorer.directions = {one.name: "-".join(one.languages or ()) for one in entries}
-    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    if not is_sharded and trainer.get_tp_size() == 1:
-        lengths = token_lengths(encoded[split], "labels").tolist()
-        trainer.score_texts = partial(
-            score_training, trainer, scorer, list(rows["source"]), lengths
-        )
+    def _describe_early_end(self) -> str:
+        """Says what is left of a training that a signal has ended."""
+        kept = "no checkpoint was saved, so nothing is kept."
+        if saved := complete_checkpoints(self.folder):
+            kept = (
+                f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
+                "`--resume_from_checkpoint True`."
+            )
+        step = self.trainer.state.global_step
+        return f"The training ended early, after step {step:,}: {kept}"
 
+    def _describe_weights(self) -> str:
+        """Says which weights a training has ended with."""
+        state, averaging = self.trainer.state, self.plan.options.averaging
+        if averaging.average_last or averaging.average_best:
+            return "the mean weights of checkpoints"
+        if self.plan.training.load_best_model_at_end and state.best_global_step:
+            metric = str(self.plan.training.metric_for_best_model).removeprefix("eval_")
+            return (
+                f"the checkpoint of step {state.best_global_step:,}, the best by {metric} "
+                f"({state.best_metric:.2f})"
+            )
+        return f"the weights of step {state.global_step:,}"
 
-def _train_and_save(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, guard: OverwriteGuard
-) -> dict[str, float]:
-    if plan.directory.checkpoint is not None:
-        _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
-    try:
-        metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
-        if trainer.was_terminated:
-            raise SystemExit(STATUS_OF_SIGTERM)
-    except (KeyboardInterrupt, SystemExit):
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, TrainingLog):
-                callback.close()
-        if trainer.is_world_process_zero():
-            logger.warning(_describe_early_end(trainer, plan))
-        raise
-    figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
-    guard.delete()
-    if plan.options.model.lora_rank is not None:
-        merge_adapters(trainer.model)
-    if trainer.is_world_process_zero():
-        (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
-    trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
-    folder = plan.directory.folder
-    if trainer.is_world_process_zero() and list(folder.glob("*.safetensors")):
-        store_probe(load_for_probe(folder), folder)
-    _save_figures(trainer, plan, figures)
-    _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
-    return figures
+    def _save_figures(self, figures: dict[str, float]) -> None:
+        if self.is_main:
+            save_results(self.folder, figures)
 
+    def _write_card(self, figures: dict[str, float]) -> None:
+        example = next(iter(self.plan.splits.values()))[0]["source"]
+        model = cast(PreTrainedModel, self.trainer.model)
+        signatures, repo_id = self.scorer.signatures, self.trainer.hub_model_id
+        write_model_card(self.plan, model, figures, signatures, example, repo_id)
 
-def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
-    """Says what is left of a training that a signal has ended."""
-    kept = "no checkpoint was saved, so nothing is kept."
-    if saved := complete_checkpoints(plan.directory.folder):
-        kept = (
-            f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
-            "`--resume_from_checkpoint True`."
-        )
-    return f"The training ended early, after step {trainer.state.global_step:,}: {kept}"
+    def _push_to_hub(self) -> None:
+        """Pushes the directory of a finished run, without pickle files and checkpoints.
 
-
-def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
-    """Says which weights a training has ended with."""
-    state, averaging = trainer.state, plan.options.averaging
-    if averaging.average_last or averaging.average_best:
-        return "the mean weights of checkpoints"
-    if plan.training.load_best_model_at_end and state.best_global_step:
-        metric = str(plan.training.metric_for_best_model).removeprefix("eval_")
-        return (
-            f"the checkpoint of step {state.best_global_step:,}, the best by {metric} "
-            f"({state.best_metric:.2f})"
-        )
-    return f"the weights of step {state.global_step:,}"
-
-
-def _save_figures(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, figures: dict[str, float]
-) -> None:
-    if trainer.is_world_process_zero():
-        save_results(plan.directory.folder, figures)
-
-
-def _save_history_and_card(
-    trainer: TokenBudgetSeq2SeqTrainer,
-    plan: RunPlan,
-    figures: dict[str, float],
-    signatures: dict[str, str],
-) -> None:
-    """Saves the history of the training and the model card, and pushes the directory if asked."""
-    trainer.save_state()
-    if not trainer.is_world_process_zero():
-        return
-    example = next(iter(plan.splits.values()))[0]["source"]
-    repo_id: str | None = trainer.hub_model_id
-    model = cast(PreTrainedModel, trainer.model)
-    write_model_card(plan, model, figures, signatures, example, repo_id)
-    write_checksums(plan.directory.folder)
-    if plan.training.push_to_hub:
-        _push_to_hub(plan, str(repo_id))
-
-
-def _push_to_hub(plan: RunPlan, repo_id: str) -> None:
-    """Pushes the directory of a finished run, without pickle files and checkpoints.
-
-    Raises:
-        ConnectionError: If the Hub does not take it.
-    """
-    try:
-        HfApi().upload_folder(
-            repo_id=repo_id,
-            folder_path=plan.directory.folder,
-            commit_message="End of training",
-            token=plan.training.hub_token,
-            revision=plan.training.hub_revision,
-            ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
-            delete_patterns=list(PICKLES),
-        )
-    except Exception as error:  # of the Hub, of the network, of any type
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConnectionError(
-            f"The model is saved in {str(plan.directory.folder)!r}, but the Hub did not take it "
-            f"({reason}): to push it, give the same command with `--resume_from_checkpoint True`, "
-            "which trains no further step."
-        ) from error
+        Raises:
+            ConnectionError: If the Hub does not take it.
+        """
+        try:
+            HfApi().upload_folder(
+                repo_id=str(self.trainer.hub_model_id),
+                folder_path=self.folder,
+                commit_message="End of training",
+                token=self.plan.training.hub_token,
+                revision=self.plan.training.hub_revision,
+                ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
+                delete_patterns=list(PICKLES),
+            )
+        except Exception as error:  # of the Hub, of the network, of any type
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise ConnectionError(
+                f"The model is saved in {str(self.folder)!r}, but the Hub did not take it "
+                f"({reason}): to push it, give the same command with `--resume_from_checkpoint "
+                "True`, which trains no further step."
+            ) from error
