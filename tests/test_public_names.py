@@ -42,7 +42,8 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_the_help_of_a_forward_documents_each_argument(model):
     text = inspect.getdoc(model.forward).partition("Args:")[2].partition("Returns:")[0]
-    documented = re.findall(r"^    (?:\*\*)?(\w+):", text, re.MULTILINE)
+    entries = re.findall(r"^    (\S.*?):", text, re.MULTILINE)
+    documented = [name.lstrip("*") for names in entries for name in names.split(", ")]
     named = [name for name in inspect.signature(model.forward).parameters if name != "self"]
     assert documented == named
     assert {"input_ids", "attention_mask"} <= set(documented)

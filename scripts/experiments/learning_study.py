@@ -8,7 +8,7 @@ that it can be killed at any time. At the end, and with --report_only, it draws 
 writes table.md.
 
     python scripts/experiments/learning_study.py --output_dir runs/study \
-        --initializers xavier deepnorm --norm_placements post --layers 3 6 --warmup_steps 0 400 \
+        --initializers xavier t_fixup --norm_placements post --layers 3 6 --warmup_steps 0 400 \
         --optimizers adamw:0.003 muon:0.003:0.01 --seeds 1 2 3 --steps 600
 """
 

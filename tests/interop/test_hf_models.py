@@ -55,7 +55,6 @@ MODELS = {
         {"residual_scale": 0.5, "attention_scale": 0.4, "logit_scale": 0.7, "head_dim": 8,
          "decoder_attention_heads": 2},
     ),
-    "DeepNorm": ("marian", {"initializer": "deepnorm", "fused_qkv": True}),
     "no start": ("marian", {"decoder_start_token_id": 1, "forced_eos_token_id": 2}),
     "several ends": ("marian", {"eos_token_id": [2, 5]}),
     "pre-norm": ("pegasus", {**PRE, "activation_function": "silu"}),

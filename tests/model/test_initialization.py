@@ -1,4 +1,4 @@
-"""Initial values: variances, the factors of DeepNorm and Admin, and what loading keeps."""
+"""Initial values: variances, and what loading keeps."""
 
 import math
 
@@ -8,17 +8,9 @@ from torch import nn
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
-    VanillaTransformerEncoderModel,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.attention import eager_attention_forward
-from vanilla_transformer.model.configuration_vanilla_transformer import (
-    CHOICES,
-    POST_NORM_INITIALIZERS,
-)
-from vanilla_transformer.model.context import CallContext
-from vanilla_transformer.model.layers import EncoderLayer
-from vanilla_transformer.model.pretrained_model import config_with
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 
 SIZES = {
     "vocab_size": 300,
@@ -31,24 +23,14 @@ SIZES = {
     "decoder_ffn_dim": 160,
     "dropout": 0.0,
 }
-PLACEMENTS = {"t_fixup": "none"} | dict.fromkeys(POST_NORM_INITIALIZERS, "post")
-ENCODER_BETA = 0.87 * (2**4 * 3) ** (-1 / 16)
-DECODER_BETA = (12 * 3) ** (-1 / 4)
+PLACEMENTS = {"t_fixup": "none"}
 ROLES = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "gate")
-LAST, VALUES = ("out_proj", "fc2"), ("v_proj", "out_proj", "fc1", "fc2", "gate")
-EXPECTED_GAINS = {  # of (stack, layer, role)
-    "xavier": lambda stack, layer, role: 1,
-    "admin": lambda stack, layer, role: 1,
-    "half_xavier": lambda stack, layer, role: 0.5,
-    "residual_scaled": lambda stack, layer, role: (
-        {"encoder": 2 * 2, "decoder": 3 * 3}[stack] ** -0.5 if role in LAST else 1
-    ),
-    "depth_scaled": lambda stack, layer, role: (layer + 1) ** -0.5,
-    "t_fixup": lambda stack, layer, role: (
+VALUES = ("v_proj", "out_proj", "fc1", "fc2", "gate")
+EXPECTED_GAINS = {  # of (stack, role)
+    "xavier": lambda stack, role: 1,
+    "half_xavier": lambda stack, role: 0.5,
+    "t_fixup": lambda stack, role: (
         {"encoder": 0.67 * 2**-0.25, "decoder": (9 * 3) ** -0.25}[stack] if role in VALUES else 1
-    ),
-    "deepnorm": lambda stack, layer, role: (
-        {"encoder": ENCODER_BETA, "decoder": DECODER_BETA}[stack] if role in VALUES else 1
     ),
 }
 
@@ -85,7 +67,7 @@ def test_the_bound_of_each_matrix(initializer, changes):
     found = list(matrices_of_layers(make_model(initializer, **changes)))
     assert len(found) == (2 * (7 if changes else 6) + 3 * (11 if changes else 10))
     for stack, layer, role, matrix in found:
-        bound = math.sqrt(6 / sum(matrix.shape)) * EXPECTED_GAINS[initializer](stack, layer, role)
+        bound = math.sqrt(6 / sum(matrix.shape)) * EXPECTED_GAINS[initializer](stack, role)
         assert 0.99 * bound < matrix.abs().max() <= bound * 1.00001, (stack, layer, role)
         assert matrix.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
 
@@ -121,8 +103,7 @@ def test_embeddings_and_other_projections(initializer):
 def test_it_draws_the_same_numbers_as_xavier_but_for_the_factors(initializer):
     """A change of the initializer is a change of scale: so seeds compare."""
     reference = make_model("xavier", norm_placement="none")
-    changes = {} if initializer in POST_NORM_INITIALIZERS else {"norm_placement": "none"}
-    found = dict(make_model(initializer, **changes).named_parameters())
+    found = dict(make_model(initializer, norm_placement="none").named_parameters())
     for name, one in reference.named_parameters():
         if one.ndim == 2:
             assert (
@@ -135,63 +116,6 @@ def test_the_default_is_half_of_xavier_and_published_systems_keep_xavier():
     assert config.initializer == "half_xavier"
     assert VanillaTransformerConfig.from_preset("vaswani-base").initializer == "xavier"
     assert VanillaTransformerConfig.from_preset("system-a").initializer == "xavier"
-    assert config.encoder_residual_scale is None
-    assert config.decoder_residual_scale is None
-
-
-# DeepNorm and Admin ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("encoder", "decoder"), [(6, 6), (2, 3), (100, 100)])
-def test_the_factors_of_the_papers_table(encoder, decoder):
-    config = make_config("deepnorm", encoder_layers=encoder, decoder_layers=decoder)
-    alphas = 0.81 * (encoder**4 * decoder) ** (1 / 16), (3 * decoder) ** (1 / 4)
-    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
-    assert found == pytest.approx(alphas)
-
-
-@pytest.mark.parametrize(
-    ("layers", "alphas"), [((6, 6), (2.0170, 2.3351)), ((1, 1), (1.3156, 1.3731))]
-)
-def test_the_factors_of_admin(layers, alphas):
-    """Of 12 and 18, and of 2 and 3 sublayers: sqrt((n + 1)/ln(n + 1) - 1)."""
-    config = make_config("admin", encoder_layers=layers[0], decoder_layers=layers[1])
-    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
-    assert found == pytest.approx(alphas, abs=1e-4)
-    alone = make_config("admin", decoder_layers=layers[1], is_encoder_decoder=False)
-    assert 1 / alone.decoder_residual_scale == pytest.approx(alphas[0], abs=1e-4)
-
-
-@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
-def test_a_layer_computes_the_norm_of_alpha_x_plus_f(initializer):
-    config = make_config(initializer, encoder_layers=18)
-    layer = EncoderLayer(config, 0)
-    for one in layer.parameters():
-        nn.init.normal_(one, std=0.3)
-    states, alpha = torch.randn(2, 5, 96), 1 / config.encoder_residual_scale
-    plain = CallContext(eager_attention_forward, {})
-    hidden = layer.self_attn_post_norm(alpha * states + layer.self_attn(states, plain)[0])
-    expected = layer.feed_forward_post_norm(alpha * hidden + layer.feed_forward(hidden))
-    torch.testing.assert_close(layer(states, plain), expected, rtol=1e-4, atol=1e-4)
-    assert alpha > 1.7
-
-
-@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
-def test_the_encoder_alone_computes_what_it_does_beside_a_decoder(tmp_path, initializer):
-    whole = make_model(initializer).eval()
-    whole.save_pretrained(tmp_path)
-    alone = VanillaTransformerEncoderModel.from_pretrained(tmp_path).eval()
-    assert alone.config.is_encoder_decoder is False
-    ids = torch.arange(5, 12)[None]
-    expected = whole.get_encoder()(input_ids=ids).last_hidden_state
-    torch.testing.assert_close(alone(input_ids=ids).last_hidden_state, expected)
-
-
-def test_given_factors_are_kept():
-    config = make_config("deepnorm", encoder_residual_scale=0.5)
-    assert config.encoder_residual_scale == 0.5
-    assert config.decoder_residual_scale == pytest.approx((3 * 3) ** -0.25)
-    assert make_config("xavier", residual_scale=0.5).residual_scale_of("decoder") == 0.5
 
 
 # Saving and loading ------------------------------------------------------------------------------
@@ -205,11 +129,6 @@ def test_loading_keeps_loaded_values(tmp_path, initializer, fused):
     loaded = type(model).from_pretrained(tmp_path)
     for name, value in model.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name]), name
-    for name in VanillaTransformerConfig.__annotations__:
-        found, saved = (getattr(one.config, name, None) for one in (loaded, model))
-        assert found == saved, name
-    again = config_with(loaded.config, encoder_layers=4)
-    assert again.encoder_residual_scale == model.config.encoder_residual_scale
 
 
 def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path):
@@ -227,24 +146,8 @@ def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path)
     assert not torch.equal(drawn, model.get_parameter(name))
 
 
-@pytest.mark.parametrize("initializer", ["deepnorm", "admin"])
-def test_other_layers_than_those_of_a_loaded_config_are_told(initializer, tmp_path, caplog):
-    make_config(initializer).save_pretrained(tmp_path)
-    deeper = {"encoder_layers": 18, "decoder_layers": 18}
-    changed = VanillaTransformerConfig.from_pretrained(tmp_path, **deeper)
-    assert not caplog.text
-    VanillaTransformerForConditionalGeneration(changed)
-    assert f"`initializer` '{initializer}' does not give 18 and 18 layers" in caplog.text
-    changed.encoder_residual_scale = changed.decoder_residual_scale = None
-    model = VanillaTransformerForConditionalGeneration(changed)
-    fresh = make_config(initializer, **deeper)
-    assert model.config.encoder_residual_scale == fresh.encoder_residual_scale
-    assert model.config.decoder_residual_scale == fresh.decoder_residual_scale
-
-
-@pytest.mark.parametrize("initializer", ["t_fixup", "deepnorm"])
-def test_values_that_are_drawn_twice_are_scaled_once(initializer):
-    model = make_model(initializer, tie_word_embeddings=False)
+def test_values_that_are_drawn_twice_are_scaled_once():
+    model = make_model("t_fixup", tie_word_embeddings=False)
     expected = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(1)
     model.apply(model._init_weights)

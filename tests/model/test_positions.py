@@ -16,10 +16,10 @@ from vanilla_transformer.model.positions import (
     FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
     RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     alibi_slopes,
     number_tokens,
-    rotary_positions,
 )
 
 
@@ -37,7 +37,7 @@ SCHEMES = {
     "sinusoidal_half": lambda: HalfSinusoidalPositions(33),
     "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(33),
     "alibi": lambda: AlibiPositions(6),
-    "rope": lambda: rotary_positions(8, 64, {"rope_type": "default", "rope_theta": 10000.0}),
+    "rope": lambda: RotaryPositions(8, 10000.0),
 }
 
 
@@ -191,69 +191,26 @@ def test_relative_biases_are_those_of_t5(is_decoder, buckets, distance):
 
 # --- rotary --------------------------------------------------------------------------------------
 
-SCALINGS = {
-    "default": {},
-    "linear": {"factor": 4.0},
-    "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
-    "longrope": {
-        "short_factor": [1.0, 1.5, 2.0, 3.0],
-        "long_factor": [2.0, 3.0, 4.0, 6.0],
-        "original_max_position_embeddings": 16,
-        "factor": 4.0,
-    },
-    "llama3": {
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 16,
-    },
-    "proportional": {"partial_rotary_factor": 0.5},
-}
-
-
-YARN, LLAMA3 = ({"rope_type": kind, **SCALINGS[kind]} for kind in ("yarn", "llama3"))
-
-
-def rope_parameters(kind):
-    return {"rope_type": kind, "rope_theta": 100.0, **SCALINGS[kind]}
-
 
 @pytest.mark.parametrize("length", [9, 40])
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_rotations_are_those_of_llama(kind, length):
+def test_rotations_are_those_of_llama(length):
     config = LlamaConfig(
         hidden_size=32,
         num_attention_heads=4,
-        max_position_embeddings=24,
-        rope_parameters=rope_parameters(kind),
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
     )
     torch.manual_seed(0)
     query, position_ids = torch.randn(1, 4, length, 8), torch.arange(length)[None]
     cosines, sines = LlamaRotaryEmbedding(config)(query, position_ids)
     expected, _ = apply_rotary_pos_emb(query, query, cosines, sines)
-    positions = rotary_positions(8, 24, rope_parameters(kind))(position_ids, torch.float32)
+    positions = RotaryPositions(8, 100.0)(position_ids, torch.float32)
     torch.testing.assert_close(positions.rotate(query), expected, rtol=1e-5, atol=1e-5)
     assert positions.embedding is positions.bias is None
 
 
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_a_rotation_of_a_row_does_not_depend_on_longer_rows_beside_it(kind):
-    scheme = rotary_positions(8, 24, rope_parameters(kind))
-    short, long = torch.arange(40)[None].clamp(max=8), torch.arange(40)[None]
-    both = scheme(torch.cat([short, long]), torch.float32).rotation
-    for row, alone in enumerate((short, long)):
-        for found, expected in zip(both, scheme(alone, torch.float32).rotation, strict=True):
-            full = found.expand(2, -1, -1, -1)
-            torch.testing.assert_close(full[row], expected[0])
-
-
 def test_a_partial_rotation_leaves_the_rest_of_a_head_alone():
-    scheme = rotary_positions(
-        8, 64, {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}
-    )
     states = torch.randn(1, 1, 5, 8)
-    turned = scheme(torch.arange(5)[None], torch.float32).rotate(states)
+    turned = RotaryPositions(4, 50.0)(torch.arange(5)[None], torch.float32).rotate(states)
     torch.testing.assert_close(turned[..., 4:], states[..., 4:], rtol=0, atol=0)
     assert not torch.allclose(turned[:, :, 1:, :4], states[:, :, 1:, :4])
 
@@ -269,88 +226,16 @@ def test_half_precision_weights_do_not_blur_the_rotation(tiny_model, tmp_path):
         torch.testing.assert_close(found.flatten(), angles.cos().repeat(2), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_every_kind_of_rotation_survives_saving(tiny_model, tiny_batch, tmp_path, kind):
+def test_the_parameters_of_a_rotation_survive_saving(tiny_model, tiny_batch, tmp_path):
+    parameters = {"rope_theta": 100.0, "partial_rotary_factor": 0.5}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    model = tiny_model(
-        position_embedding_type="rope", rope_parameters=rope_parameters(kind), **heads
-    )
+    model = tiny_model(position_embedding_type="rope", rope_parameters=parameters, **heads)
     batch = tiny_batch()
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path)
-    assert loaded.config.to_dict()["rope_parameters"] == model.config.rope_parameters
+    assert loaded.config.rope_parameters == {"rope_type": "default", **parameters}
     torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-    assert model.config.rope_parameters["rope_type"] == kind
     assert not any("positions" in key for key in model.state_dict())
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"rope_type": "spiral"}, "unknown `rope_type`.*choose"),
-        ({"rope_type": "linear"}, r"must have \['factor'\] for `rope_type` 'linear'"),
-        ({"rope_type": "linear", "factor": 0.5}, "number of at least 1 for `factor`"),
-        ({"rope_type": ["linear"]}, "unknown `rope_type`"),
-        ({"rope_theta": "big"}, "number above 1 for `rope_theta`"),
-        ({"rope_theta": float("inf")}, "finite number above 1 for `rope_theta`"),
-        ({"rope_thetta": 10.0}, r"unknown keys for 'default', \['rope_thetta'\]: choose from"),
-        ({"factor": 2.0}, r"unknown keys for 'default', \['factor'\]"),
-        ({"rope_type": "linear", "factor": 2.0, "beta_fast": 2}, "unknown keys for 'linear'"),
-        ({"rope_type": "longrope", "short_factor": 3, "long_factor": [1.0] * 4}, "list of finite"),
-        ({"rope_type": "longrope", "short_factor": [0.0], "long_factor": []}, "`short_factor`"),
-        ({**LLAMA3, "low_freq_factor": 0}, "number above 0 for `low_freq_factor`"),
-        ({**LLAMA3, "low_freq_factor": 4.0}, "smaller number for `low_freq_factor` than"),
-        ({**YARN, "beta_fast": "x"}, "number above 0 for `beta_fast`"),
-        ({**YARN, "beta_slow": 40}, r"`beta_slow` than for `beta_fast` \(32 by default\)"),
-        ({**YARN, "attention_factor": -1.0}, "number above 0 for `attention_factor`"),
-        ({**YARN, "truncate": "no"}, "True or False for `truncate`"),
-        ({**YARN, "original_max_position_embeddings": 1}, "number above 1 for `original_max"),
-        ({"partial_rotary_factor": 1.5}, "up to 1 for `partial_rotary_factor`"),
-        ({"partial_rotary_factor": True}, "number above 0 for `partial_rotary_factor`"),
-        ({"partial_rotary_factor": 0.4}, "would rotate 3 of the 8.*even number of at least 2"),
-        ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "1 numbers.*4"),
-        ({"rope_type": "longrope"}, "must have .*long_factor"),
-        ("linear", "must be of type"),
-    ],
-)
-def test_bad_parameters_of_rotation_are_named(tiny_config, parameters, message):
-    with pytest.raises(ValueError, match=message) as error:
-        tiny_config(position_embedding_type="rope", rope_parameters=parameters)
-    assert "rope_parameters" in str(error.value) or "partial_rotary_factor" in str(error.value)
-
-
-@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "proportional"])
-def test_a_trained_length_that_a_rotation_does_not_use_changes_nothing(
-    tiny_model, tiny_batch, heard, kind
-):
-    """As in Llama: transformers' own test of scaling merges it into every kind."""
-    plain = {"rope_type": kind, "rope_theta": 100.0, **SCALINGS.get(kind, {})}
-    extra = {**plain, "original_max_position_embeddings": 16}
-    models = [
-        tiny_model(position_embedding_type="rope", rope_parameters=parameters, noise=0)
-        for parameters in (plain, extra)
-    ]
-    assert models[1].config.rope_parameters == extra
-    assert f"has no effect with `rope_type` {kind!r}" in heard.text
-    batch = tiny_batch()
-    torch.testing.assert_close(models[1](**batch).logits, models[0](**batch).logits)
-
-
-def test_what_cannot_be_rotated_is_named(tiny_config):
-    odd = {"d_model": 6, "encoder_attention_heads": 2, "decoder_attention_heads": 3}
-    with pytest.raises(ValueError, match=r"3 of the 3 dim.*`d_model` \(6\).*encoder_attention"):
-        tiny_config(position_embedding_type="rope", **odd)
-    with pytest.raises(ValueError, match="even number of at least 4"):
-        tiny_config(
-            position_embedding_type="rope",
-            rope_parameters={"rope_type": "dynamic", "factor": 2.0},
-            decoder_attention_heads=8,
-        )
-    with pytest.raises(ValueError, match=r"no effect.*'sinusoidal': set .* to 'rope'"):
-        tiny_config(rope_parameters={"rope_type": "default"})
-    with pytest.raises(ValueError, match=r"`rope_theta` 500\.0 must be given in `rope_parameters`"):
-        tiny_config(position_embedding_type="rope", rope_theta=500.0)
-    assert not hasattr(tiny_config(), "rope_parameters")
 
 
 # --- linear biases -------------------------------------------------------------------------------

@@ -21,16 +21,12 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     CHOICES,
-    POSITIONS_WITH_OFFSET,
-    POST_NORM_INITIALIZERS,
 )
-from vanilla_transformer.model.positions import ROPE_TYPES
 
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)
 LEARNED = ("prelu", "xielu")  # activations with parameters, drawn more often than the others
 HEADS = (1, 2, 3, 4)
-ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 
 
 def draw_config(seed):
@@ -82,17 +78,11 @@ def draw_config(seed):
     rope = fields["position_embedding_type"] == "rope"
     fields |= draw_stacks(rng, rope)
     fields["head_dim"] = rng.choice((None, None, 4, 8))
-    if fields["position_embedding_type"] in POSITIONS_WITH_OFFSET:
-        fields["position_offset"] = rng.choice((0, 2))
+    fields["position_offset"] = rng.choice((0, 2))
     if fields["position_embedding_type"] == "sinusoidal_fairseq":
         fields["d_model"] = max(fields["d_model"], math.lcm(*HEADS))
     fields |= {"rope_parameters": draw_rope(rng, fields)} if rope else {}
-    for side in ("encoder", "decoder"):
-        fields[f"{side}_residual_scale"] = rng.choice((None, None, 1, 0.7))
-    fits_all = fields["norm_placement"] == "post" and fields["residual_scale"] == 1
-    left_out = () if fits_all else POST_NORM_INITIALIZERS
-    names = [name for name in CHOICES["initializer"] if name not in left_out]
-    fields["initializer"] = rng.choice(names)
+    fields["initializer"] = rng.choice(CHOICES["initializer"])
     fits_any = fields["norm_type"] != "unbiased_std"
     fields["qk_norm"] = rng.choice(CHOICES["qk_norm"] if fits_any else ("none",))
     aligned = ([[0, 0]],) if fields["decoder_layers"] else ()
@@ -122,35 +112,14 @@ def draw_stacks(rng, rope):
 
 
 def draw_rope(rng, fields):
-    """None, or one of the kinds of scaling that these heads allow, whole or in part."""
-    given, stacks = fields["head_dim"], ("encoder", "decoder")
-    sizes = {given or fields["d_model"] // fields[f"{s}_attention_heads"] for s in stacks}
-    kinds = [kind for kind in ROPE_KINDS if kind != "longrope" or len(sizes) == 1]
-    kind = rng.choice([None, *kinds])
-    if kind is None:
-        return None
-    parts = [1.0] if any(size % 8 for size in sizes) else [1.0, 0.5]
-    part, trained = rng.choice(parts), {"original_max_position_embeddings": 12}
-    pairs = int(max(sizes) * part) // 2
-    factors = [rng.uniform(1, 4) for _ in range(pairs)]
-    needs = {
-        "linear": {"factor": 2.0},
-        "dynamic": {"factor": rng.choice((1, 2.0))},
-        "yarn": {"factor": 4.0, **trained, **draw_yarn(rng)},
-        "longrope": {"short_factor": factors, "long_factor": factors[::-1], **trained}
-        | rng.choice(({}, {"factor": 2.0}, {"attention_factor": 1.5})),
-        "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **trained},
-        "proportional": rng.choice(({}, {"factor": 2.0})),
+    """None, or parameters that these heads allow, of whole heads or of a part."""
+    stacks = ("encoder", "decoder")
+    sizes = {
+        fields["head_dim"] or fields["d_model"] // fields[f"{s}_attention_heads"] for s in stacks
     }
-    whole = {} if part == 1 else {"partial_rotary_factor": part}
+    parts = [1.0] if any(size % 8 for size in sizes) else [1.0, 0.5]
     theta = {"rope_theta": rng.choice((100.0, 10000.0))}
-    return {"rope_type": kind, **theta, **whole, **needs.get(kind, {})}
-
-
-def draw_yarn(rng):
-    extra = {"beta_fast": 16.0, "beta_slow": 2.0, "truncate": False, "attention_factor": 1.25}
-    extra |= {"mscale": 0.5, "mscale_all_dim": 0.8}
-    return {name: value for name, value in extra.items() if rng.random() < 0.3}
+    return rng.choice((None, {**theta, "partial_rotary_factor": rng.choice(parts)}))
 
 
 def make_batch(config, side, seed):
@@ -351,6 +320,4 @@ def test_the_draws_differ_and_reach_every_field():
     for name, choices in CHOICES.items():
         assert values[name] == set(choices)
     assert values["activation_function"] == set(ACT2FN)
-    parameters = [fields.get("rope_parameters") or {} for fields in drawn]
-    assert {given["rope_type"] for given in parameters if given} == set(ROPE_TYPES)
     assert any(fields["d_model"] % 2 for fields in drawn)

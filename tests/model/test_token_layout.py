@@ -77,7 +77,6 @@ CHOICES = {
     "rope, qk_norm": {"position_embedding_type": "rope", "qk_norm": "all"},
     "dynamic": {
         "position_embedding_type": "rope",
-        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
         "max_position_embeddings": 5,
     },
 }

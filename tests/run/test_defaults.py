@@ -92,7 +92,7 @@ def saved_training(folder):
         ({"d_model": 100}, (), {"encoder_attention_heads": 5, "encoder_ffn_dim": 272}),
         ({"d_model": 15}, ("position_embedding_type",), {"encoder_attention_heads": 1}),
         ({"position_offset": 2}, ("position_embedding_type",), {}),
-        ({"initializer": "deepnorm"}, ("norm_placement",), {}),
+        ({"initializer": "t_fixup"}, ("norm_placement",), {}),
     ],
 )
 def test_what_is_given_wins_and_nothing_contradicts_it(given, without, expected):

@@ -61,8 +61,6 @@ _FREE_FIELDS = (
     "ffn_bias",
     "lm_head_bias",
     "residual_scale",
-    "encoder_residual_scale",
-    "decoder_residual_scale",
 )
 
 
@@ -74,9 +72,6 @@ def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
         for name in ("decoder_start_token_id", "eos_token_id")
         if getattr(config, name) is None
     ]
-    rope = config.rope_parameters if config.position_embedding_type == "rope" else None
-    if rope and rope["rope_type"] != "default":
-        problems.append(f"`rope_parameters` has the rope_type {rope['rope_type']!r}.")
     return problems
 
 

@@ -105,18 +105,13 @@ def repeat_key_value_heads(state: ModelState) -> ModelState:
 
 def fold_residual_scale(state: ModelState) -> ModelState:
     """Moves the factor on a sublayer's output into its last projection."""
-    own = {stack: state.fields[f"{stack}_residual_scale"] for stack in _STACKS}
-    common = state.fields["residual_scale"]
-    scales = {stack: common if scale is None else scale for stack, scale in own.items()}
-
+    factor = state.fields["residual_scale"]
     last = re.compile(r".*(_attn\.out_proj|feed_forward\.fc2)\.(weight|bias)")
 
     def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor * scales[name.split(".")[1]] if last.fullmatch(name) else tensor
+        return tensor * factor if last.fullmatch(name) else tensor
 
-    # The factors of DeepNorm and Admin would be filled in again.
-    nothing = {f"{stack}_residual_scale": None for stack in _STACKS} | {"initializer": "xavier"}
-    return state.map_weights(scale).with_fields(residual_scale=1.0, **nothing)
+    return state.map_weights(scale).with_fields(residual_scale=1.0)
 
 
 def fold_attention_scale(target: float | None) -> Rewrite:

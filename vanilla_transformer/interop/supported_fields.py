@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vanilla_transformer.model.configuration_vanilla_transformer import (
-    PROBABILITIES,
     SIZES,
+    UNIT_INTERVAL_FIELDS,
     VanillaTransformerConfig,
 )
 
 WITHOUT_EFFECT_ON_OUTPUTS = (
-    *PROBABILITIES,
+    *UNIT_INTERVAL_FIELDS,
     "alignment_heads",
     "classifier_pooling",
     "fused_qkv",
@@ -65,14 +65,11 @@ def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
         "is_encoder_decoder",
         "lm_head_bias",
     }
-    if config.position_embedding_type not in ("learned", "rope"):
+    if config.position_embedding_type != "learned":
         names -= {"max_position_embeddings"}
     if config.position_embedding_type != "relative":
         names -= {"relative_attention_num_buckets", "relative_attention_max_distance"}
     fields = {name: getattr(config, name, None) for name in names}
-    for stack in ("encoder", "decoder"):
-        if config.residual_scale_of(stack) == config.residual_scale:
-            fields[f"{stack}_residual_scale"] = None
     widths = {
         config.head_dim_with(getattr(config, f"{stack}_attention_heads"))
         for stack in ("encoder", "decoder")

@@ -53,9 +53,10 @@ def _make_feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForw
     )
 
 
-def _make_residual_dropout(config: VanillaTransformerConfig, stack: str) -> Dropout:
-    scale = config.residual_scale_of(stack)
-    return Dropout(config.dropout) if scale == 1 else ScaledDropout(config.dropout, scale)
+def _make_residual_dropout(config: VanillaTransformerConfig) -> Dropout:
+    if config.residual_scale == 1:
+        return Dropout(config.dropout)
+    return ScaledDropout(config.dropout, config.residual_scale)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -69,8 +70,8 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.self_attn = _make_self_attention(config, layer_idx, self.stack)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
-        self.dropout = _make_residual_dropout(config, self.stack)
-        set_gains(self, config, self.stack, layer_idx + 1)
+        self.dropout = _make_residual_dropout(config)
+        set_gains(self, config, self.stack)
 
     def forward(self, hidden_states: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Runs the layer."""
@@ -100,8 +101,8 @@ class DecoderLayer(GradientCheckpointingLayer):
         self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
-        self.dropout = _make_residual_dropout(config, self.stack)
-        set_gains(self, config, self.stack, layer_idx + 1)
+        self.dropout = _make_residual_dropout(config)
+        set_gains(self, config, self.stack)
 
     def forward(
         self,

@@ -558,11 +558,11 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         """Classifies, and computes the loss if labels are given.
 
         Args:
-            input_ids, attention_mask, inputs_embeds, **kwargs: As for
-                `VanillaTransformerEncoderModel`.
+            input_ids, attention_mask, inputs_embeds: As for `VanillaTransformerEncoderModel`.
             labels: A class each, (batch,), -100 for no label. For "multi_label_classification" 0
                 or 1, and for "regression" numbers, (batch, labels).
             num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `loss`, which is the cross-entropy with `config.label_smoothing`, the binary

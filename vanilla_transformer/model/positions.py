@@ -1,4 +1,4 @@
-"""Position schemes: one class per scheme, the value that all return, and RoPE's parameters.
+"""Position schemes: one class per scheme, and the value that all return.
 
 Shapes: `position_ids` is (batch or 1, length), with values from 0. "length with the past" is the
 number of keys: the cached ones and the new ones. rotated_dim is the number of dimensions of a head
@@ -10,22 +10,15 @@ a bias needs them. None: equal to `position_ids`. It returns an encoding with on
 """
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.utils import logging
 
 from .inputs import is_allowed_by, tokens_of
 from .modes import has_readable_values
-
-logger = logging.get_logger(__name__)
 
 
 class PositionEncoding(NamedTuple):
@@ -98,16 +91,16 @@ def number_tokens(
         # A token comes after all that it may attend to; padding may attend to nothing.
         allowed = is_allowed_by(mask)[:, 0]  # (batch, length, length with the past)
         queries = torch.minimum((allowed.sum(-1) - 1).clamp(min=0), queries)
-        keys = _count(allowed[:, -1])
+        keys = _count_tokens(allowed[:, -1])
     elif dims:
-        keys = _count(tokens_of(mask)).to(embeds.device)
+        keys = _count_tokens(tokens_of(mask)).to(embeds.device)
         queries = keys[:, -length:]
         if cache is not None:  # a static one has room for later keys: they are masked
             keys = F.pad(keys, (0, key_len - keys.shape[1]))
     return queries, keys
 
 
-def _count(is_token: torch.Tensor) -> torch.Tensor:
+def _count_tokens(is_token: torch.Tensor) -> torch.Tensor:
     """(batch, length), True for tokens -> the number of tokens before each."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)
 
@@ -191,96 +184,32 @@ class RotaryPositions(nn.Module):
     """Rotary positions (RoPE): rotates queries and keys by angles that grow with the position.
 
     Position m rotates pair i by m · theta^(-2i / rotated_dim) radians (Su et al. 2021, "RoFormer").
-    A score then depends only on the distance between query and key. The scaled types change these
-    frequencies as `transformers.modeling_rope_utils` defines it.
+    A score then depends only on the distance between query and key.
 
     Args:
-        max_positions: Trained length in tokens, used by some scaled types.
-        rope_parameters: `rope_type`, `rope_theta`, and the parameters of the type.
+        rotated_dim: Number of dimensions of a head that are rotated, an even number.
+        theta: The base of the frequencies.
     """
 
-    def __init__(
-        self, head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, rotated_dim: int, theta: float) -> None:
         super().__init__()
-        # transformers has no function for "default"; linear scaling by 1 gives the same numbers.
-        plain = rope_parameters["rope_type"] == "default"
-        scaling = {"rope_type": "linear", "factor": 1.0} if plain else {}
-        fields: dict[str, Any] = {
-            "head_dim": head_dim,
-            "hidden_size": head_dim,
-            "num_attention_heads": 1,
-            "max_position_embeddings": max_positions,
-            "rope_parameters": {**rope_parameters, **scaling},
-        }
-        self.rope = PreTrainedConfig(**fields)
         with torch.device("cpu"):  # the frequencies are not parameters: meta would lose them
-            self.frequencies, self.magnitude = self._compute_frequencies()
-
-    def _compute_frequencies(
-        self, length: int | torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, float]:
-        """Computes radians per position, and the factor on cosines and sines, for a length."""
-        compute = ROPE_INIT_FUNCTIONS[self.rope.rope_parameters["rope_type"]]
-        return compute(self.rope, torch.get_default_device(), length)
-
-    def _frequencies_at(self, position_ids: torch.Tensor) -> torch.Tensor:
-        """Returns radians per position, broadcastable to (batch or 1, length, rotated_dim / 2)."""
-        if self.frequencies.device != position_ids.device:
-            self.frequencies = self.frequencies.to(position_ids.device)
-        return self.frequencies
+            exponents = torch.arange(0, rotated_dim, 2, dtype=torch.float32) / rotated_dim
+            self.frequencies = 1.0 / theta**exponents  # (rotated_dim / 2,), radians per position
 
     def forward(
         self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes a rotation, in float32; keys are rotated before they are cached."""
-        angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
-        cosines = angles.cos()[:, None] * self.magnitude
-        sines = angles.sin()[:, None] * self.magnitude
+        angles = position_ids[:, None, :, None].float() * self._frequencies_on(position_ids.device)
+        cosines, sines = angles.cos(), angles.sin()  # (batch or 1, 1, length, rotated_dim / 2)
         rotation = torch.cat([cosines, cosines], dim=-1), torch.cat([-sines, sines], dim=-1)
         return PositionEncoding(rotation=rotation)
 
-
-class DynamicRotaryPositions(RotaryPositions):
-    """RoPE whose base grows with the length of each row beyond the trained length (NTK)."""
-
-    def _frequencies_at(self, position_ids: torch.Tensor) -> torch.Tensor:
-        lengths = position_ids.amax(dim=-1, keepdim=True) + 1
-        with torch.device(position_ids.device):
-            return self._compute_frequencies(lengths)[0][:, None]
-
-
-class LongRotaryPositions(RotaryPositions):
-    """RoPE with a factor per frequency: one list up to the trained length, another beyond it."""
-
-    def __init__(
-        self, head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
-    ) -> None:
-        super().__init__(head_dim, max_positions, rope_parameters)
-        self.trained_length = self.rope.rope_parameters["original_max_position_embeddings"]
-        with torch.device("cpu"):
-            self.long_frequencies, _ = self._compute_frequencies(self.trained_length + 1)
-
-    def _frequencies_at(self, position_ids: torch.Tensor) -> torch.Tensor:
-        short = super()._frequencies_at(position_ids)
-        self.long_frequencies = self.long_frequencies.to(position_ids.device)
-        is_long = position_ids.amax(dim=-1) + 1 > self.trained_length
-        return torch.where(is_long[:, None, None], self.long_frequencies, short)
-
-
-ROTARIES: dict[str, type[RotaryPositions]] = {
-    "dynamic": DynamicRotaryPositions,
-    "longrope": LongRotaryPositions,
-}
-"""The classes of types whose frequencies depend on the length; the others are constant."""
-
-
-def rotary_positions(
-    head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
-) -> RotaryPositions:
-    """Creates the rotary positions for a `rope_type`; arguments as for `RotaryPositions`."""
-    kind = ROTARIES.get(rope_parameters["rope_type"], RotaryPositions)
-    return kind(head_dim, max_positions, rope_parameters)
+    def _frequencies_on(self, device: torch.device) -> torch.Tensor:
+        if self.frequencies.device != device:  # moved once
+            self.frequencies = self.frequencies.to(device)
+        return self.frequencies
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
@@ -394,162 +323,4 @@ class LearnedPositions(nn.Module):
                 f"The sequence needs {needed} positions, but `max_position_embeddings` is "
                 f"{limit}: truncate the input, or train with a larger value or with "
                 "`position_embedding_type='sinusoidal'`."
-            )
-
-
-# The parameters of RoPE --------------------------------------------------------------------------
-#
-# The names are those of transformers' `RopeParameters`. Its own checks only warn of wrong values.
-
-
-class RopeType(NamedTuple):
-    """The parameters of one `rope_type`, apart from those that every type has.
-
-    Attributes:
-        required: Parameters that must be given.
-        optional: Parameters that may be given.
-        has_trained_length: Whether the type uses `original_max_position_embeddings`.
-    """
-
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    has_trained_length: bool = False
-
-
-ROPE_TYPES: dict[str, RopeType] = {
-    "default": RopeType(),
-    "linear": RopeType(required=("factor",)),
-    "dynamic": RopeType(required=("factor",)),
-    "yarn": RopeType(
-        required=("factor",),
-        optional=(
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "mscale",
-            "mscale_all_dim",
-            "truncate",
-        ),
-        has_trained_length=True,
-    ),
-    "longrope": RopeType(
-        required=("short_factor", "long_factor"),
-        optional=("attention_factor", "factor"),
-        has_trained_length=True,
-    ),
-    "llama3": RopeType(
-        required=("factor", "low_freq_factor", "high_freq_factor"), has_trained_length=True
-    ),
-    "proportional": RopeType(optional=("factor",)),
-}
-TRAINED_LENGTH = "original_max_position_embeddings"
-"""A parameter that some types use; for the others, a warning says that it has no effect."""
-
-COMMON_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
-FACTOR_LISTS = ("short_factor", "long_factor")
-
-
-def _is_finite_above(bound: float, value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and bound < cast(float, value) < math.inf
-
-
-ROPE_VALUES: dict[tuple[str, ...], tuple[Callable[[Any], bool], str]] = {
-    ("rope_theta", TRAINED_LENGTH): (partial(_is_finite_above, 1), "a finite number above 1"),
-    (
-        *("partial_rotary_factor", "factor", "attention_factor", "low_freq_factor"),
-        *("high_freq_factor", "beta_slow", "beta_fast", "mscale", "mscale_all_dim"),
-    ): (partial(_is_finite_above, 0), "a finite number above 0"),
-    FACTOR_LISTS: (
-        lambda value: isinstance(value, list) and all(_is_finite_above(0, x) for x in value),
-        "a list of finite numbers above 0",
-    ),
-    ("factor",): (lambda value: value >= 1, "a number of at least 1"),
-    ("partial_rotary_factor",): (lambda value: value <= 1, "a number up to 1"),
-    ("truncate",): (lambda value: isinstance(value, bool), "True or False"),
-}
-"""What the values of parameters must be."""
-
-ROPE_ORDER = (("low_freq_factor", 1, "high_freq_factor", 2), ("beta_slow", 1, "beta_fast", 32))
-"""Pairs of parameters, each with its default, of which the first must be smaller."""
-
-
-def with_rope_defaults(
-    parameters: Mapping[str, Any] | None, max_position_embeddings: int
-) -> dict[str, Any]:
-    """Returns a copy of RoPE parameters, with the missing defaults filled in; None: plain RoPE."""
-    complete = {"rope_type": "default", "rope_theta": 10000.0, **(parameters or {})}
-    scaled = [name for name, kind in ROPE_TYPES.items() if kind.has_trained_length]
-    if complete["rope_type"] in scaled:
-        complete.setdefault(TRAINED_LENGTH, max_position_embeddings)
-    return complete
-
-
-def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
-    """Checks the names and values of complete parameters, as `with_rope_defaults` returns them.
-
-    Warns, once, of a trained length that the type does not use.
-
-    Raises:
-        ValueError: If the type is unknown, a parameter is unknown, missing, of the wrong type or
-            out of range.
-    """
-    if problem := _find_problem(parameters):
-        raise ValueError(f"`rope_parameters` {parameters!r} {problem}.")
-    name = parameters["rope_type"]
-    if TRAINED_LENGTH in parameters and not ROPE_TYPES[name].has_trained_length:
-        logger.warning_once(
-            f"`{TRAINED_LENGTH}` ({parameters[TRAINED_LENGTH]}) in `rope_parameters` has no effect "
-            f"with `rope_type` {name!r}: leave it out, or choose a type that uses it."
-        )
-
-
-def _find_problem(parameters: Mapping[str, Any]) -> str | None:
-    """Describes an unknown type, unknown or missing parameters, or a wrong value."""
-    name = parameters["rope_type"]
-    if not isinstance(name, str) or name not in ROPE_TYPES:
-        return f"has an unknown `rope_type`: choose one of {sorted(ROPE_TYPES)}"
-    kind = ROPE_TYPES[name]
-    legal = {*COMMON_PARAMETERS, *kind.required, *kind.optional, TRAINED_LENGTH}
-    if unknown := [key for key in parameters if key not in legal]:
-        return f"has unknown keys for {name!r}, {unknown}: choose from {sorted(legal)}"
-    if missing := set(kind.required) - parameters.keys():
-        return f"must have {sorted(missing)} for `rope_type` {name!r}"
-    for names, (is_legal, demand) in ROPE_VALUES.items():
-        for key in names:
-            if key in parameters and not is_legal(parameters[key]):
-                return f"must have {demand} for `{key}`"
-    for low, low_default, high, high_default in ROPE_ORDER:
-        if not parameters.get(low, low_default) < parameters.get(high, high_default):
-            return (
-                f"must have a smaller number for `{low}` than for `{high}` "
-                f"({high_default} by default)"
-            )
-    return None
-
-
-def check_rope_fits_heads(
-    parameters: Mapping[str, Any], d_model: int, heads_field: str, num_heads: int, head_dim: int
-) -> None:
-    """Checks that RoPE can rotate the heads of one stack.
-
-    Raises:
-        ValueError: If the number of rotated dimensions of a head is odd or too small, or differs
-            from the number of factors of "longrope".
-    """
-    rotated_dim = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
-    smallest = 4 if parameters["rope_type"] == "dynamic" else 2
-    if rotated_dim % 2 or rotated_dim < smallest:
-        raise ValueError(
-            f"`position_embedding_type` 'rope' would rotate {rotated_dim} of the {head_dim} "
-            f"dimensions of a head, but needs an even number of at least {smallest}: change "
-            f"`d_model` ({d_model}), `{heads_field}` ({num_heads}) or `partial_rotary_factor`."
-        )
-    for name in FACTOR_LISTS:
-        count = len(parameters[name]) if name in parameters else rotated_dim // 2
-        if count != rotated_dim // 2:
-            raise ValueError(
-                f"`rope_parameters` has {count} numbers in `{name}`, but must have "
-                f"{rotated_dim // 2}: one for each pair of dimensions of a head, with `d_model` "
-                f"({d_model}) and `{heads_field}` ({num_heads})."
             )

@@ -278,17 +278,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, **kwargs)
 
 
-# Configs of models of one stack -------------------------------------------------------------------
-
-
 def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTransformerConfig:
     """Returns the config if its fields have these values already, otherwise a changed copy."""
     if all(getattr(config, name) == value for name, value in fields.items()):
         return config
     config = deepcopy(config)
-    # Scales that belong to a trained model, which has a name, stay as they are.
-    filled = [] if config.name_or_path else config.filled_residual_scales()
     for name, value in fields.items():
         setattr(config, name, value)
-    config.fill_residual_scales(filled)
     return config

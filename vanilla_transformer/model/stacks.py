@@ -39,9 +39,9 @@ from .positions import (
     NoPositions,
     PositionEncoding,
     RelativePositions,
+    RotaryPositions,
     SinusoidalPositions,
     number_tokens,
-    rotary_positions,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel
 from .token_layout import PADDED, TokenLayout, layout_of, source_slots
@@ -153,21 +153,22 @@ def _make_optional_norm(wanted: bool, config: VanillaTransformerConfig) -> nn.Mo
 
 def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
     d_model, offset = config.d_model, config.position_offset
-    heads, limit = getattr(config, f"{stack}_attention_heads"), config.max_position_embeddings
+    heads = getattr(config, f"{stack}_attention_heads")
+    rope = getattr(config, "rope_parameters", None) or {}
+    rotated_dim = int(config.head_dim_with(heads) * rope.get("partial_rotary_factor", 1.0))
+    buckets, distance = (
+        config.relative_attention_num_buckets,
+        config.relative_attention_max_distance,
+    )
     schemes: dict[str, Callable[[], nn.Module]] = {
         "sinusoidal": lambda: SinusoidalPositions(d_model, offset),
         "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model, offset),
         "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(d_model, offset),
-        "learned": lambda: LearnedPositions(limit, d_model, offset),
-        "rope": lambda: rotary_positions(
-            config.head_dim_with(heads), limit, config.rope_parameters or {}
-        ),
+        "learned": lambda: LearnedPositions(config.max_position_embeddings, d_model, offset),
+        "rope": lambda: RotaryPositions(rotated_dim, rope["rope_theta"]),
         "alibi": lambda: AlibiPositions(heads),
         "relative": lambda: RelativePositions(
-            heads,
-            config.relative_attention_num_buckets,
-            config.relative_attention_max_distance,
-            is_causal=stack == "decoder",
+            heads, buckets, distance, is_causal=stack == "decoder"
         ),
         "none": NoPositions,
     }
