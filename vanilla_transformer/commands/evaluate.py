@@ -88,6 +88,8 @@ def run(options: argparse.Namespace) -> None:
     check_output(options, read_from)
     page = argparse.Namespace(output=options.html, overwrite=options.overwrite)
     check_output(page, read_from, "--html")
+    from datasets import disable_progress_bars
+
     from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page
@@ -98,6 +100,7 @@ def run(options: argparse.Namespace) -> None:
         data = DataArguments(**{name: getattr(options, name) for name in names})
     except ValueError as error:
         raise UsageError(str(error)) from error
+    disable_progress_bars()  # they call each split "train"
     with ExitStack() as files:  # what cannot be written is told before the work
         report_file, page_file = (
             files.enter_context(open_output(path)) if path else None

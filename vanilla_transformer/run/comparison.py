@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from sacrebleu.significance import PairedTest
 
@@ -61,9 +61,6 @@ def compare_outputs(
     Args:
         predictions: The outputs of each model, by its name.
         corpora: Name of the corpus that each text comes from; None: they are not known.
-
-    Raises:
-        ValueError: If there are too many texts for the bootstrap.
     """
     lists, first = as_lists(references), metrics[0]
     groups = [
@@ -97,11 +94,11 @@ def compare_outputs(
 
 def describe_scores(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yields lines for people: the scores in each metric, and what the tests say."""
-    for metric, found in scores.items():
-        yield f"{metric} ({found['better']} is better):"
-        for name, own in found["models"].items():
-            yield f"  {name}: {score_with_interval(own[metric], own['interval'])}"
-        for pair in found["pairs"]:
+    for metric, compared in scores.items():
+        yield f"{metric} ({compared['better']} is better):"
+        for name, values in compared["models"].items():
+            yield f"  {name}: {score_with_interval(values[metric], values['interval'])}"
+        for pair in compared["pairs"]:
             p = pair["p_value"]
             answer = "significant" if p < SIGNIFICANT else "no significant difference"
             yield f"  {pair['models'][0]} and {pair['models'][1]}: {answer} (p = {p:.3f})"
@@ -117,7 +114,7 @@ def _groups_of_texts(
     sources: Sequence[str], corpora: Sequence[str] | None
 ) -> Iterator[tuple[str, str, list[int]]]:
     """Yields kind, name and rows of each group; a kind that has only one group is left out."""
-    tags = [found[0] if (found := _DIRECTION.match(text)) else "no tag" for text in sources]
+    tags = [match[0] if (match := _DIRECTION.match(text)) else "no tag" for text in sources]
     lengths = [_length_group(len(text.split())) for text in sources]
     for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
         groups = sorted(set(names or ()), key=_natural_order)
@@ -150,32 +147,29 @@ def _score_rows(
         (name, [texts[row] for row in rows]) for name, texts in predictions.items()
     ]
     resamples = number_of_resamples(len(rows))
-    if not resamples:
-        raise ValueError(
-            f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
-            "`--max-test-samples`."
-        )
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for metric in metrics:
-        compared: dict[str, Any] = {"models": {}, "pairs": []}
+        models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""
         for number, (name, _) in enumerate(systems):
             test = PairedTest(
                 systems[number:], {metric: METRICS[metric]()}, streams, "bs", resamples
             )
             signatures, results = test()
             label = next(iter(signatures))
-            scored: list[Any] = results[label]
-            own, *others = scored
-            ends = [finite_or_none(end) for end in interval_ends(own.mean, own.ci)]
-            compared["models"][name] = {metric: finite_or_none(own.score), "interval": ends}
-            compared.setdefault("signature", str(signatures[label]))
+            signature = signature or str(signatures[label])
+            baseline, *others = cast(list[Any], results[label])
+            ends = [finite_or_none(end) for end in interval_ends(baseline.mean, baseline.ci)]
+            models[name] = {metric: finite_or_none(baseline.score), "interval": ends}
             for (other, _), result in zip(systems[number + 1 :], others, strict=True):
                 # For equal scores sacrebleu returns the least p-value, as if chance had no part.
-                p = 1.0 if result.score == own.score else float(result.p_value)
-                difference = finite_or_none(result.score - own.score)
-                compared["pairs"].append(
-                    {"models": [name, other], "difference": difference, "p_value": p}
-                )
-        compared["better"] = "lower" if metric in ERROR_RATES else "higher"
-        found[metric] = compared
-    return found
+                p = 1.0 if result.score == baseline.score else float(result.p_value)
+                difference = finite_or_none(result.score - baseline.score)
+                pairs.append({"models": [name, other], "difference": difference, "p_value": p})
+        better = "lower" if metric in ERROR_RATES else "higher"
+        scores[metric] = {
+            "models": models,
+            "pairs": pairs,
+            "signature": signature,
+            "better": better,
+        }
+    return scores

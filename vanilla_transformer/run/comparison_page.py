@@ -44,7 +44,7 @@ def comparison_page(comparison: Comparison) -> str:
         orders=_option_tags(orders),
         shown=_option_tags(shown),
         heads="".join(f"<th>{escape(name)}</th>" for name in models),
-        rows="\n".join(_text_row(comparison, row, own) for row, own in enumerate(groups)),
+        rows="\n".join(_text_row(comparison, row, member) for row, member in enumerate(groups)),
     )
 
 
@@ -55,21 +55,22 @@ def _option_tags(options: Iterable[tuple[str, str]]) -> str:
 def _scores_table(title: str, scores: dict[str, Any]) -> str:
     """Writes a row for each metric and model, with the p-values against the other models."""
     rows = ["<tr><th>metric</th><th>model</th><th>score</th><th>against the others</th></tr>"]
-    for metric, found in scores.items():
-        for name, own in found["models"].items():
+    for metric, compared in scores.items():
+        for name, values in compared["models"].items():
             tests = [
                 f"p = {pair['p_value']:.3f} ({escape(other)})"
-                for pair in found["pairs"]
+                for pair in compared["pairs"]
                 if name in pair["models"]
                 for other in pair["models"]
                 if other != name
             ]
-            score = score_with_interval(own[metric], own["interval"])
+            score = score_with_interval(values[metric], values["interval"])
             rows.append(
                 f"<tr><td>{metric}</td><td>{escape(name)}</td>"
                 f'<td class="number">{score}</td><td>{", ".join(tests)}</td></tr>'
             )
-        line = f"{metric}: {found['better']} is better. <code>{escape(found['signature'])}</code>"
+        signature = escape(compared["signature"])
+        line = f"{metric}: {compared['better']} is better. <code>{signature}</code>"
         rows.append(f'<tr><td colspan="4"><small>{line}</small></td></tr>')
     heading = f"<h2>{escape(title)}</h2>\n" if title else ""
     return f"{heading}<table>{''.join(rows)}</table>"
@@ -77,16 +78,16 @@ def _scores_table(title: str, scores: dict[str, Any]) -> str:
 
 def _text_row(comparison: Comparison, row: int, groups: Sequence[str]) -> str:
     """Writes a text, its references, and the outputs with their own scores."""
-    own = [comparison.text_scores[name][row] for name in comparison.models]
-    gap = max(own) - min(own)
-    data: dict[str, object] = {"n": row, "gap": f"{gap:.4f}", "change": f"{own[-1] - own[0]:.4f}"}
-    data |= {f"s{i}": f"{score:.4f}" for i, score in enumerate(own)}
+    scores = [comparison.text_scores[name][row] for name in comparison.models]
+    gap, change = max(scores) - min(scores), scores[-1] - scores[0]
+    data: dict[str, object] = {"n": row, "gap": f"{gap:.4f}", "change": f"{change:.4f}"}
+    data |= {f"s{i}": f"{score:.4f}" for i, score in enumerate(scores)}
     data["groups"] = " ".join(groups)
     attributes = " ".join(f'data-{name}="{value}"' for name, value in data.items())
     references = "<br>".join(map(escape, comparison.references[row]))
     outputs = "".join(
         f"<td>{escape(comparison.predictions[name][row])}<br><small>{score:.1f}</small></td>"
-        for name, score in zip(comparison.models, own, strict=True)
+        for name, score in zip(comparison.models, scores, strict=True)
     )
     return (
         f'<tr {attributes}><td class="number">{row + 1}</td>'

@@ -7,7 +7,7 @@ from logging import INFO
 from typing import Any
 
 from accelerate.utils import gather_object
-from datasets import Dataset, disable_progress_bars
+from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -16,7 +16,11 @@ from vanilla_transformer.inference.results import Details, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import Comparison, compare_outputs
-from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
+from vanilla_transformer.training.metrics import (
+    GenerationMetrics,
+    number_of_resamples,
+    score_texts,
+)
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 logger = logging.get_logger(__name__)
@@ -65,20 +69,22 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong or has no effect.
     """
-    if progress:
-        disable_progress_bars()  # they call each split "train"
     rows = _load_split(data_arguments, split)
-    sources, references = list(rows["source"]), _references_of(rows)
-    translator = Translator.from_pretrained(
-        model_name_or_path, engine, device, max_source_tokens=data_arguments.max_source_length
+    predictions = _translate(
+        model_name_or_path,
+        rows,
+        data_arguments.max_source_length,
+        engine,
+        device,
+        batch_tokens=batch_tokens,
+        progress=progress,
+        **search,
     )
-    predictions = translator.translate(
-        sources, batch_tokens=batch_tokens, progress=progress, **search
-    )
+    references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True) for name in metrics
     }
-    return Evaluation(scores, sources, predictions)
+    return Evaluation(scores, list(rows["source"]), predictions)
 
 
 def compare_models(
@@ -87,6 +93,8 @@ def compare_models(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
+    engine: str = "auto",
+    device: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Evaluates several models on the same texts, and tests their differences.
@@ -100,14 +108,19 @@ def compare_models(
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
-    outputs = {
-        model: evaluate_model(model, data_arguments, split=split, metrics=(), **options)
-        for model in models
-    }
     rows = _load_split(data_arguments, split)
+    if not number_of_resamples(len(rows)):
+        raise ValueError(
+            f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
+            "`--max-test-samples`."
+        )
+    limit = data_arguments.max_source_length
+    predictions = {
+        model: _translate(model, rows, limit, engine, device, **options) for model in models
+    }
     return compare_outputs(
         list(rows["source"]),
-        {model: found.predictions for model, found in outputs.items()},
+        predictions,
         _references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
@@ -119,6 +132,15 @@ def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
     return data[split]
+
+
+def _translate(
+    model: str, rows: Dataset, limit: int | None, engine: str, device: str | None, **options: Any
+) -> list[str]:
+    """Returns the outputs of a saved model for the sources; lines above the limit are split."""
+    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
+    outputs: list[str] = translator.translate(list(rows["source"]), **options)
+    return outputs
 
 
 def _references_of(rows: Dataset) -> list[Any]:
@@ -144,28 +166,28 @@ def score_training(
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
     call = translator.plan_call(details=Details(tokens=True))
-    own = range(rank, len(sources), world)
-    groups = [(call, list(own))]
+    share = range(rank, len(sources), world)
+    groups = [(call, list(share))]
     if trainer.is_in_train:
-        groups = list(_groups_by_length(call, own, reference_lengths))
+        groups = list(_groups_by_length(call, share, reference_lengths))
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
-    found: dict[int, Translation] = {}
+    done: dict[int, Translation] = {}
     with (
         _without_mixed_precision(trainer),
-        Progress(len(own), "texts", work="Scoring", shown=shows) as progress,
+        Progress(len(share), "texts", work="Scoring", shown=shows) as progress,
     ):
         for call, numbers in groups:
             split = translator.split_texts([sources[number] for number in numbers])
 
-            def on_batch(count: int, before: int = len(found), most: int = len(numbers)) -> None:
+            def on_batch(count: int, before: int = len(done), most: int = len(numbers)) -> None:
                 progress.reach(before + min(count, most))
 
             computed = translator.compute_segments(split.segments, call, on_batch)
             for number, document in zip(numbers, split.documents, strict=True):
-                (found[number],) = translator.join_outputs(document, computed, call)
-            progress.reach(len(found))
-    shares = gather_object([found]) if world > 1 else [found]
+                (done[number],) = translator.join_outputs(document, computed, call)
+            progress.reach(len(done))
+    shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]
     scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
