@@ -1,7 +1,7 @@
 """Registration of the package's classes with the Auto classes and pipelines of transformers.
 
 `import vanilla_transformer` registers at once, so that `AutoModel.from_pretrained` works right
-after it. The command `vanilla-transformer` registers later, once its options are checked, because
+after it. The command `vanilla-transformer` registers later, once its options are read, because
 registration imports torch and takes seconds.
 """
 
