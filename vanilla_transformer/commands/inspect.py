@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> None:
 
         print(recognise(options.path))
         return
-    from vanilla_transformer.inference.loading import load_weights, usable_device
+    from vanilla_transformer.inference.loading import default_device, load_weights
 
     views = {
         "shapes": _show_shapes,
@@ -154,7 +154,7 @@ def run(options: argparse.Namespace) -> None:
         "heads": _show_heads,
         "cost": _show_cost,
     }
-    model = load_weights(options.model).to(usable_device(None)).eval()
+    model = load_weights(options.model).to(default_device()).eval()
     views[options.view](model, options)
 
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice, repeat
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-from huggingface_hub import snapshot_download
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -20,22 +18,21 @@ from vanilla_transformer.data.token_words import (
     words_of_ids,
 )
 from vanilla_transformer.data.word_alignment import word_links
-from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
+from vanilla_transformer.inference.engine_choice import EngineRequest, load_engine
 from vanilla_transformer.inference.engines import (
     Engine,
     EnsembleEngine,
     Hypothesis,
     Ids,
     TransformersEngine,
-    check_members,
     is_cut_off,
 )
 from vanilla_transformer.inference.loading import (
+    default_device,
+    load_generation_settings,
     load_tokenizer,
     load_weights,
-    usable_device,
-    with_int8_weights,
 )
 from vanilla_transformer.inference.results import (
     Alignment,
@@ -49,7 +46,6 @@ from vanilla_transformer.inference.results import (
     metric_by_name,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.names import ENGINES
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
     Search,
@@ -82,7 +78,8 @@ class Translator:
 
     Args:
         source_limit: Longest source in tokens; longer lines are split.
-        load_model: Loads the model for what only transformers computes. None: an error then.
+        load_model: Loads the model for what only transformers computes. None: `engine` is that of
+            transformers.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
             transformers.
         config: The config of the model, which limits lengths and beams. None: nothing does.
@@ -139,40 +136,30 @@ class Translator:
                 the other engines compute in the threads that call.
 
         Raises:
-            ValueError: If the engine is unknown or cannot compute the model, if the device cannot
-                be used, or if the models of an ensemble have different vocabularies.
+            ValueError: If the engine is unknown or cannot compute the model, or if the models of
+                an ensemble have different vocabularies.
             FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
-            ModuleNotFoundError: If CTranslate2 is asked for and not installed.
-            OSError: If CTranslate2 is asked for, and the export cannot be written to the cache.
+            OSError: If the export to CTranslate2 cannot be written to the cache.
         """
-        if engine not in ENGINES:
-            raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
         paths = [str(one) for one in ([path] if isinstance(path, str | Path) else path)]
-        if compute_type != "float32" and len(paths) > 1:
-            raise ValueError(
-                f"`compute_type` is {compute_type!r}, but an ensemble is computed by transformers: "
-                "leave `compute_type` out, or give one model."
-            )
-        if compute_type != "float32" and engine not in ("auto", "ctranslate2"):
-            raise ValueError(f"`compute_type` is for the engine 'ctranslate2', not for {engine!r}.")
-        device = _usable_device(device, engine)
-        for one in paths:
-            check_model_directory(one)
-        path = paths[0]
-        tokenizer = load_tokenizer(path)
-        config = AutoConfig.from_pretrained(path)
-        settings = _generation_settings(path, config)
-        if len(paths) > 1:
-            chosen: Engine = _make_ensemble(paths, engine, tokenizer, device)
-        else:
-            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type, workers)
-        limit = _source_limit(max_source_tokens, tokenizer, config)
+        for folder in paths:
+            check_model_directory(folder)
+        first, device = paths[0], device or default_device()
+        config, tokenizer = AutoConfig.from_pretrained(first), load_tokenizer(first)
+        request = EngineRequest(paths, config, tokenizer, device, compute_type, workers)
 
         def load_model() -> Any:
-            return load_weights(path).to(device).eval()
+            return load_weights(first).to(device).eval()
 
-        exact = engine != "auto" or len(paths) > 1
-        return cls(chosen, tokenizer, settings, limit, load_model, exact, config)
+        return cls(
+            load_engine(engine, request),
+            tokenizer,
+            load_generation_settings(first, config),
+            _source_limit(max_source_tokens, tokenizer, config),
+            load_model,
+            engine != "auto" or len(paths) > 1,
+            config,
+        )
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any) -> Self:
@@ -195,8 +182,7 @@ class Translator:
         """The engine for what only transformers computes; loads the model when first used."""
         if isinstance(self.engine, TransformersEngine):
             return self.engine
-        if self._load_model is None:
-            raise ValueError("This needs the engine 'transformers': give `load_model`.")
+        assert self._load_model is not None
         with self._loading:  # several threads may ask at once
             if self._loaded_transformers is None:
                 self._loaded_transformers = TransformersEngine(
@@ -279,7 +265,7 @@ class Translator:
             SearchError: If an option is wrong, or has no effect.
         """
         if options.get("num_return_sequences") is not None:
-            raise SearchError("`num_return_sequences` is {n_best} here: give that.")
+            raise SearchError("`num_return_sequences` is called `n_best` here.")
         given = {**options, "num_return_sequences": n_best}
         return Search.resolve(self.settings, given, candidates=candidates, config=self.config)
 
@@ -304,7 +290,6 @@ class Translator:
             ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, candidates, **options)
-        _needed_start(search.settings)
         engine = self._engine_without(self.engine.problems(search))
         return TranslatorCall(search, engine, details or Details(), batch_tokens)
 
@@ -412,7 +397,6 @@ class Translator:
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
         """
-        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
@@ -437,7 +421,6 @@ class Translator:
             ValueError: If there are not as many targets as sources, if a text is too long, or if
                 the tokenizer does not show the words of its tokens.
         """
-        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         if not target_ids:
@@ -463,11 +446,8 @@ class Translator:
     ) -> tuple[list[Ids], Any]:
         """Encodes given pairs; returns the ids of the sources, and the encoding of the targets."""
         for name, texts in (("sources", sources), ("targets", targets)):
-            if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
+            if isinstance(texts, str):  # a list of letters
                 raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
-            for number, text in enumerate(texts):
-                if not isinstance(text, str):
-                    raise ValueError(f"{name}[{number}] is {text!r}, which is not a text.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
         source_ids = self._encode_sources(list(sources))
@@ -633,18 +613,10 @@ class TranslatorCall:
     details: Details
     batch_tokens: int
 
-    def __post_init__(self) -> None:
-        _check_batch_tokens(self.batch_tokens)
-
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
-
-
-def _check_batch_tokens(value: Any) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"`batch_tokens` is {value!r}: give a whole number of at least 1.")
 
 
 def _needed_start(settings: GenerationConfig) -> int:
@@ -664,81 +636,3 @@ def _source_limit(given: int | None, tokenizer: Any, config: Any) -> int:
     if limit >= NO_LIMIT or learned_positions(config):
         limit = min(limit, getattr(config, "max_position_embeddings", limit))
     return limit
-
-
-def _choose_engine(
-    path: str,
-    engine: str,
-    config: Any,
-    tokenizer: Any,
-    device: str,
-    compute_type: str,
-    workers: int,
-) -> Engine:
-    if engine == "ctranslate2" or (engine == "auto" and _suits_ctranslate2(config, device)):
-        with optional_packages():
-            from vanilla_transformer.inference.ctranslate2_engine import (
-                CacheError,
-                load_ctranslate2,
-            )
-
-        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        try:
-            return load_ctranslate2(folder, config, tokenizer, compute_type, device, workers)
-        except CacheError as error:
-            if engine == "ctranslate2" or compute_type != "float32":
-                raise
-            logger.warning(f"{error} Until then, transformers computes this model, more slowly.")
-    if compute_type != "float32":
-        raise ValueError(
-            f"`compute_type` is {compute_type!r}, but CTranslate2 is not installed or cannot "
-            "compute this model: install it, or leave `compute_type` out."
-        )
-    model = load_weights(path).to(device).eval()
-    if engine == "int8":
-        model = with_int8_weights(model)
-    return TransformersEngine(model, "int8" if engine == "int8" else "transformers", tokenizer)
-
-
-def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -> Engine:
-    if engine not in ("auto", "transformers"):
-        raise ValueError(
-            f"An ensemble is computed by the engine 'transformers', not by {engine!r}."
-        )
-    settings = [_generation_settings(path, AutoConfig.from_pretrained(path)) for path in paths]
-    check_members(paths, [tokenizer, *map(load_tokenizer, paths[1:])], settings)
-    return EnsembleEngine([load_weights(path).to(device).eval() for path in paths], tokenizer)
-
-
-def _usable_device(device: str | None, engine: str) -> str:
-    """Returns a device that torch can use, or else CTranslate2."""
-    try:
-        return usable_device(device)
-    except ValueError:
-        if device is None or engine not in ("auto", "ctranslate2") or not find_spec("ctranslate2"):
-            raise
-        from vanilla_transformer.inference.ctranslate2_engine import sees_gpu
-
-        if not sees_gpu(device):
-            raise
-        return device
-
-
-def _suits_ctranslate2(config: Any, device: str) -> bool:
-    """Returns whether CTranslate2 is installed and computes the model; says why if not."""
-    if find_spec("ctranslate2") is None or not device.startswith(("cpu", "cuda")):
-        return False
-    from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
-
-    problems = problems_for_ctranslate2(config)
-    if problems:
-        logger.info(f"CTranslate2 cannot compute this model: {' '.join(problems)}")
-    return not problems
-
-
-def _generation_settings(path: str, config: Any) -> GenerationConfig:
-    """Loads the settings that are saved with a model; older models have them in their config."""
-    try:
-        return GenerationConfig.from_pretrained(path)
-    except OSError:
-        return GenerationConfig.from_model_config(config)

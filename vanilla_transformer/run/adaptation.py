@@ -23,7 +23,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.text_files import short_line
-from vanilla_transformer.inference.loading import load_tokenizer, on_hub
+from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
@@ -206,8 +206,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
             )
     source = Path(options.model)
     if not source.exists():
-        with on_hub(options.model):
-            source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
+        check_on_hub(options.model)
+        source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
     splits = split_data(options)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(folder), json.dumps(identity, indent=1))
