@@ -71,7 +71,7 @@ def _architecture(request: EngineRequest) -> str:
         return ""
     from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
 
-    return " ".join(problems_for_ctranslate2(request.config))
+    return " ".join(problems_for_ctranslate2(request.config)).removesuffix(".")
 
 
 CANNOT: dict[str, tuple[Callable[[EngineRequest], str], ...]] = {

@@ -73,9 +73,9 @@ def load_weights(path: str, **changes: Any) -> Any:
     misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
     if misfits:
         raise ValueError(
-            f"The weights in {path!r} (model.safetensors) do not fit the requested architecture "
-            f"({misfits}): leave the fields of config.json as they were saved, or train "
-            "a new model."
+            f"The weights in {path!r} are not those of a model with an encoder and a decoder and "
+            f"this config ({misfits}): leave the fields of config.json as they were saved, or "
+            "train a new model."
         )
     return model
 
