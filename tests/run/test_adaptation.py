@@ -156,6 +156,7 @@ def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     words = ("--trim", "--epochs", "1", "--metrics", "chrf")
     hub = {"somebody/marian": str(marian)}
     monkeypatch.setattr(adaptation, "snapshot_download", lambda name, **_: hub[name])
+    monkeypatch.setattr(adaptation, "check_on_hub", lambda name: None)
     adapt("somebody/marian", pairs, tmp_path / "out", *words)
     printed = capsys.readouterr().out
     (parameters,) = (line for line in printed.splitlines() if "| parameters" in line)
