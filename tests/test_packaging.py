@@ -40,7 +40,7 @@ BASE_FILES = {  # of the rooms that otherwise need the extra `train`
 FILES_OF_EXTRAS = {  # imported only where the extra is installed
     "ctranslate2": {"interop/ctranslate2.py", "inference/ctranslate2_engine.py"},
     "onnx": {"interop/onnx.py"},
-    "page": {"page/app.py", "page/events.py", "page/parts.py"},
+    "page": {"page/app.py", "page/events.py", "page/components.py"},
     "serve": {
         f"serving/{name}.py"
         for name in (

@@ -1,13 +1,12 @@
 """`vanilla-transformer page`: a page in the browser for saved models."""
 
 import argparse
-import socket
 import sys
+import threading
 from collections.abc import Sequence
 
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Opens a page in the browser: outputs, alignment, heads, shapes."
 EXAMPLES = """
@@ -43,47 +42,30 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the paths of the models and the port."""
-    if len(set(options.models)) < len(options.models):
-        raise UsageError("a model is given twice: give each once")
-    if options.port is not None and options.port > 65535:
-        raise UsageError(f"--port {options.port}: give 1 to 65535")
-    for path in options.models:
-        check_model_directory(path)
-    check_extra("page")
-    _check_address(options.host, options.port)
-
-
-def _check_address(host: str, port: int | None) -> None:
-    """Listens for a moment: to find out after the model is loaded would be late."""
-    where = f"{host!r}" if port is None else f"{host!r}, port {port}"
-    try:
-        family = socket.getaddrinfo(host, port or 0)[0][0]
-        with socket.socket(family) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind((host, port or 0))
-    except OSError as error:
-        raise OSError(
-            f"The page cannot listen at {where} ({error.strerror}): choose another --port or "
-            "--host."
-        ) from error
-
-
 def run(options: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C."""
-    check(options)
-    from vanilla_transformer.page.app import build_page, launch_page
+    if len(set(options.models)) < len(options.models):
+        raise UsageError("a model is given twice: give each once")
+    for path in options.models:
+        check_model_directory(path)
+    from vanilla_transformer.page.app import build_page, launch_options
     from vanilla_transformer.page.models import PageModels
 
-    models = PageModels(options.models, options.device)
+    page = build_page(PageModels(options.models, options.device), options.text or "")
     if options.host not in LOOPBACK:
         print(
             f"--host {options.host}: everyone who reaches this machine can use the page.",
             file=sys.stderr,
         )
-
-    def announce(address: str) -> None:
-        print(f"The page is at {address} (Ctrl-C stops it).", flush=True)
-
-    launch_page(build_page(models, options.text or ""), options.host, options.port, announce)
+    _, address, _ = page.launch(
+        server_name=options.host,
+        server_port=options.port,
+        prevent_thread_lock=True,
+        quiet=True,
+        **launch_options(),
+    )
+    print(f"The page is at {address} (Ctrl-C stops it).", flush=True)
+    try:
+        threading.Event().wait()  # until KeyboardInterrupt
+    finally:
+        page.close(verbose=False)

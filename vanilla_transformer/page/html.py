@@ -13,9 +13,8 @@ from math import exp
 from typing import NamedTuple
 
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.inspection.attention_maps import AttentionMaps
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, format_shapes
-from vanilla_transformer.page.models import Found, HeadsOff, PageModel, PageResult
+from vanilla_transformer.page.models import PageModel, PageResult
 
 Matrix = Sequence[Sequence[float]]
 """Weights from 0 to 1 of shape (rows, columns): a row attends to the columns."""
@@ -169,35 +168,28 @@ def percent_text(probability: float) -> str:
     return f"{probability:.1%}" if probability < 0.1 else f"{probability:.0%}"
 
 
-def draw_found(found: Found, choice: Choice) -> Drawings:
+def draw_view(result: PageResult, choice: Choice) -> Drawings:
     """Draws the view of an output, or says why there is none."""
-    result, ablation = found.result, ""
+    ablation = ""
     if result.request.heads_off:
-        rows = (result.outputs, result.whole)
-        ablation = ablation_html(*(one[found.line][found.rank] for one in rows))
-    if found.view is None:
-        problem = problem_html(found.problem)
+        output, whole = (rows[result.line][result.rank] for rows in (result.outputs, result.whole))
+        ablation = ablation_html(output, whole)
+    if result.view is None:
+        problem = problem_html(result.problem)
         return Drawings(problem, problem, ablation, problem)
-    maps = found.view.maps
-    return Drawings(
-        _draw_alignment(maps, choice),
-        _draw_heads(maps, choice, result.request.heads_off),
-        ablation,
-        shapes_html(found.view.walk, found.view.sizes),
-    )
-
-
-def _draw_alignment(maps: AttentionMaps, choice: Choice) -> str:
+    maps = result.view.maps
     head = None if choice.align_head == MEAN else choice.align_head
-    weights = maps.weights_of("cross", choice.align_layer, head)
-    return alignment_html(maps.source, maps.predicted, weights.tolist())
-
-
-def _draw_heads(maps: AttentionMaps, choice: Choice, heads_off: HeadsOff) -> str:
+    aligned = maps.weights_of("cross", choice.align_layer, head)
     module, field = KINDS[choice.kind]
-    weights = getattr(maps, field)[choice.layer]
-    off = {head for name, layer, head in heads_off if (name, layer) == (module, choice.layer)}
-    return heads_html(*maps.axes_of(field), weights.tolist(), off)
+    weights = getattr(maps, field)[choice.layer]  # (heads, query_len, key_len)
+    place = (module, choice.layer)
+    off = {head for name, layer, head in result.request.heads_off if (name, layer) == place}
+    return Drawings(
+        alignment_html(maps.source, maps.predicted, aligned.tolist()),
+        heads_html(*maps.axes_of(field), weights.tolist(), off),
+        ablation,
+        shapes_html(result.view.walk, result.view.sizes),
+    )
 
 
 def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:
@@ -257,13 +249,13 @@ def heads_html(
         weights: Weights of shape (heads, rows, columns).
     """
     figures = []
-    for head, one in enumerate(weights):
+    for head, matrix in enumerate(weights):
         mark, caption = (" vt-off", " · off") if head in off else ("", "")
         figures.append(
             f'<figure class="vt-head{mark}" data-head="{head}" tabindex="0" '
-            f'data-weights="{_percents_text(one)}">'
+            f'data-weights="{_percents_text(matrix)}">'
             f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" role="img" '
-            f'aria-label="Attention weights of head {head}">{"".join(_shade_paths(one))}'
+            f'aria-label="Attention weights of head {head}">{"".join(_shade_paths(matrix))}'
             '<rect class="vt-cursor" width="1" height="1" visibility="hidden"/></svg>'
             f"<figcaption>head {head}{caption}</figcaption></figure>"
         )

@@ -35,7 +35,6 @@ MOST_CHARACTERS = 2000
 """Longest text that the page takes."""
 MOST_LINES = 20
 """Most lines that the page takes, blank ones included."""
-_FOR_FILES = "`vanilla-transformer translate` takes files of any size."
 
 HeadsOff = frozenset[tuple[str, int, int]]
 """Heads that are switched off: (module, layer, head), named and counted as in `ablate_heads`."""
@@ -69,22 +68,6 @@ class PageRequest:
 
 
 @dataclass(frozen=True)
-class PageResult:
-    """The answer to a request.
-
-    Attributes:
-        outputs: For each line its outputs, best first.
-        whole: The outputs with all heads on; the same as `outputs` if no head is off.
-    """
-
-    request: PageRequest
-    outputs: tuple[tuple[Translation, ...], ...]
-    whole: tuple[tuple[Translation, ...], ...]
-    engine: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class PageView:
     """A look into the model while it reads one line and writes one output.
 
@@ -98,16 +81,23 @@ class PageView:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A result, and the view of one of its outputs.
+class PageResult:
+    """The answer to a request, and the view of one of its outputs.
 
     Attributes:
+        outputs: For each line its outputs, best first.
+        whole: The outputs with all heads on; the same as `outputs` if no head is off.
         line: Index of the line that is looked into.
+        rank: Index of the output of that line.
         view: Attention and shapes; None if there is none.
         problem: Why there is no view.
     """
 
-    result: PageResult
+    request: PageRequest
+    outputs: tuple[tuple[Translation, ...], ...]
+    whole: tuple[tuple[Translation, ...], ...]
+    engine: str
+    seconds: float
     line: int = 0
     rank: int = 0
     view: PageView | None = None
@@ -198,16 +188,16 @@ class PageModels:
 
     Raises:
         FileNotFoundError: If a directory does not exist, or holds no weights or no tokenizer.
-        ValueError: If a path is given twice or holds no model of this package, or if weights or the
-            device cannot be used.
+        ValueError: If a path holds no model of this package, or if weights or the device cannot be
+            used.
     """
 
     def __init__(self, paths: Sequence[str], device: str | None = None) -> None:
-        if len(set(paths)) < len(paths) or not paths:
-            raise ValueError(f"The models are {list(paths)}: give at least one, and each once.")
         for path in paths:
             check_model_directory(path)
-        names = [Path(os.path.abspath(one)).name if Path(one).is_dir() else one for one in paths]
+        names = [
+            Path(os.path.abspath(path)).name if Path(path).is_dir() else path for path in paths
+        ]
         # Names that are equal become the whole paths.
         self.paths = dict(
             zip(names if len(set(names)) == len(names) else paths, paths, strict=True)
@@ -224,8 +214,6 @@ class PageModels:
 
     def get(self, name: str) -> PageModel:
         """Returns a model by its name; loads it when it is first asked for."""
-        if name not in self.paths:
-            raise ValueError(f"There is no model {name!r}: choose one of {self.names}.")
         with self._lock:
             if name not in self._loaded:
                 self._loaded[name] = PageModel(self.paths[name], self.device)
@@ -235,16 +223,8 @@ class PageModels:
         """Computes the outputs of a request; with heads off, by transformers, whatever its engine.
 
         Raises:
-            ValueError: If a number of the request is out of range, if the model has no such head,
-                or if the engine cannot compute the model or the search.
+            ValueError: If the engine cannot compute the model or the search.
         """
-        for name, value, smallest, largest in (
-            ("Beams", request.num_beams, 1, MOST_BEAMS),
-            ("Outputs", request.n_best, 1, MOST_BEAMS),
-            ("Temperature", request.temperature, 0, HIGHEST_TEMPERATURE),
-        ):
-            if not smallest <= value <= largest:
-                raise ValueError(f"{name} is {value}: choose {smallest} to {largest:g}.")
         model = self.get(request.model)
         with self._lock:
             begin = time.perf_counter()
@@ -255,17 +235,17 @@ class PageModels:
             seconds = time.perf_counter() - begin
         return PageResult(request, outputs, whole, translator.engine.name, seconds)
 
-    def view(self, result: PageResult, line: int, rank: int) -> PageView:
-        """Looks into the model on an output of a result, with the same heads off.
-
-        Raises:
-            ValueError: If there are too many tokens for maps.
-        """
+    def look_into(self, result: PageResult, line: int, rank: int) -> PageResult:
+        """Returns a result with the view of one of its outputs, or why there is none."""
         request = result.request
         model = self.get(request.model)
         tokens = result.outputs[line][rank].tokens or ()
-        with self._lock, model.without_heads(request.heads_off):
-            return model.view(request.lines[line], tokens)
+        result = replace(result, line=line, rank=rank, view=None, problem="")
+        try:
+            with self._lock, model.without_heads(request.heads_off):
+                return replace(result, view=model.view(request.lines[line], tokens))
+        except ValueError as error:
+            return replace(result, problem=str(error))
 
 
 def installed_engines() -> list[str]:
@@ -278,7 +258,7 @@ def _translate_lines(
 ) -> tuple[tuple[Translation, ...], ...]:
     """Generates the outputs of each line, the most probable one first."""
     torch.manual_seed(request.seed)
-    found = translator.translate(
+    rows = translator.translate(
         list(request.lines),
         n_best=request.n_best,
         return_scores=True,
@@ -286,30 +266,16 @@ def _translate_lines(
         **request.search,
     )
     if request.temperature:  # samples come in the order in which they were drawn
-        found = [sorted(row, key=lambda one: -one.score) for row in found]
-    return tuple(map(tuple, found))
+        rows = [sorted(row, key=lambda output: -output.score) for row in rows]
+    return tuple(map(tuple, rows))
 
 
-def find(models: PageModels, request: PageRequest) -> Found:
-    """Computes the outputs of a request, and looks into the best output of the first line."""
-    return look_into(models, Found(models.answer(request)), 0, 0)
-
-
-def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
-    """Returns the same result with the view of another output, or the reason why there is none."""
-    try:
-        view = models.view(found.result, line, rank)
-    except ValueError as error:
-        return replace(found, line=line, rank=rank, view=None, problem=str(error))
-    return replace(found, line=line, rank=rank, view=view, problem="")
-
-
-def names_of_outputs(found: Found) -> list[tuple[str, str]]:
+def names_of_outputs(result: PageResult) -> list[tuple[str, str]]:
     """Lists the outputs of a result as (text for a person, "line.rank")."""
-    several = len(found.result.outputs) > 1
+    several = len(result.outputs) > 1
     return [
         (f"{f'Source {line + 1}, output' if several else 'Output'} {rank + 1}", f"{line}.{rank}")
-        for line, outputs in enumerate(found.result.outputs)
+        for line, outputs in enumerate(result.outputs)
         for rank in range(len(outputs))
     ]
 
@@ -324,18 +290,12 @@ def check_text(text: str | None) -> tuple[str, ...]:
     text = (text or "").replace("\r\n", "\n")
     lines = text.split("\n")
     if not text.strip():
-        blank = f"The text has {len(lines):,} lines, and all are blank"
-        what = "The text is empty" if not text else blank if len(lines) > 1 else "The text is blank"
-        raise ValueError(f"{what}: type a text, then press Run.")
-    if len(text) > MOST_CHARACTERS:
+        raise ValueError("The text is empty: type a text, then press Run.")
+    if len(text) > MOST_CHARACTERS or len(lines) > MOST_LINES:
         raise ValueError(
-            f"The text has {len(text):,} characters, and the page takes {MOST_CHARACTERS:,}: "
-            f"shorten it. {_FOR_FILES}"
-        )
-    if len(lines) > MOST_LINES:
-        raise ValueError(
-            f"The text has {len(lines):,} lines, and the page takes {MOST_LINES}: delete some. "
-            f"{_FOR_FILES}"
+            f"The text has {len(text):,} characters in {len(lines):,} lines, and the page takes "
+            f"{MOST_CHARACTERS:,} in {MOST_LINES}: shorten it. `vanilla-transformer translate` "
+            "takes files of any size."
         )
     for number, line in enumerate(lines, 1):
         for column, character in enumerate(line, 1):

@@ -21,7 +21,7 @@ Heads = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
     """The components of the page, from top to bottom."""
 
     title: gr.HTML
@@ -45,7 +45,7 @@ class Parts:
     all_on: gr.Button
     ablation: gr.HTML
     shapes: gr.HTML
-    found: gr.State
+    result: gr.State
     off: gr.State
 
     @property
@@ -66,30 +66,30 @@ class Parts:
     @property
     def results(self) -> list[Any]:
         """What a request changes."""
-        return [self.status, self.answer, self.shown, self.found, *self.drawn]
+        return [self.status, self.answer, self.shown, self.result, *self.drawn]
 
 
-def make_parts(models: PageModels, text: str) -> Parts:
+def make_components(models: PageModels, text: str) -> Components:
     """Lays out the page. To be called in a `with gr.Blocks()`."""
     first = models.get(models.names[0])
-    parts: dict[str, Any] = {"title": _html_part("title", title_html(models.names[0], first))}
+    components: dict[str, Any] = {"title": _html_block("title", title_html(models.names[0], first))}
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            parts |= _make_controls(models, text)
+            components |= _make_controls(models, text)
         with gr.Column(scale=5, min_width=320):
-            parts["status"] = _html_part("status", hint_html(NOTHING_YET))
-            parts["answer"] = _html_part("answer")
-            parts["shown"] = gr.Dropdown(
+            components["status"] = _html_block("status", hint_html(NOTHING_YET))
+            components["answer"] = _html_block("answer")
+            components["shown"] = gr.Dropdown(
                 label="Output to look into", visible=False, elem_id="shown"
             )
             with gr.Tabs():
                 with gr.Tab("Alignment"):
-                    parts |= _make_alignment(first)
+                    components |= _make_alignment(first)
                 with gr.Tab("Heads"):
-                    parts |= _make_heads(first.heads)
+                    components |= _make_heads(first.heads)
                 with gr.Tab("Shapes"):
-                    parts["shapes"] = _html_part("shapes", hint_html(NOTHING_YET))
-    return Parts(**parts, found=gr.State(None), off=gr.State(frozenset()))
+                    components["shapes"] = _html_block("shapes", hint_html(NOTHING_YET))
+    return Components(**components, result=gr.State(None), off=gr.State(frozenset()))
 
 
 def present_kinds(heads: Heads) -> list[str]:
@@ -173,7 +173,7 @@ def _make_alignment(model: PageModel) -> dict[str, Any]:
                 elem_id="align-head",
             ),
         }
-    return {**chosen, "alignment": _html_part("alignment", hint_html(NOTHING_YET))}
+    return {**chosen, "alignment": _html_block("alignment", hint_html(NOTHING_YET))}
 
 
 def _make_heads(heads: Heads) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _make_heads(heads: Heads) -> dict[str, Any]:
         }
     return {
         **chosen,
-        "heads": _html_part("heads", hint_html(NOTHING_YET)),
+        "heads": _html_block("heads", hint_html(NOTHING_YET)),
         "ticks": gr.CheckboxGroup(
             head_choices(heads, kinds[0], 0),
             label="Heads switched off in this layer",
@@ -195,9 +195,9 @@ def _make_heads(heads: Heads) -> dict[str, Any]:
             elem_id="ticks",
         ),
         "all_on": gr.Button("Switch all heads on", size="sm", elem_id="all-on"),
-        "ablation": _html_part("ablation"),
+        "ablation": _html_block("ablation"),
     }
 
 
-def _html_part(name: str, value: str = "") -> gr.HTML:
+def _html_block(name: str, value: str = "") -> gr.HTML:
     return gr.HTML(value, elem_id=name, js_on_load=None, apply_default_css=False)
