@@ -6,7 +6,6 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
-import ctranslate2
 import pytest
 import torch
 from converted_models import save_all, save_marian, train_pieces
@@ -42,27 +41,23 @@ def pairs(tmp_path_factory):
     for name, likes in (("new", "findet"), ("old", "mag")):
         verbs = {**VERBS, "likes": likes}
         rows = [
-            f"a {one} {verb} a {two} .\t{NOUNS[one]} {verbs[verb]} {NOUNS[two]} .\n"
+            f"a {subject} {verb} a {thing} .\t{NOUNS[subject]} {verbs[verb]} {NOUNS[thing]} .\n"
             for verb in VERBS
-            for one in NOUNS
-            for two in NOUNS
+            for subject in NOUNS
+            for thing in NOUNS
             if verb == "likes" or name == "old"
         ]
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
-    (folder / "short.en").write_text("one line\n", encoding="utf-8")
-    (folder / "memory.tmx").write_text("<tmx/>", encoding="utf-8")
     for name, recipe in RECIPES.items():
         (folder / f"{name}.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     return folder
 
 
 RECIPES = {
-    "weightless": {"corpora": [{"train": "new.tsv", "weight": 0}]},
     "wide": {"corpora": [{"train": "new.tsv"}], "d_model": 64},
-    "whole": {"corpora": [{"train": "new.tsv", "columns": [1, 2, 2]}]},
-    "documents": {"corpora": [{"train": "new.tsv", "columns": [2, 3, 1]}]},
-    "untrained": {"test_source": "short.en", "test_target": "short.en"},
+    "untrained": {"test_source": "new.tsv", "test_target": "new.tsv"},
     "own": {"corpora": [{"train": "new.tsv"}]},
+    "general": {"corpora": [{"train": "new.tsv"}, {"name": "general", "train": "old.tsv"}]},
 }
 
 
@@ -169,24 +164,18 @@ def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     assert sizes[0] > sizes[1] == sizes[2]
 
 
-def test_a_deployed_model_is_adapted_and_deployed_again(trained, pairs, tmp_path):
-    deployed, again = (str(tmp_path / name) for name in ("deployed", "again"))
+def test_a_deployed_model_is_adapted(trained, pairs, tmp_path):
+    deployed = str(tmp_path / "deployed")
     run_subcommand("export", ["--to", "ctranslate2", str(trained), deployed])
     general = ("--general", str(pairs / "old.tsv"), "--metrics", "chrf")
     adapt(deployed, pairs, tmp_path / "out", *general)
     adapted = str(tmp_path / "out" / "model")
-    run_subcommand("export", ["--to", "ctranslate2", adapted, again])
     source, target = next(iter(read_lines(pairs / "new.tsv"))).split("\t")
     outputs = [
         Translator.from_pretrained(model, "ctranslate2").translate([source])[0]
         for model in (trained, adapted)
     ]
     assert outputs[0] != outputs[1] == target
-    engine = ctranslate2.Translator(again)
-    tokens = AutoTokenizer.from_pretrained(again)
-    words = tokens.convert_ids_to_tokens(tokens(source)["input_ids"])
-    (found,) = engine.translate_batch([words])[0].hypotheses
-    assert tokens.decode(tokens.convert_tokens_to_ids(found)) == target
 
 
 def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsys, monkeypatch):
@@ -307,12 +296,11 @@ def sources(tmp_path_factory):
     return save_all(tmp_path_factory.mktemp("sources"))
 
 
-@pytest.mark.parametrize("kind", ["t5", "bart", "m2m100"])
+@pytest.mark.parametrize("kind", ["t5", "m2m100"])
 def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsys):
     _, source, _ = sources[kind]
     words = ["--epochs", "1", "--learning-rate", "1e-3", "--metrics", "chrf"]
-    words += ["--trim", "--add", "5"] if kind == "t5" else []
-    words += [] if kind == "t5" else ["--trim"]
+    words += ["--trim", "--add", "5"] if kind == "t5" else ["--trim"]
     adapt(source, pairs, tmp_path / "out", *words)
     assert "| own (" in capsys.readouterr().out
     tokenizer, model = AutoTokenizer, AutoModelForSeq2SeqLM
@@ -324,28 +312,17 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
     ("words", "message"),
     [
         (["--general-share", "1"], "`general_share` is 1.0"),
+        (["--general", "old.tsv", "--general-texts", "old.tsv"], "exclude each other"),
         (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
-        (["--languages", "en"], "`languages` .*must name the source and the target"),
+        (["--general", "new.tsv"], "only 0 general pairs whose source is not one of your own"),
         (["--metrics", "rouge"], "`metrics`"),
-        (
-            ["--general", "new.tsv"],
-            "only 0 general pairs whose source is not one of your own",
-        ),
         (["--columns", "2", "9"], "it has 2 columns"),
-        (["--general", "short.en", "new.tsv"], "'short.en' ends before line 2"),
-        (["--general", "memory.tmx"], "memory.tmx needs `languages`"),
         (["--test", "new.tsv"], "All pairs of the test set are in the training data"),
-        (["--lora", "-1"], "`lora` is -1"),
         (["--lora", "4", "--optim", "muon"], "`lora` 4 does not work with `optim` 'muon'"),
-        (["--optim", "adam"], "`optim`"),
-        (["--columns", "1", "2", "1"], r"`columns` \[1, 2, 1\] must name"),
-        (["weightless.yaml"], "`weight` 0 must be a number above 0"),
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
-        (["whole.yaml"], r"`columns` \[1, 2, 2\] must name"),
-        (["documents.yaml"], "it has 2 columns, but `columns` are"),
         (["untrained.yaml"], "only 0 training pairs in the corpus"),
         (["own.yaml", "--test", "new.tsv"], "belongs into the recipe 'own.yaml'"),
-        (["--languages", "el", "ru"], "The filters leave nothing of the corpus 'own'"),
+        (["general.yaml", "--general", "old.tsv"], "The recipe has general pairs"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(

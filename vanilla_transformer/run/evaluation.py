@@ -46,11 +46,7 @@ def evaluate_model(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
-    engine: str = "auto",
-    device: str | None = None,
-    batch_tokens: int = 4096,
-    progress: bool = False,
-    **search: Any,
+    **options: Any,
 ) -> Evaluation:
     """Translates the sources of a split as `Translator` does, and scores the outputs.
 
@@ -59,27 +55,15 @@ def evaluate_model(
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
         split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
-        engine: What computes the outputs; see `Translator.from_pretrained`.
-        device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.
-        batch_tokens: Largest size of a batch, in tokens with padding.
-        progress: Whether to show the progress on standard error; see `Progress`.
-        **search: Settings of the search by their names in `GenerationConfig`, e.g. `num_beams`.
+        **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
+            takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
 
     Raises:
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
-            search is wrong or has no effect.
+            search is wrong.
     """
     rows = _load_split(data_arguments, split)
-    predictions = _translate(
-        model_name_or_path,
-        rows,
-        data_arguments.max_source_length,
-        engine,
-        device,
-        batch_tokens=batch_tokens,
-        progress=progress,
-        **search,
-    )
+    predictions = _translate(model_name_or_path, rows, data_arguments.max_source_length, **options)
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True) for name in metrics
@@ -93,8 +77,6 @@ def compare_models(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
-    engine: str = "auto",
-    device: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Evaluates several models on the same texts, and tests their differences.
@@ -115,12 +97,9 @@ def compare_models(
             "`--max-test-samples`."
         )
     limit = data_arguments.max_source_length
-    predictions = {
-        model: _translate(model, rows, limit, engine, device, **options) for model in models
-    }
     return compare_outputs(
         list(rows["source"]),
-        predictions,
+        {model: _translate(model, rows, limit, **options) for model in models},
         _references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
@@ -135,10 +114,14 @@ def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
 
 
 def _translate(
-    model: str, rows: Dataset, limit: int | None, engine: str, device: str | None, **options: Any
+    model: str,
+    rows: Dataset,
+    source_limit: int | None,
+    engine: str = "auto",
+    device: str | None = None,
+    **options: Any,
 ) -> list[str]:
-    """Returns the outputs of a saved model for the sources; lines above the limit are split."""
-    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
+    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
     outputs: list[str] = translator.translate(list(rows["source"]), **options)
     return outputs
 
