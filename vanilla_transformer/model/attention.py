@@ -8,23 +8,17 @@ source_len, head_dim); each of these serves heads / key_value_heads neighbouring
 Weights are (batch, heads, target_len, source_len). Fused implementations return None for them.
 """
 
-import math
 from copy import copy
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
-from .modes import is_tracing
 from .normalization import make_norm
-
-VECTOR_LENGTH = 16
-"""Numbers of float32 in the widest vectors of a CPU (AVX-512)."""
 
 
 def eager_attention_forward(
@@ -64,23 +58,9 @@ def eager_attention_forward(
             attention_mask = torch.zeros_like(allowed, dtype=scores.dtype)
             attention_mask = attention_mask.masked_fill(~allowed, lowest)
         scores = scores + attention_mask
-    weights = _softmax_of_rows(scores).to(query.dtype)
+    weights = scores.softmax(dim=-1).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
-
-
-def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
-    """Computes the softmax over the last dimension.
-
-    On the CPU, torch 2.13 computes rows shorter than a vector number by number: rows of 15 take 10
-    times as long as rows of 16. Short rows are therefore padded.
-    """
-    length = scores.shape[-1]
-    # Asked first: a comparison of its length would bound the lengths of an exported program.
-    if is_tracing() or scores.device.type != "cpu" or length >= VECTOR_LENGTH:
-        return scores.softmax(dim=-1)
-    padded = F.pad(scores, (0, VECTOR_LENGTH - length), value=-math.inf)
-    return padded.softmax(dim=-1)[..., :length]
 
 
 def choose_attention(
@@ -188,8 +168,6 @@ class AttentionCore(nn.Module):
             self, query, key, value, mask,
             dropout=dropout, scaling=self.scaling, **kwargs, **context.arguments,
         )  # fmt: skip
-        if weights is not None and context.arguments.get("output_attentions"):
-            weights = weights.contiguous()  # they may be a part of padded ones
         return self.out_proj(context.layout.remove_padding(mixed.flatten(-2))), weights
 
 

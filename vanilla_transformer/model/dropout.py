@@ -13,13 +13,9 @@ LEVELS = 2**16
 def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tensor:
     """Zeroes units at random and scales the others to keep the mean (Srivastava et al. 2014, §4).
 
-    On the CPU, torch draws one double-precision random number per unit. This function draws 64 bits
-    per four units, which takes about a third of the time. It rounds `p`, and the scale with it, to
-    a multiple of 2^-16. The bits come from torch's generator, so seeds and saved generator states
-    work as usual. Other devices, tensor subclasses and traced calls use torch's own dropout.
-
-    Args:
-        states: A tensor of any shape; the result has its shape and type.
+    On the CPU, torch draws a double-precision number per unit; this draws 64 bits per four units,
+    and `p` becomes a multiple of 2^-16. A whole training step with torch's own takes 2 to 7% longer
+    at widths from 96 to 512. The bits come from torch's generator, so seeds work as usual.
     """
     if not training:
         return states
@@ -46,13 +42,7 @@ class Dropout(nn.Dropout):
 
 
 class ScaledDropout(Dropout):
-    """Dropout on a sublayer's output, followed by a constant factor.
-
-    Args:
-        scale: The factor, applied in training and evaluation. A factor of 1/sqrt(layers) keeps the
-            residual stream of a deep stack from growing with its depth (Radford et al. 2019, §2.3,
-            scale the weights so at initialisation).
-    """
+    """Dropout on a sublayer's output, followed by a constant factor, also in evaluation."""
 
     def __init__(self, p: float, scale: float) -> None:
         super().__init__(p)

@@ -5,7 +5,7 @@ both or neither of ids and embeddings are given, a sequence is too long for lear
 mask has the wrong shape.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Unpack, cast
 
 import torch
@@ -47,16 +47,12 @@ from .stacks import (
     TransformerStack,
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
-    batch_shape,
 )
 from .token_layout import (
     PADDED,
     StepPlan,
     TokenLayout,
-    TrainingShortcuts,
-    layout_of,
-    source_slots,
-    target_slots,
+    plan_step,
 )
 
 
@@ -110,34 +106,6 @@ class VanillaTransformerModel(EmbeddingModel):
         else:
             self.decoder.embed_tokens = cast(nn.Embedding, value)
 
-    def plan_step(
-        self,
-        shortcuts: TrainingShortcuts,
-        inputs: Mapping[str, Any],
-        labels: torch.Tensor | None = None,
-    ) -> StepPlan:
-        """Decides what a call computes. Only the outermost model of a call asks.
-
-        Args:
-            inputs: Arguments of the forward. A cache holds every slot, so padding is computed.
-            labels: Of shape (batch, target_len), -100 where there is nothing to predict.
-        """
-        use_cache, encoded = inputs["use_cache"], inputs["encoder_outputs"]
-        caches = self.config.use_cache if use_cache is None else use_cache
-        source = target = None
-        if shortcuts.padding_free and not caches and inputs["past_key_values"] is None:
-            states = None if encoded is None else encoded[0]
-            source_shape = batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
-            target_shape = batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
-            source = source_slots(inputs["attention_mask"], source_shape)
-            target = target_slots(labels, inputs["decoder_attention_mask"], target_shape)
-        return StepPlan(
-            source=layout_of(source),
-            target=layout_of(target),
-            chunked_loss=shortcuts.chunked_loss,
-            lazy_logits=shortcuts.lazy_logits,
-        )
-
     @accepts_both_cache_names
     @can_return_tuple
     def forward(
@@ -157,47 +125,30 @@ class VanillaTransformerModel(EmbeddingModel):
         """Encodes the source and decodes the target.
 
         Args:
-            input_ids: Tokens of the source, (batch, source_len).
-            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
-                dimensions; see `inputs`.
-            decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
-                (batch, target_len); with a cache, those that are not in it.
-            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
-                included.
-            encoder_outputs: The encoder's output of an earlier call, instead of a source.
-            past_key_values: Keys and values of earlier target tokens, and of the source.
-            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
-                yet scaled.
-            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
+            input_ids, attention_mask, decoder_input_ids, decoder_attention_mask: As for
+                `VanillaTransformerForConditionalGeneration`, without labels.
+            encoder_outputs, past_key_values, inputs_embeds, decoder_inputs_embeds: Likewise.
             use_cache: Whether to return the keys and values of this call too. None: as the config
                 says.
             plan: What to compute, decided by the caller, who gets states in the plan's layouts.
                 None: decided here, and the states are padded.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
-                the attention implementation.
+            **kwargs: As for `VanillaTransformerForConditionalGeneration`.
 
         Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
-            encoder's output, and what was asked for.
+            `last_hidden_state` of shape (batch, target_len, d_model), `cache`, the encoder's
+            output, and what was asked for.
         """
         is_outermost = plan is None
         if plan is None:
-            plan = self.plan_step(
-                self.active_shortcuts(kwargs),
-                {
-                    "input_ids": input_ids,
-                    "attention_mask": attention_mask,
-                    "decoder_input_ids": decoder_input_ids,
-                    "decoder_attention_mask": decoder_attention_mask,
-                    "encoder_outputs": encoder_outputs,
-                    "past_key_values": past_key_values,
-                    "inputs_embeds": inputs_embeds,
-                    "decoder_inputs_embeds": decoder_inputs_embeds,
-                    "use_cache": use_cache,
-                },
-            )
-        encoded: Any = (
-            self.encoder(
+            use_cache = self.config.use_cache if use_cache is None else use_cache
+            plan = plan_step(
+                self.active_shortcuts(kwargs), None, input_ids, attention_mask, decoder_input_ids,
+                decoder_attention_mask, encoder_outputs, past_key_values, inputs_embeds,
+                decoder_inputs_embeds, use_cache,
+            )  # fmt: skip
+        encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
+        if encoder_outputs is None:
+            encoded = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
@@ -205,10 +156,9 @@ class VanillaTransformerModel(EmbeddingModel):
                 return_dict=True,
                 **kwargs,
             )
-            if encoder_outputs is None
-            else _encoder_output(encoder_outputs, plan.source)
-        )
-        decoded = self.decoder(
+        else:
+            encoded = _encoder_output(encoder_outputs, plan.source)
+        decoded = self.decoder(  # with `last_hidden_state` of shape (batch, target_len, d_model)
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
@@ -235,33 +185,34 @@ class VanillaTransformerModel(EmbeddingModel):
 
 
 def _encoder_output(
-    given: BaseModelOutput | tuple[torch.Tensor, ...], layout: TokenLayout
+    encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...], layout: TokenLayout
 ) -> BaseModelOutput:
     """Makes an output of what a caller passes as `encoder_outputs`, with states in the layout."""
-    if not isinstance(given, BaseModelOutput):
+    if isinstance(encoder_outputs, BaseModelOutput):
+        parts: dict[str, Any] = dict(encoder_outputs.items())
+    else:
         names = ("last_hidden_state", "hidden_states", "attentions")
-        named: dict[str, Any] = dict(zip(names, given, strict=False))
-        given = BaseModelOutput(**named)
-    states = layout.remove_padding(cast(torch.Tensor, given.last_hidden_state))
-    return BaseModelOutput(
-        last_hidden_state=cast(Any, states),
-        hidden_states=given.hidden_states,
-        attentions=given.attentions,
-    )
+        parts = dict(zip(names, encoder_outputs, strict=False))
+    parts["last_hidden_state"] = layout.remove_padding(parts["last_hidden_state"])
+    return BaseModelOutput(**parts)
 
 
-class ModelWithHead(VanillaTransformerPreTrainedModel):
-    """Base class of the models that consist of `model` and the output projection `lm_head`."""
+class VanillaTransformerForConditionalGeneration(
+    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
+):
+    """The encoder-decoder with an output projection, for text-to-text tasks such as translation."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
-    model: EmbeddingModel
 
-    def add_head(self, body: EmbeddingModel, vocab_size: int) -> None:
-        """Sets the two parts, and their initial values."""
-        self.model = body
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = config_with(config, is_encoder_decoder=True)
+        super().__init__(config)
+        self.model = VanillaTransformerModel(config)
         self.model.is_submodule = True
-        self.lm_head = nn.Linear(body.config.d_model, vocab_size, bias=body.config.lm_head_bias)
+        vocab_size = cast(int, config.decoder_vocab_size)
+        self.lm_head = nn.Linear(config.d_model, vocab_size, bias=config.lm_head_bias)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+        self.name_longest_output()
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
@@ -271,25 +222,6 @@ class ModelWithHead(VanillaTransformerPreTrainedModel):
             source = "shared" if is_shared else "decoder.embed_tokens"
             tied["lm_head.weight"] = f"model.{source}.weight"
         return tied
-
-    def scale_for_logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
-        scale = self.config.logit_scale
-        return states if scale == 1 else states * scale
-
-
-class VanillaTransformerForConditionalGeneration(
-    ModelWithHead, TwoVocabularyGeneration, GenerationMixin
-):
-    """The encoder-decoder with an output projection, for text-to-text tasks such as translation."""
-
-    model: VanillaTransformerModel
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        config = config_with(config, is_encoder_decoder=True)
-        super().__init__(config)
-        self.add_head(VanillaTransformerModel(config), cast(int, config.decoder_vocab_size))
-        self.name_longest_output()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels of shape (batch, target_len) right; `DataCollatorForSeq2Seq` calls this."""
@@ -356,22 +288,24 @@ class VanillaTransformerForConditionalGeneration(
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
-            **kwargs: As for `VanillaTransformerModel`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len or kept, vocab), `past_key_values`, the encoder's output, and what was asked
-            for. In a training step padding is not computed: states at padding are zeros, and the
-            logits are computed when they are read (see `set_padding_free`).
+            target_len or kept, vocab), `cache`, the encoder's output, and what was asked for. In a
+            training step padding is not computed: states at padding are zeros, and the logits are
+            computed when they are read (see `set_padding_free`).
         """
         if labels is not None:
-            classes = cast(
-                int, self.config.decoder_vocab_size
-            )  # an adapter's head has no `out_features`
+            # an adapter's head has no `out_features`
+            classes = cast(int, self.config.decoder_vocab_size)
             check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
-            use_cache, logits_to_keep = bool(use_cache), 0
+            use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        elif use_cache is None:
+            use_cache = self.config.use_cache
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -383,12 +317,14 @@ class VanillaTransformerForConditionalGeneration(
             "decoder_inputs_embeds": decoder_inputs_embeds,
             "use_cache": use_cache,
         }
-        plan = self.model.plan_step(self.active_shortcuts(kwargs), inputs, labels)
+        plan = plan_step(self.active_shortcuts(kwargs), labels, **inputs)
         outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
         states = cast(torch.Tensor, outputs.last_hidden_state)
         if labels is None:
-            kept = plan.target.pad(states)[:, _kept_positions(logits_to_keep)]
-            loss, logits = None, self.lm_head(self.scale_for_logits(kept))
+            kept: Any = logits_to_keep  # indices of positions, or the number of the last ones
+            kept = slice(-kept, None) if isinstance(kept, int) else kept  # 0: all
+            states = plan.target.pad(states)[:, kept]  # (batch, kept, d_model)
+            loss, logits = None, self.lm_head(self.scale_for_logits(states))
         else:
             loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
         output_class = TrainingOutput if plan.lazy_logits else Seq2SeqLMOutput
@@ -403,6 +339,11 @@ class VanillaTransformerForConditionalGeneration(
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
+
+    def scale_for_logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
+        scale = self.config.logit_scale
+        return states if scale == 1 else states * scale
 
     def _loss_and_logits(
         self,
@@ -422,11 +363,6 @@ class VanillaTransformerForConditionalGeneration(
             loss = token_loss(logits, labels, smoothing, num_items_in_batch)
             lazy = LazyTensor(lambda: plan.target.pad(logits))
         return loss, lazy if plan.lazy_logits else lazy.make()
-
-
-def _kept_positions(logits_to_keep: int | torch.Tensor) -> slice | torch.Tensor:
-    """Turns `logits_to_keep` into an index: the last positions for a number, 0 for all."""
-    return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
 
 
 def _padded_source_states(outputs: Seq2SeqModelOutput, plan: StepPlan) -> Any:
@@ -465,12 +401,8 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
         """Encodes sequences.
 
         Args:
-            input_ids: Tokens of the source, (batch, source_len).
-            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
-                dimensions; see `inputs`.
-            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
-                yet scaled.
-            **kwargs: As for `VanillaTransformerModel`.
+            input_ids, attention_mask, inputs_embeds, **kwargs: As for
+                `VanillaTransformerForConditionalGeneration`.
 
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
@@ -558,11 +490,12 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         """Classifies, and computes the loss if labels are given.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: As for `VanillaTransformerEncoderModel`.
+            input_ids, attention_mask, inputs_embeds: As for
+                `VanillaTransformerForConditionalGeneration`.
             labels: A class each, (batch,), -100 for no label. For "multi_label_classification" 0
                 or 1, and for "regression" numbers, (batch, labels).
             num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
-            **kwargs: As for `VanillaTransformerModel`.
+            **kwargs: As for `VanillaTransformerForConditionalGeneration`.
 
         Returns:
             `loss`, which is the cross-entropy with `config.label_smoothing`, the binary

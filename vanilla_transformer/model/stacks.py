@@ -44,7 +44,7 @@ from .positions import (
     number_tokens,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel
-from .token_layout import PADDED, TokenLayout, layout_of, source_slots
+from .token_layout import PADDED, TokenLayout, batch_shape, layout_of, source_slots
 
 logger = logging.get_logger(__name__)
 
@@ -52,11 +52,6 @@ _HINT_FOR_MISSING_IDS = {
     "decoder_input_ids": " Or give `labels`. If Trainer removes them (`label_smoothing_factor`), "
     "use `DataCollatorForSeq2Seq(tokenizer, model=model)`.",
 }
-
-
-def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
-    """Returns (batch, length) of the first tensor of ids, embeddings or states that is not None."""
-    return next((tuple(tensor.shape[:2]) for tensor in inputs if tensor is not None), ())
 
 
 class TransformerStack(VanillaTransformerPreTrainedModel):

@@ -161,6 +161,45 @@ class StepPlan:
     lazy_logits: bool = False
 
 
+def plan_step(
+    shortcuts: TrainingShortcuts,
+    labels: torch.Tensor | None,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    decoder_input_ids: torch.Tensor | None,
+    decoder_attention_mask: torch.Tensor | None,
+    encoder_outputs: Any,
+    past_key_values: Any,
+    inputs_embeds: torch.Tensor | None,
+    decoder_inputs_embeds: torch.Tensor | None,
+    use_cache: bool,
+) -> StepPlan:
+    """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
+
+    Args:
+        labels: Of shape (batch, target_len), -100 where there is nothing to predict. The other
+            arguments are those of the forward. A cache holds every slot, so padding is computed.
+    """
+    source = target = None
+    if shortcuts.padding_free and not use_cache and past_key_values is None:
+        states = None if encoder_outputs is None else encoder_outputs[0]
+        source_shape = batch_shape(states, input_ids, inputs_embeds)
+        target_shape = batch_shape(decoder_input_ids, decoder_inputs_embeds)
+        source = source_slots(attention_mask, source_shape)
+        target = target_slots(labels, decoder_attention_mask, target_shape)
+    return StepPlan(
+        source=layout_of(source),
+        target=layout_of(target),
+        chunked_loss=shortcuts.chunked_loss,
+        lazy_logits=shortcuts.lazy_logits,
+    )
+
+
+def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
+    """Returns (batch, length) of the first tensor of ids, embeddings or states that is not None."""
+    return next((tuple(tensor.shape[:2]) for tensor in inputs if tensor is not None), ())
+
+
 def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
     """Makes the layout of the given slots, of shape (batch, length), or `PADDED` for all slots.
 
