@@ -20,59 +20,9 @@ from vanilla_transformer.extras import EXTRAS
 
 PACKAGE = REPOSITORY / "vanilla_transformer"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands", "page", "serving"}
-BASE_FILES = {  # of the rooms that otherwise need the extra `train`
-    "data/__init__.py",
-    "data/arguments.py",
-    "data/corpus_entries.py",
-    "data/filters.py",
-    "data/tmx.py",
-    "data/file_contents.py",
-    "data/model_directory.py",
-    "data/text_files.py",
-    "run/__init__.py",
-    "run/options.py",
-    "run/recipes.py",
-    "training/__init__.py",
-}
-
-
-FILES_OF_EXTRAS = {  # imported only where the extra is installed
-    "ctranslate2": {"interop/ctranslate2.py", "inference/ctranslate2_engine.py"},
-    "onnx": {"interop/onnx.py"},
-    "page": {"page/app.py", "page/events.py", "page/components.py"},
-    "serve": {
-        f"serving/{name}.py"
-        for name in (
-            "batching",
-            "bodies",
-            "connections",
-            "errors",
-            "generation_routes",
-            "guard",
-            "libretranslate",
-            "models",
-            "monitoring",
-            "server",
-            "service",
-        )
-    },
-}
-
-
-def is_base(path):
-    inside = path.relative_to(PACKAGE)
-    if is_of_extra(path):
-        return False
-    return len(inside.parts) == 1 or inside.parts[0] in BASE_ROOMS or str(inside) in BASE_FILES
-
-
-def is_of_extra(path):
-    return str(path.relative_to(PACKAGE)) in set().union(*FILES_OF_EXTRAS.values())
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
-BASE = [path for path in FILES if is_base(path)]
 
 
 def distribution(requirement):
@@ -91,57 +41,13 @@ def declared(*extras):
     return found
 
 
-def handles_its_absence(node):
-    """Whether what a block imports may be missing: it is for type checkers, or reported."""
-    if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.dump(node.test)
-    if isinstance(node, ast.Try):
-        return any("ImportError" in ast.dump(handler.type) for handler in node.handlers)
-    return isinstance(node, ast.With) and "optional_packages" in ast.dump(node.items[0])
-
-
-def modules_imported(node, needed=True):
-    """(top-level name, whether it is needed) of every import in a syntax tree."""
-    if isinstance(node, ast.Import):
-        yield from ((alias.name.partition(".")[0], needed) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.level == 0:
-        yield node.module.partition(".")[0], needed
-    for child in ast.iter_child_nodes(node):
-        yield from modules_imported(child, needed and not handles_its_absence(node))
-
-
-def distributions_imported(paths):
-    """(distribution, whether it is needed) of what files import from outside."""
-    own = {
-        name
-        for folder in ("tests", "scripts")
-        for path in (REPOSITORY / folder).rglob("*.py")
-        for name in (path.stem, path.parent.name)
-    }
-    own |= {PACKAGE.name} | set(sys.stdlib_module_names)
-    names = packages_distributions()
-    for path in paths:
-        for module, needed in modules_imported(ast.parse(path.read_text(encoding="utf-8"))):
-            if module not in own:
-                yield names.get(module, [module])[0].lower().replace("_", "-"), needed
-
-
-def test_the_base_needs_only_what_a_plain_install_brings():
-    needed = {name for name, is_needed in distributions_imported(BASE) if is_needed}
-    assert needed == declared()
-
-
-def test_training_needs_only_its_extra():
-    files = [path for path in FILES if not is_of_extra(path)]
-    needed = {name for name, is_needed in distributions_imported(files) if is_needed}
-    assert needed == declared("train") - {PROJECT["name"]}
-
-
-@pytest.mark.parametrize("extra", FILES_OF_EXTRAS)
-def test_the_files_of_an_extra_need_only_that_extra(extra):
-    files = [PACKAGE / name for name in FILES_OF_EXTRAS[extra]]
-    needed = {name for name, is_needed in distributions_imported(files) if is_needed}
-    assert needed <= declared(extra)
+def imported_by(path):
+    """The top-level names that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.partition(".")[0]
 
 
 PEERS = {"onmt", "opennmt-py", "eole"}
@@ -149,10 +55,16 @@ PEERS = {"onmt", "opennmt-py", "eole"}
 torch and Eole for much else, so no extra installs them."""
 
 
-def test_what_may_be_missing_is_in_an_extra():
-    everything = [*FILES, *REPOSITORY.glob("scripts/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]
-    imported = {name for name, _ in distributions_imported(everything)}
-    assert imported <= declared(*PROJECT["optional-dependencies"]) | PEERS
+def test_what_is_imported_is_a_requirement_or_in_an_extra():
+    files = [*FILES, *REPOSITORY.glob("scripts/**/*.py"), *REPOSITORY.glob("tests/**/*.py")]
+    own = {name for path in files for name in (path.stem, path.parent.name)}
+    modules = {name for path in files for name in imported_by(path)}
+    names = packages_distributions()
+    needed = {
+        names.get(module, [module])[0].lower().replace("_", "-")
+        for module in modules - own - set(sys.stdlib_module_names)
+    }
+    assert needed <= declared(*PROJECT["optional-dependencies"]) | PEERS
 
 
 def test_the_table_of_extras_is_that_of_the_project():
@@ -173,26 +85,31 @@ for packages in EXTRAS.values():
 """
 
 
-def test_the_base_imports_without_the_extras():
-    modules = [
-        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
-        for path in BASE
-        if path.stem not in ("__init__", "__main__")
-    ]
+def test_a_plain_install_has_the_models_and_every_subcommand():
     # The package itself comes before: transformers asks once which packages there are.
-    program = f"{WITHOUT_EXTRAS}\nfrom importlib import import_module\n"
-    program += f"for name in {modules}: import_module(name)\nprint('imported')"
+    program = f"""{WITHOUT_EXTRAS}
+from importlib import import_module
+import vanilla_transformer
+from vanilla_transformer import inspection
+from vanilla_transformer.commands.program import SUBCOMMANDS
+from vanilla_transformer.interop import funnel
+for name in SUBCOMMANDS:
+    import_module(f"vanilla_transformer.commands.{{name}}")
+for name in ("VanillaTransformerForConditionalGeneration", "Translator"):
+    getattr(vanilla_transformer, name)
+print("imported")
+"""
     done = run_python("-c", program)
     assert done.stdout == "imported\n", done.stderr[-2000:]
 
 
-MISSING = {  # words of a subcommand: package, extra
-    "train --output_dir out": ("accelerate", "train"),
-    "evaluate runs/x --dataset_name x": ("accelerate", "train"),
-    "page runs/x": ("gradio", "page"),
-    "average . --last 2 --output out": ("accelerate", "train"),
-    "inspect attention runs/x --text a --output x.png": ("matplotlib", "plot"),
-    "serve runs/x": ("babel", "serve"),
+MISSING = {  # words of a subcommand: the extra
+    "train --output_dir out": "train",
+    "evaluate runs/x --dataset_name x": "train",
+    "page runs/x": "page",
+    "average . --last 2 --output out": "train",
+    "inspect attention runs/x --text a --output x.png": "plot",
+    "serve runs/x": "serve",
 }
 
 
@@ -201,11 +118,9 @@ def test_a_missing_extra_is_one_line(tmp_path):
     program += f"print(*(main(words.split()) for words in {list(MISSING)}))"
     done = run_python("-c", program, cwd=tmp_path)
     assert done.stdout.split() == ["1"] * len(MISSING), done.stderr
-    assert done.stderr.splitlines() == [
-        f"vanilla-transformer {words.split()[0]}: error: The package '{package}' is not "
-        f'installed. In the clone of the repository, type: pip install ".[{extra}]"'
-        for words, (package, extra) in MISSING.items()
-    ]
+    for line, (words, extra) in zip(done.stderr.splitlines(), MISSING.items(), strict=True):
+        assert line.startswith(f"vanilla-transformer {words.split()[0]}: error: The package '")
+        assert line.endswith(f'pip install ".[{extra}]"')
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,6 @@ from toy import REPOSITORY
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vanilla_transformer import Translator
-from vanilla_transformer.commands import page, serve
 from vanilla_transformer.commands.program import main
 
 FOLDER = REPOSITORY / "model_cards" / "pronounce"
@@ -70,8 +69,6 @@ def test_the_subcommands_take_it(capsys):
     assert words == ["target", *SPOKEN["photograph"].split(), "</s>"]
     assert not main(["inspect", "shapes", str(FOLDER), "--text", "photograph"])
     assert "1,339,680" in capsys.readouterr().out
-    page.check(page.parse([str(FOLDER), "--text", "photograph"]))
-    serve.check(serve.parse([str(FOLDER)]))
 
 
 def test_the_card_names_the_command_the_recipe_and_the_licence_of_the_data():

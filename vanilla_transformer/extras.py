@@ -26,6 +26,7 @@ EXTRAS = {
         "prometheus_client",
         "pydantic",
         "python_multipart",
+        "starlette",
         "uvicorn",
     ),
 }

@@ -26,6 +26,7 @@ from vanilla_transformer.commands.program import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.serving.handler import write_handler
+from vanilla_transformer.serving.settings import parse_models
 
 pytest_plugins = ["workspace"]
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))
@@ -75,7 +76,7 @@ def run_command(line):
     words = [word for word in shlex.split(line) if not word.startswith(("TRANSFORMERS=", "TORCH_"))]
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
-            serve.check(serve.parse(options))
+            assert parse_models(serve.parse(options).models)
         case ["python", "-m", "vanilla_transformer.serving.handler", directory]:
             assert [path.name for path in write_handler(directory)]
         case ["curl", *_]:
@@ -85,7 +86,7 @@ def run_command(line):
         case ["vanilla-transformer", "train", *options]:
             check_training_options(options)
         case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C
-            page_command.check(page_command.parse(options))
+            page_command.parse(options)
         case ["vanilla-transformer", *options]:
             assert not main(options)
         case ["cat", file, "|", "vanilla-transformer", *options] | [
@@ -101,7 +102,7 @@ def run_command(line):
                 patch.setattr("sys.stdin", stream)
                 assert not main(options)
         case ["accelerate", "launch", *options] if "adapt" in options:
-            adapt_command.check(adapt_command.parse(options[options.index("adapt") + 1 :]))
+            adapt_command.parse(options[options.index("adapt") + 1 :])
         case ["accelerate", "launch", *options]:
             launch_file, script = Path(options[1]), options.index("scripts/train.py")
             assert options[0] == "--config_file"
