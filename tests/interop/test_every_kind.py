@@ -9,7 +9,7 @@ from converted_models import convert_all
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.data.token_words import vocabulary_of
-from vanilla_transformer.inference.results import Details
+from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.page.html import KINDS, Choice, draw_view, outputs_html
 from vanilla_transformer.page.models import PageModels, PageRequest
@@ -167,7 +167,7 @@ def test_the_page_draws_every_kind_or_says_why_not(converted, kind):
 @pytest.mark.parametrize("kind", NAMES)
 def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
     settings = Settings(parse_models([f"en-de={converted / kind}"]))
-    query = Query(2, Details(True, True, True), (("num_beams", 2),))
+    query = Query(2, OutputOptions(True, True, True), (("num_beams", 2),))
     if (refusal := expected_refusal(kind, "translate")) is not None:
         with pytest.raises((ValueError, FileNotFoundError), match=refusal):
             load_models(settings, Metrics())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from vanilla_transformer.inference.results import Details
+from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.models import Query, ServedModel
@@ -33,7 +33,7 @@ def make_model(trained):
 
 
 def query(**options):
-    return Query(1, Details(), tuple(sorted(options.items())))
+    return Query(1, OutputOptions(), tuple(sorted(options.items())))
 
 
 def texts_of(answers):

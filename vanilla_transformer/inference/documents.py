@@ -1,4 +1,4 @@
-r"""Splits texts into the segments that a model gets one by one, and joins what it returns.
+r"""Splits texts into the segments that a model gets one by one; joins what it returns.
 
 A line is a segment. A line that is too long for the model is split between its sentences, or, where
 a sentence is too long itself, between its words. Line breaks, blank lines and the white space
@@ -8,6 +8,7 @@ between sentences stay as they are.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 _AFTER_SENTENCE = re.compile(
     r"""(?<=[.!?\u2026])["'\u00bb\u201d\u2019)\]]*(\s+)|(?<=[\u3002\uff01\uff1f])()"""
@@ -29,6 +30,74 @@ class Document:
     def join(self, outputs: Callable[[int], str]) -> str:
         """Puts an output in the place of each segment."""
         return "".join(part if isinstance(part, str) else outputs(part) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What the model gets at once: a line, or a part of one, and its ids, the end included."""
+
+    text: str
+    ids: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """Texts that are split into segments.
+
+    Attributes:
+        documents: Each text, with numbers into `segments` in the place of its segments.
+        cut_words: Number of segments that lost their end: a single word was too long.
+    """
+
+    documents: list[Document]
+    segments: list[Segment]
+    cut_words: int = 0
+
+
+def split_texts(
+    texts: Sequence[str], encode: Callable[[list[str]], list[Sequence[int]]], limit: int
+) -> SplitTexts:
+    """Splits texts into lines, and long lines into sentences or words; encodes all of them.
+
+    Args:
+        encode: Returns the ids of each text.
+        limit: Largest number of ids of a segment. Of a longer word, the rest is left out.
+    """
+    documents, lines = split_lines(texts)
+    encoded = encode(lines)
+    if max(map(len, encoded), default=0) <= limit:  # the usual case
+        return SplitTexts(documents, list(map(Segment, lines, encoded)))
+    pieces: list[str] = []
+    parts_of_line: list[list[str | int]] = []  # numbers of pieces, and the white space between them
+    for line, ids in zip(lines, encoded, strict=True):
+        split = [line]
+        if len(ids) > limit:
+            split = split_long_line(line, lambda text: len(encode([text])[0]), limit)
+        parts_of_line.append([])
+        for number, part in enumerate(split):
+            if number % 2 or not part.strip():
+                parts_of_line[-1].append(part)
+            else:
+                parts_of_line[-1].append(len(pieces))
+                pieces.append(part)
+    documents = [
+        Document(
+            tuple(
+                chain.from_iterable(
+                    [part] if isinstance(part, str) else parts_of_line[part]
+                    for part in document.parts
+                )
+            )
+        )
+        for document in documents
+    ]
+    encoded = encode(pieces)
+    kept = [ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]] for ids in encoded]
+    cut_words = sum(len(ids) > limit for ids in encoded)  # what no white space divides
+    return SplitTexts(documents, list(map(Segment, pieces, kept)), cut_words)
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:

@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from itertools import islice
+from math import log
 from typing import Any, Protocol
 
 import torch
@@ -118,13 +119,17 @@ class TransformersEngine:
         """Computes the outputs, which `alignments` aligns; see `Engine.generate`."""
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         num_finished = 0
+        arguments: dict[str, Any] = {"generation_config": search.settings}
+        if search.settings.stop_strings is not None:
+            arguments["tokenizer"] = target_side(self.tokenizer)
         with evaluation_mode(self.model):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
-                sequences = self._generate_batch(inputs, search)
-                found = [read_hypothesis(ids, search.settings) for ids in sequences.tolist()]
-                for position, row in enumerate(rows):
-                    outputs[row] = found[position * search.n_best : (position + 1) * search.n_best]
+                # (batch · n_best, target_len), where each sequence begins with the start
+                sequences = self.searching_model(inputs).generate(**inputs, **arguments).tolist()
+                hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])
+                for row in rows:
+                    outputs[row] = list(islice(hypotheses, search.n_best))
                 num_finished += len(rows)
                 if on_batch is not None:
                     on_batch(num_finished)
@@ -201,23 +206,15 @@ class TransformersEngine:
             return layers[max(len(layers) - 2, 0)].float().mean(1)
         return torch.stack([layers[layer][:, head].float() for layer, head in chosen]).mean(0)
 
-    def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
-        """Returns sequences of shape (batch · n_best, target_len), which begin with the start."""
-        sequences: torch.Tensor = self.model.generate(**inputs, **self._generate_arguments(search))
-        return sequences
-
-    def _generate_arguments(self, search: Search) -> dict[str, Any]:
-        """Returns the arguments of `generate()` besides the sources."""
-        arguments: dict[str, Any] = {"generation_config": search.settings}
-        if search.settings.stop_strings is not None:
-            arguments["tokenizer"] = target_side(self.tokenizer)
-        return arguments
+    def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:
+        """Returns the model whose `generate()` is called for a batch."""
+        return self.model
 
     def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
         """Makes `input_ids` and `attention_mask` of shape (batch, source_len)."""
         pad = self.model.config.pad_token_id
         ids = [torch.tensor(source) for source in sources]
-        masks = [torch.ones_like(one) for one in ids]
+        masks = [torch.ones_like(row) for row in ids]
         padded = pad_sequence(ids, batch_first=True, padding_value=0 if pad is None else pad)
         device = self.model.device
         return {
@@ -275,34 +272,36 @@ class EnsembleEngine(TransformersEngine):
 
     def problems(self, search: Search) -> list[str]:
         """Lists settings whose effect depends on the scale of the logits, which a mean loses."""
-        named = ((name, getattr(search.settings, name)) for name in _OF_LOGITS)
-        return [f"`{name}` is {value!r}" for name, value in named if value not in (None, 1)]
+        values = {name: getattr(search.settings, name) for name in _OF_LOGITS}
+        return [
+            f"`{name}` is {value!r}" for name, value in values.items() if value not in (None, 1)
+        ]
 
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log of the mean probabilities; see `Engine.token_scores`."""
-        found = [
+        scores = [
             member.token_scores(sources, targets, batch_tokens, start) for member in self.members
         ]
         return [
-            [_log_mean_exp(values) for values in zip(*rows, strict=True)]
-            for rows in zip(*found, strict=True)
+            (torch.tensor(rows, dtype=torch.float64).logsumexp(0) - log(len(rows))).tolist()
+            for rows in zip(*scores, strict=True)  # the scores of a target by each member
         ]
 
-    def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
+    def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:
+        """Returns a copy of the first model, whose search sees the mean probabilities.
+
+        `generate()` puts processors that it is given behind its own, but what forbids a token must
+        see the mean. The copy takes the other order; the model stays as it is.
+        """
         mean = MeanProbabilities([member.model for member in self.members[1:]], inputs)
-        make_processors = self.model._get_logits_processor
-
-        def with_mean_first(*args: Any, **kwargs: Any) -> LogitsProcessorList:
-            return LogitsProcessorList([mean, *make_processors(*args, **kwargs)])
-
-        # `generate()` puts given processors behind its own, but what forbids a token must see the
-        # mean. A copy of the model takes the other order, so that the model stays as it is.
         searching: Any = copy.copy(self.model)
-        searching._get_logits_processor = with_mean_first
-        sequences: torch.Tensor = searching.generate(**inputs, **self._generate_arguments(search))
-        return sequences
+        make_processors = self.model._get_logits_processor
+        searching._get_logits_processor = lambda *args, **kwargs: LogitsProcessorList(
+            [mean, *make_processors(*args, **kwargs)]
+        )
+        return searching
 
 
 class MeanProbabilities(LogitsProcessor):
@@ -363,13 +362,6 @@ class MeanProbabilities(LogitsProcessor):
             cache.reorder_cache(parents)
 
 
-def _log_mean_exp(values: Sequence[float]) -> float:
-    highest = max(values)
-    if highest == -torch.inf:
-        return highest
-    return highest + log(sum(exp(value - highest) for value in values) / len(values))
-
-
 def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
@@ -378,17 +370,17 @@ def check_members(
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
         for tokenizer in tokenizers
     ]
-    for path, ids, own in zip(paths, vocabularies, settings, strict=True):
-        if ids != vocabularies[0]:
+    for path, vocabulary, own in zip(paths, vocabularies, settings, strict=True):
+        if vocabulary != vocabularies[0]:
             raise ValueError(
                 f"{path!r} has another vocabulary than {paths[0]!r}: only models with one "
                 "vocabulary can be averaged."
             )
         for name in ("decoder_start_token_id", "eos_token_id"):
-            found, first = getattr(own, name), getattr(settings[0], name)
+            token, first = getattr(own, name), getattr(settings[0], name)
             # One id and a list of it are the same.
-            if found not in (first, [first]) and first != [found]:
+            if token not in (first, [first]) and first != [token]:
                 raise ValueError(
-                    f"{path!r} has `{name}` {found}, but {paths[0]!r} has {first}: only models "
+                    f"{path!r} has `{name}` {token}, but {paths[0]!r} has {first}: only models "
                     "with the same start and end tokens can be averaged."
                 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.inference.documents import Document
+from vanilla_transformer.inference.documents import Document, Segment
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -116,7 +116,7 @@ def without_infinities(report: Any) -> Any:
     return finite_or_none(report) if isinstance(report, float) else report
 
 
-class Details(NamedTuple):
+class OutputOptions(NamedTuple):
     """What to return besides the texts."""
 
     scores: bool = False
@@ -136,20 +136,19 @@ class SegmentOutput:
     """
 
     text: str
+    source: Segment
+    is_complete: bool
     tokens: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     aligned: tuple[int, ...] = ()
-    source_length: int = 0
-    source: str = ""
     source_words: tuple[range, ...] = ()
     words: tuple[range, ...] = ()
-    is_complete: bool = True
 
 
 def join_segments(
     document: Document,
     outputs: Mapping[int, SegmentOutput],
-    details: Details,
+    details: OutputOptions,
     length_penalty: float,
 ) -> Translation:
     """Makes the output of a text from one for each of its segments; without any, an empty one.
@@ -179,25 +178,29 @@ def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], .
     links, sources, targets = [], 0, 0
     for part in parts:
         links += [(sources + s, targets + t) for t, s in enumerate(part.aligned)]
-        sources += part.source_length
+        sources += len(part.source)
         targets += len(part.tokens)
     return tuple(links)
 
 
 def _join_word_alignments(document: Document, outputs: Mapping[int, SegmentOutput]) -> Links:
     """Counts the words of each segment on from those before it, on both sides."""
-    found: set[tuple[int, int]] = set()
-    source, target = "", ""
+    links: set[tuple[int, int]] = set()
+    source, target = "", ""  # the text before each part
     for part in document.parts:
         if isinstance(part, str):
             source, target = source + part, target + part
             continue
-        one = outputs[part]
-        links = word_links([(s, t) for t, s in enumerate(one.aligned)], one.source_words, one.words)
-        first = _first_word(source, one.source), _first_word(target, one.text)
-        found.update((first[0] + s, first[1] + t) for s, t in links)
-        source, target = source + one.source, target + one.text
-    return tuple(sorted(found))
+        output = outputs[part]
+        of_tokens = [(s, t) for t, s in enumerate(output.aligned)]
+        first_source = _first_word(source, output.source.text)
+        first_target = _first_word(target, output.text)
+        links.update(
+            (first_source + s, first_target + t)
+            for s, t in word_links(of_tokens, output.source_words, output.words)
+        )
+        source, target = source + output.source.text, target + output.text
+    return tuple(sorted(links))
 
 
 def _first_word(before: str, segment: str) -> int:

@@ -1,8 +1,8 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
-from itertools import islice, repeat
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -18,11 +18,10 @@ from vanilla_transformer.data.token_words import (
     words_of_ids,
 )
 from vanilla_transformer.data.word_alignment import word_links
-from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
+from vanilla_transformer.inference.documents import Document, Segment, SplitTexts, split_texts
 from vanilla_transformer.inference.engine_choice import EngineRequest, load_engine
 from vanilla_transformer.inference.engines import (
     Engine,
-    EnsembleEngine,
     Hypothesis,
     Ids,
     TransformersEngine,
@@ -36,8 +35,8 @@ from vanilla_transformer.inference.loading import (
 )
 from vanilla_transformer.inference.results import (
     Alignment,
-    Details,
     Metric,
+    OutputOptions,
     Score,
     SegmentOutput,
     Translation,
@@ -80,9 +79,9 @@ class Translator:
         source_limit: Longest source in tokens; longer lines are split.
         load_model: Loads the model for what only transformers computes. None: `engine` is that of
             transformers.
-        exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
+        exact: Whether only this engine may compute. If not, a search that it cannot do goes to
             transformers.
-        config: The config of the model, which limits lengths and beams. None: nothing does.
+        config: The config of the model, which limits lengths. None: nothing does.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class Translator:
             FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
             OSError: If the export to CTranslate2 cannot be written to the cache.
         """
-        paths = [str(one) for one in ([path] if isinstance(path, str | Path) else path)]
+        paths = [str(name) for name in ([path] if isinstance(path, str | Path) else path)]
         for folder in paths:
             check_model_directory(folder)
         first, device = paths[0], device or default_device()
@@ -242,7 +241,9 @@ class Translator:
                 f"`texts` is {texts!r}: give a text, a list of texts, or an iterable of texts."
             )
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
-        details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
+        details = OutputOptions(
+            return_scores, return_tokens, return_alignment, return_word_alignment
+        )
         among = None if metric is None else candidates
         call = self.plan_call(n_best, details, batch_tokens, among, **options)
         if isinstance(texts, str):
@@ -262,7 +263,7 @@ class Translator:
             **options: Settings of the search by their names in `GenerationConfig`.
 
         Raises:
-            SearchError: If an option is wrong, or has no effect.
+            SearchError: If an option is wrong.
         """
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
@@ -272,7 +273,7 @@ class Translator:
     def plan_call(
         self,
         n_best: int | None = None,
-        details: Details | None = None,
+        details: OutputOptions | None = None,
         batch_tokens: int = 4096,
         candidates: int | None = None,
         **options: Any,
@@ -291,9 +292,9 @@ class Translator:
         """
         search = self.resolve_search(n_best, candidates, **options)
         engine = self._engine_without(self.engine.problems(search))
-        return TranslatorCall(search, engine, details or Details(), batch_tokens)
+        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
-    def split_texts(self, texts: list[str]) -> "SplitTexts":
+    def split_texts(self, texts: list[str]) -> SplitTexts:
         """Splits texts into lines, and long lines into sentences or words; encodes all of them.
 
         Raises:
@@ -302,71 +303,41 @@ class Translator:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        documents, lines = split_lines(texts)
-        ids = self._encode_sources(lines)
-        sizes = [len(one) for one in ids]
-        if max(sizes, default=0) <= self.source_limit:
-            return SplitTexts(documents, list(map(Segment, lines, ids)))
-        segments: list[str] = []
-        parts_of_line: list[list[str | int]] = []
-        for line, size in zip(lines, sizes, strict=True):
-            pieces = [line]
-            if size > self.source_limit:
-                pieces = split_long_line(
-                    line, lambda text: len(self._encode_sources([text])[0]), self.source_limit
-                )
-            parts: list[str | int] = []
-            for number, piece in enumerate(pieces):
-                if number % 2 or not piece.strip():
-                    parts.append(piece)
-                else:
-                    parts.append(len(segments))
-                    segments.append(piece)
-            parts_of_line.append(parts)
-        split = [
-            Document(
-                tuple(
-                    piece
-                    for part in document.parts
-                    for piece in ([part] if isinstance(part, str) else parts_of_line[part])
-                )
+        split = split_texts(texts, self._encode_sources, self.source_limit)
+        if split.cut_words:
+            logger.warning(
+                f"{split.cut_words} words are longer than {self.source_limit} tokens: the rest is "
+                "left out."
             )
-            for document in documents
-        ]
-        encoded, limit = self._encode_sources(segments), self.source_limit
-        count = sum(len(one) > limit for one in encoded)
-        if count:  # what no white space divides
-            logger.warning(f"{count} words are longer than {limit} tokens: the rest is left out.")
-        kept = [one if len(one) <= limit else [*one[: limit - 1], one[-1]] for one in encoded]
-        return SplitTexts(split, list(map(Segment, segments, kept)), count)
+        return split
 
     def compute_segments(
         self,
-        segments: Sequence["Segment"],
+        segments: Sequence[Segment],
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
         """Computes `n_best` outputs for each segment, best first; see `Engine.generate`."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
-        found = [hypothesis for row in rows for hypothesis in row]
+        hypotheses = [hypothesis for row in rows for hypothesis in row]
         texts: list[str] = []
-        if found:
-            ids = [list(one.ids) for one in found]
+        if hypotheses:
+            ids = [list(hypothesis.ids) for hypothesis in hypotheses]
             texts = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-        details: Iterable[dict[str, Any]] = repeat({}, len(found))
-        if any(call.details):
-            origins = [number for number, row in enumerate(rows) for _ in row]
-            details = self._details_of(segments, origins, found, texts, call)
-        outputs = (
+        origins = [number for number, row in enumerate(rows) for _ in row]
+        outputs = [
             SegmentOutput(
-                text=text,
-                is_complete=not is_cut_off(one, search.settings, search.max_new_tokens),
-                **fields,
+                text,
+                source=segments[origin],
+                is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
             )
-            for text, one, fields in zip(texts, found, details, strict=True)
-        )
-        return [list(islice(outputs, len(row))) for row in rows]
+            for text, origin, hypothesis in zip(texts, origins, hypotheses, strict=True)
+        ]
+        if any(call.details):
+            outputs = self._with_details(outputs, hypotheses, segments, origins, call)
+        remaining = iter(outputs)
+        return [list(islice(remaining, len(row))) for row in rows]
 
     def join_outputs(
         self,
@@ -401,10 +372,10 @@ class Translator:
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
         start = _needed_start(self.settings)
-        found = engine.token_scores(source_ids, target_ids, batch_tokens, start)
+        scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
         return [
             Score(self._target_tokens(ids), tuple(values))
-            for ids, values in zip(target_ids, found, strict=True)
+            for ids, values in zip(target_ids, scores, strict=True)
         ]
 
     def align(
@@ -428,18 +399,20 @@ class Translator:
         source_words = self._words_of_sources(list(sources), source_ids)
         target_words = words_of_encoding(self.tokenizer, list(targets), encoded, "target")
         start = _needed_start(self.settings)
-        found = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
-        return [
-            Alignment(
-                words=word_links(links := tuple((s, t) for t, s in enumerate(one[:-1])), *words),
-                tokens=links,  # not of the end
-                source_tokens=self.source_tokens(source),
-                target_tokens=self._target_tokens(target),
+        aligned = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
+        columns = (source_ids, target_ids, aligned, source_words, target_words)
+        alignments = []
+        for source, target, row, *words in zip(*columns, strict=True):
+            links = tuple((s, t) for t, s in enumerate(row[:-1]))  # none of the end
+            alignments.append(
+                Alignment(
+                    words=word_links(links, *words),
+                    tokens=links,
+                    source_tokens=self.source_tokens(source),
+                    target_tokens=self._target_tokens(target),
+                )
             )
-            for source, target, one, *words in zip(
-                source_ids, target_ids, found, source_words, target_words, strict=True
-            )
-        ]
+        return alignments
 
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -463,15 +436,10 @@ class Translator:
         if not problems:
             return self.engine
         what = "; ".join(problems)
-        if isinstance(self.engine, EnsembleEngine):
-            raise ValueError(
-                f"An ensemble cannot do this search ({what}): leave the option out, or use one "
-                "model."
-            )
         if self._exact:
             raise ValueError(
-                f"The engine {self.engine.name!r} cannot do this search ({what}): use the engine "
-                "'transformers' or 'auto', or other options."
+                f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
+                "engine, one model, or other options."
             )
         logger.warning_once(f"This search is computed by transformers, more slowly: {what}.")
         return self._transformers_engine
@@ -499,10 +467,10 @@ class Translator:
                 for document in split.documents:
                     outputs = self.join_outputs(document, computed, call)
                     if metric is not None:
-                        outputs = [outputs[least_risk([one.text for one in outputs], metric)]]
-                    num_cut += sum(not one.is_complete for one in outputs)
-                    found = [one if any(call.details) else one.text for one in outputs]
-                    yield found[0] if n_best is None else found
+                        outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
+                    num_cut += sum(not output.is_complete for output in outputs)
+                    returned = [output if any(call.details) else output.text for output in outputs]
+                    yield returned[0] if n_best is None else returned
                 num_done += len(chunk)
                 shown.reach(num_done)
         if num_cut:
@@ -511,49 +479,52 @@ class Translator:
                 f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
             )
 
-    def _details_of(
+    def _with_details(
         self,
-        segments: Sequence["Segment"],
+        outputs: list[SegmentOutput],
+        hypotheses: list[Hypothesis],
+        segments: Sequence[Segment],
         origins: list[int],
-        found: list[Hypothesis],
-        texts: list[str],
         call: "TranslatorCall",
-    ) -> Iterator[dict[str, Any]]:
-        """Yields the fields of each output besides its text; `origins` numbers their segments."""
+    ) -> list[SegmentOutput]:
+        """Adds what was asked for besides the texts; `origins` numbers the outputs' segments."""
         sources = [segments[number].ids for number in origins]
-        ends = [self.end_token_id if one.end is None else one.end for one in found]
-        ended: list[Ids] = [
-            [*one.ids, *([] if end is None else [end])]
-            for one, end in zip(found, ends, strict=True)
-        ]
+        # A score needs an end; that of an output without one is left out below.
+        ended: list[Ids] = []
+        for hypothesis in hypotheses:
+            end = self.end_token_id if hypothesis.end is None else hypothesis.end
+            ended.append([*hypothesis.ids, *([] if end is None else [end])])
         start = _needed_start(call.search.settings)
-        scores: list[list[float]] = [[]] * len(found)
-        aligned: list[list[int]] = [[]] * len(found)
+        scores: list[list[float]] = [[]] * len(outputs)
+        aligned: list[list[int]] = [[]] * len(outputs)
         if call.details.scores:
             scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
         if call.aligns:  # by the search itself, if it has done so
-            aligned = [list(one.aligned or ()) for one in found]
-            if any(one.aligned is None for one in found):
+            aligned = [list(hypothesis.aligned or ()) for hypothesis in hypotheses]
+            if any(hypothesis.aligned is None for hypothesis in hypotheses):
                 engine = self._transformers_engine
                 aligned = engine.alignments(sources, ended, call.batch_tokens, start)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
             lines = [segment.text for segment in segments]
             source_words = self._words_of_sources(lines, [segment.ids for segment in segments])
-        columns = (found, origins, ended, scores, aligned, texts)
-        for one, origin, ids, values, links, text in zip(*columns, strict=True):
-            length = len(one.ids) + (one.end is not None)
-            yield {
-                "tokens": self._target_tokens(ids[:length]),
-                "token_scores": tuple(values[:length]),
-                "aligned": tuple(links[: len(one.ids)]),
-                "source_length": len(segments[origin]),
-                "source": segments[origin].text,
-                "source_words": tuple(source_words[origin]),
-                "words": tuple(words_of_ids(self._target_tokenizer, one.ids, text))
-                if call.details.words
-                else (),
-            }
+        detailed = []
+        for index, (output, hypothesis) in enumerate(zip(outputs, hypotheses, strict=True)):
+            length = len(hypothesis.ids) + (hypothesis.end is not None)
+            words: list[range] = []
+            if call.details.words:
+                words = words_of_ids(self._target_tokenizer, hypothesis.ids, output.text)
+            detailed.append(
+                replace(
+                    output,
+                    tokens=self._target_tokens(ended[index][:length]),
+                    token_scores=tuple(scores[index][:length]),
+                    aligned=tuple(aligned[index][: len(hypothesis.ids)]),
+                    source_words=tuple(source_words[origins[index]]),
+                    words=tuple(words),
+                )
+            )
+        return detailed
 
     def _words_of_sources(self, texts: list[str], ids: Sequence[Ids]) -> list[list[range]]:
         """Returns the words of each source token, also of texts whose ids were cut."""
@@ -562,8 +533,8 @@ class Translator:
         encoding = self.tokenizer(texts, truncation=False, verbose=False)
         words = words_of_encoding(self.tokenizer, texts, encoding, "source")
         return [
-            found if len(found) == len(one) else [*found[: len(one) - 1], found[-1]]
-            for found, one in zip(words, ids, strict=True)
+            row if len(row) == len(kept) else [*row[: len(kept) - 1], row[-1]]
+            for row, kept in zip(words, ids, strict=True)
         ]
 
     def _encode_sources(self, texts: list[str]) -> list[Ids]:
@@ -580,37 +551,12 @@ class Translator:
 
 
 @dataclass(frozen=True)
-class Segment:
-    """What the model gets at once: a line, or a part of one, and its ids, the end included."""
-
-    text: str
-    ids: Ids
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class SplitTexts:
-    """Texts that are split into segments.
-
-    Attributes:
-        documents: Each text, with numbers into `segments` in the place of its segments.
-        cut_words: Number of segments that lost their end: a single word was too long.
-    """
-
-    documents: list[Document]
-    segments: list[Segment]
-    cut_words: int = 0
-
-
-@dataclass(frozen=True)
 class TranslatorCall:
     """What one call of `Translator.translate` computes, and with which engine."""
 
     search: Search
     engine: Engine
-    details: Details
+    details: OutputOptions
     batch_tokens: int
 
     @property

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import Comparison, compare_outputs
@@ -148,7 +148,7 @@ def score_training(
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
-    call = translator.plan_call(details=Details(tokens=True))
+    call = translator.plan_call(details=OutputOptions(tokens=True))
     share = range(rank, len(sources), world)
     groups = [(call, list(share))]
     if trainer.is_in_train:

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.inference.results import Details, Translation, finite_or_none
+from vanilla_transformer.inference.results import OutputOptions, Translation, finite_or_none
 from vanilla_transformer.serving.bodies import Fields, Text, Texts
 from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
@@ -64,7 +64,7 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
         if "num_beams" not in options:
             beams = 1 if asked.do_sample else max(model.default_beams, asked.n_best)
             options["num_beams"] = beams
-        details = Details(asked.scores, asked.scores, asked.alignment)
+        details = OutputOptions(asked.scores, asked.scores, asked.alignment)
         query = Query(asked.n_best, details, tuple(sorted(options.items())))
         answers = await service.answer(request, model, texts, query)
         rows = [

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.inference.results import Details
+from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.serving.bodies import FORM, Fields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.html_text import split_html
@@ -60,7 +60,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         model = service.models.for_direction(asked.source, asked.target)
         n_best = asked.alternatives + 1
         beams = max(model.default_beams, n_best)
-        query = Query(n_best, Details(), (("num_beams", beams),))
+        query = Query(n_best, OutputOptions(), (("num_beams", beams),))
         if asked.format == "html":
             rows = await _translate_html(service, request, model, texts, query)
         else:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import SplitTexts, Translator, TranslatorCall
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
@@ -23,7 +23,7 @@ class Query:
     """What is computed for the texts of a request; equal queries may share a batch."""
 
     n_best: int
-    details: Details
+    details: OutputOptions
     options: tuple[tuple[str, Any], ...]
 
 
