@@ -66,7 +66,7 @@ WRONG = {
     "trian": (2, "invalid choice: 'trian' (choose from 'train', "),
     "--nonsense": (2, "required: SUBCOMMAND"),
     "train recipe.yaml": (2, "'recipe.yaml' must hold one mapping"),
-    "translate recipe.yaml a": (1, "is a file: give the directory"),
+    "translate recipe.yaml a": (1, "does not exist"),
     "translate . a": (1, "holds no config.json"),
     "translate . --input in.txt a": (2, "in --input or in --corpus: one of these"),
     "translate . --resume a": (2, "--resume needs --input and --output"),

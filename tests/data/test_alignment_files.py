@@ -47,7 +47,7 @@ def test_links_follow_their_pairs_when_pairs_are_skipped(tmp_path, link_file):
         (["4-0", "", ""], "line 1: the link 4-0 names word 4 of the source, which has 4 words"),
         (LINES[:2], "has 2 lines, but there are 3 training pairs"),
         ([*LINES, ""], "has 4 lines, but there are 3 training pairs"),
-        ([], "is empty"),
+        ([], "holds no data"),
     ],
 )
 def test_a_file_that_does_not_fit_is_named_with_its_line(tmp_path, lines, message):

@@ -118,7 +118,7 @@ REFUSED = {
     "weight": ({"weight": 0}, "app: `weight` 0 must be a number above 0"),
     "negative": ({"weight": -2.5}, "`weight` -2.5 must be a number above 0"),
     "tag": ({"tag": "<2 de>"}, "`tag` '<2 de>' must be one word"),
-    "name": ({"wieght": 2}, "unknown name 'wieght': did you mean 'weight'"),
+    "name": ({"wieght": 2}, "unknown name 'wieght': choose from name, train"),
     "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': did you mean 'script'"),
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
@@ -177,7 +177,5 @@ def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
         load({"train": "app.tsv"}, train_source="valid.tsv", train_target="valid.tsv")
     with pytest.raises(ValueError, match=r"`corpora_temperature` 5 and a `weight` .* exclude"):
         load({"train": "app.tsv", "weight": 2}, corpora_temperature=5)
-    with pytest.raises(ValueError, match="no effect without `corpora`"):
-        DataArguments(corpora_temperature=5)
     found = load({"train": "app.tsv"}, test_source="valid.tsv", test_target="valid.tsv")
     assert len(found["test"]) == 2

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from vanilla_transformer.data import filters
-from vanilla_transformer.data.filters import FILTERS, active_filters, pair_key, reasons_to_drop
+from vanilla_transformer.data.filters import active_filters, pair_key, reasons_to_drop
 
 DROPPED = [
     ("empty", " ", "Hund", {}),
@@ -97,8 +97,3 @@ def test_a_pair_is_remembered_by_8_bytes(monkeypatch):
 def test_wrong_choices_are_refused(chosen, message):
     with pytest.raises(ValueError, match=message):
         active_filters(chosen)
-
-
-def test_the_table_has_one_row_for_each_name():
-    assert len({one.name for one in FILTERS}) == len(FILTERS)
-    assert {name for name, *_ in DROPPED} | {"duplicate", "held_out"} == {f.name for f in FILTERS}

@@ -1,7 +1,6 @@
 """Shares of corpora: as asked, the same after a kill, and for any number of processes."""
 
 from collections import Counter
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -60,26 +59,10 @@ def test_a_block_has_the_shares_and_an_epoch_as_many_batches_as_the_others(block
         assert all(abs(shares[name] - SHARES[name] * len(rows)) < 2 for name in SHARES)
     order = sampler(mixture)
     sides = order.source_lengths, order.target_lengths
-    assert (order._large is None) == (block > len(NAMES))
     for epoch in range(5):
         order.set_epoch(epoch)
         batches = list(order)
         assert max(len(rows) * sum(side[rows].max() for side in sides) for rows in batches) <= 300
-
-
-@pytest.mark.parametrize("size", [2**20, 64])
-def test_the_pairs_of_an_epoch_are_told_without_those_of_whole_turns(monkeypatch, size):
-    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", size)
-    mixture = Mixture(SIZES, SHARES, 7)
-    for epoch in range(5):
-        found = Counter()
-        for whole, times, others in mixture.portions(epoch):
-            rows = list(others)
-            assert all(len(part) <= size for part in rows)
-            assert sum(map(len, rows)) < 2 * len(whole)
-            found.update({row: times for row in whole if times})
-            found.update(chain(*rows))
-        assert found == Counter(mixture(epoch))
 
 
 def test_an_epoch_whose_pairs_are_too_long_has_those_of_the_first(monkeypatch):

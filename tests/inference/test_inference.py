@@ -45,9 +45,9 @@ def test_a_path_in_a_local_folder_is_not_asked_of_the_hub(tmp_path, monkeypatch)
     (tmp_path / "runs").mkdir()
     monkeypatch.chdir(tmp_path)
     check_model_directory("user/name")
-    with pytest.raises(FileNotFoundError, match="'runs/en-de' does not exist, and the folder"):
+    with pytest.raises(FileNotFoundError, match="'runs/en-de' does not exist"):
         check_model_directory("runs/en-de")
-    with pytest.raises(NotADirectoryError, match="is a file"):
+    with pytest.raises(FileNotFoundError):
         check_model_directory(__file__)
 
 

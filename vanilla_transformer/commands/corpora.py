@@ -1,4 +1,4 @@
-"""`vanilla-transformer corpora`: what the filters of a recipe drop."""
+"""`vanilla-transformer corpora`: a report of the filters of a recipe."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,7 +7,10 @@ from vanilla_transformer.commands.options import CommandParser, UsageError
 from vanilla_transformer.data.text_files import existing_file, short_line
 from vanilla_transformer.extras import check_extra
 
-SUMMARY = "Shows what the filters of a recipe drop from its corpora, with examples; writes nothing."
+SUMMARY = (
+    "A report of the filters: how many pairs of each corpus of a recipe they keep, and what they "
+    "drop, with examples. It writes nothing."
+)
 EXAMPLES = """
 vanilla-transformer corpora recipe.yaml
 """
@@ -21,15 +24,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the recipe's path."""
+def run(options: argparse.Namespace) -> None:
+    """Reads the corpora, and prints counts and examples."""
     existing_file(options.recipe)
     check_extra("train")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Reads the corpora as streams, and prints counts and examples."""
-    check(options)
     from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
     from vanilla_transformer.run.parsing import parse_arguments
 

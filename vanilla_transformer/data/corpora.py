@@ -61,7 +61,17 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
         ValueError: If a file is damaged, or lacks a column or a language.
     """
     paths = corpus.paths(split)
-    if corpus.dataset is not None or suffix_of(paths[0]) in (".csv", ".json", ".jsonl", ".parquet"):
+    suffix = suffix_of(paths[0]) if paths else ""
+    if split == "train" and corpus.monolingual is not None:
+        yield from ((line, line, number, "") for number, line in enumerate(read_lines(paths[0]), 1))
+    elif len(paths) == 2:
+        lines = read_line_pairs(*paths)
+        yield from ((*pair, number, "") for number, pair in enumerate(lines, start=1))
+    elif suffix == ".tmx":
+        yield from read_tmx(paths[0], corpus.languages or (), corpus.inline)
+    elif suffix == ".tsv":
+        yield from read_tsv(paths[0], (corpus.columns or [1, 2])[: 3 if split == "train" else 2])
+    else:
         rows = _load_rows(corpus, split)
         if "references" in rows.column_names:
             raise ValueError(
@@ -70,20 +80,6 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
             )
         for number, pair in enumerate(zip(rows["source"], rows["target"], strict=True), start=1):
             yield (*pair, number, "")
-    elif split == "train" and corpus.monolingual is not None:
-        yield from ((line, line, number, "") for number, line in enumerate(read_lines(paths[0]), 1))
-    elif len(paths) == 2:
-        lines = read_line_pairs(*paths)
-        yield from ((*pair, number, "") for number, pair in enumerate(lines, start=1))
-    elif suffix_of(paths[0]) == ".tmx":
-        yield from read_tmx(paths[0], corpus.languages or (), corpus.inline)
-    elif suffix_of(paths[0]) == ".tsv":
-        yield from read_tsv(paths[0], (corpus.columns or [1, 2])[: 3 if split == "train" else 2])
-    else:
-        raise ValueError(
-            f"{paths[0]} has an unknown format: give a .tsv, .tmx, .csv, .json, .jsonl or .parquet "
-            "file, or a list of two text files."
-        )
 
 
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
@@ -111,16 +107,11 @@ def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterato
     """Yields the pairs of a split with the reason why each is dropped; only a training has filters.
 
     Raises:
-        ValueError: As `read_pairs`, or if a text holds NUL bytes.
+        ValueError: As `read_pairs`.
     """
     limits = corpus.limits() if split == "train" else {"empty": True}
     reason = reasons_to_drop(limits, corpus.languages, held_out)
     for source, target, line, document in read_pairs(corpus, split):
-        if "\0" in source or "\0" in target:
-            raise ValueError(
-                f"{', '.join(corpus.paths(split))}, line {line}: NUL bytes are no text: the file "
-                "is damaged."
-            )
         yield CorpusRow(source, target, line, reason(source, target), document)
 
 
@@ -141,10 +132,7 @@ def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Data
     options |= {"held_out": sorted(held_out), "limits": corpus.limits()}
     if corpus.dataset is not None:
         options["fingerprint"] = _load_rows(corpus, split)._fingerprint
-    table = dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
-    if not len(table):
-        raise ValueError(f"The {split} data of the corpus {corpus.name!r} are empty: give pairs.")
-    return table
+    return dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
 
 
 # Loading ------------------------------------------------------------------------------------------

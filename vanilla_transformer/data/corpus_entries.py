@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,25 +15,18 @@ _PACKED = (".gz", ".zst")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
-    """Returns whether a value is no list of different texts or numbers above 0."""
-    if (
-        not isinstance(value, list)
-        or len(value) not in sizes
-        or len(set(map(str, value))) < len(value)
-    ):
-        return True
-    return not all(one > 0 if type(one) is int else isinstance(one, str) and one for one in value)
-
-
-def _is_no_positive_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return not (is_number and isfinite(value) and value > 0)
+    """Returns whether a value is no list of so many texts or numbers above 0."""
+    return not (
+        isinstance(value, list)
+        and len(value) in sizes
+        and all(item > 0 if type(item) is int else isinstance(item, str) for item in value)
+    )
 
 
 RULES = (
     Rule(
         ("weight",),
-        lambda value, _: _is_no_positive_number(value),
+        lambda value, _: not (isinstance(value, int | float) and value > 0),
         "`{name}` {value!r} must be a number above 0: leave the corpus out, or give it a share.",
     ),
     Rule(
@@ -53,12 +44,6 @@ RULES = (
         lambda value, _: _is_no_list(value, (2, 3)),
         "`{name}` {value!r} must name the source and the target, such as [1, 2], and a third one "
         "that of the document.",
-    ),
-    Rule(
-        ("columns",),
-        lambda value, options: len(value) == 3 and suffix_of(str(options.train)) != ".tsv",
-        "`{name}` {value!r} names a column of documents, which only a .tsv of training pairs may "
-        "have: name two columns.",
     ),
     Rule(
         ("filters",),
@@ -152,11 +137,9 @@ class Corpus:
         known = [field.name for field in fields(cls)]
         for name in values:
             if name not in known:
-                close = get_close_matches(name, known, 1)
-                hint = (
-                    f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
+                raise ValueError(
+                    f"`corpora` has the unknown name {name!r}: choose from {', '.join(known)}."
                 )
-                raise ValueError(f"`corpora` has the unknown name {name!r}: {hint}")
         corpus = cls(**values)
         if not corpus.name:
             corpus = cls(**{**values, "name": corpus.tag or corpus.label})

@@ -77,8 +77,7 @@ def encode(
 
     Raises:
         OSError: If the disk is full.
-        ValueError: If a text column is missing, or if there are links, and the tokenizer does not
-            show the words of its tokens.
+        ValueError: If there are links, and the tokenizer does not show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
@@ -90,11 +89,6 @@ def encode(
             )
             before += len(rows)
         return DatasetDict(splits)
-    if missing := [name for name in ("source", "target") if name not in data.column_names]:
-        raise ValueError(
-            f"The data has the columns {data.column_names}, but not {' and '.join(missing)}: "
-            "rename the columns of the texts to source and target."
-        )
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:

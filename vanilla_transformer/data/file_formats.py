@@ -7,13 +7,14 @@ comma, the one of JSON takes texts like 2020-01-31 for dates and may crash on a 
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import (
     Dataset,
     Features,
@@ -52,8 +53,10 @@ def dataset_from_rows(
 
     Raises:
         FileNotFoundError: If a file does not exist.
+        ValueError: If there are no rows, or a text holds NUL bytes.
         Exception: Any error of the generator, as the generator raised it.
     """
+    files = " and ".join(paths.values())
     digests = [content_digest(path) for path in paths.values()]
     made_by = [__version__, read_rows.__name__, features.to_dict(), digests, options]
     key = text_digest(json.dumps(made_by))
@@ -61,8 +64,28 @@ def dataset_from_rows(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         chunks, schema = _chunks_of(read_rows(**paths, **options)), features.arrow_schema
-        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
-    return Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
+        tables = (pa.Table.from_pylist(chunk, schema) for chunk in chunks)
+        write_tables(path, schema, _without_nul(tables, files))
+    rows = Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
+    if not len(rows):
+        raise ValueError(f"{files} holds no data: give a file with data.")
+    return rows
+
+
+def _without_nul(tables: Iterable[pa.Table], files: str) -> Iterator[pa.Table]:
+    """Yields tables; a NUL byte in a text is a sign of a damaged file."""
+    done = 0
+    for table in tables:
+        for column in table.columns:
+            if pa.types.is_string(column.type):
+                place = pc.index(pc.match_substring(column, "\0"), True).as_py()
+                if place >= 0:
+                    raise ValueError(
+                        f"{files}, line {done + place + 1}: NUL bytes are no text: the file is "
+                        "damaged."
+                    )
+        done += len(table)
+        yield table
 
 
 def _chunks_of(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -85,16 +108,8 @@ def load_text_pairs(source: str, target: str) -> Dataset:
 
 
 def _read_pairs(source: str, target: str) -> Iterator[dict[str, str]]:
-    number = 0
-    for number, pair in enumerate(read_line_pairs(source, target), start=1):
-        for path, line in zip((source, target), pair, strict=True):
-            if "\0" in line:
-                raise ValueError(
-                    f"{path}, line {number}: NUL bytes are no text: the file is damaged."
-                )
-        yield {"source": pair[0], "target": pair[1]}
-    if not number:
-        raise ValueError(f"{source} and {target} are empty: give files with text.")
+    for source_line, target_line in read_line_pairs(source, target):
+        yield {"source": source_line, "target": target_line}
 
 
 def load_table(path: str) -> Dataset:
@@ -108,7 +123,7 @@ def load_table(path: str) -> Dataset:
     if suffix_of(path) == ".tsv":
         return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
     if suffix == ".csv":
-        features = Features(dict.fromkeys(next(_read_csv_rows(path)), Value("string")))
+        features = Features(dict.fromkeys(next(_read_csv_rows(path), {}), Value("string")))
         return dataset_from_rows(_read_csv_rows, features, {"path": path})
     if suffix in (".json", ".jsonl"):
         return dataset_from_rows(_read_json_rows, _json_features(path), {"path": path})
@@ -148,21 +163,16 @@ def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int,
 
 
 def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
-    pair = None
-    for pair in read_tsv(path, (1, 2)):
-        yield {"source": pair[0], "target": pair[1]}
-    if pair is None:
-        raise ValueError(f"{path} is empty: give a file with data.")
+    for source, target, *_ in read_tsv(path, (1, 2)):
+        yield {"source": source, "target": target}
 
 
 def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
-    records, record = filter(None, reader), None
+    records = filter(None, reader)
     try:
         header: list[str] = next(records, [])
-        if not header:
-            raise ValueError(f"{path} is empty: give a file with a header line and data.")
         if len(set(header)) < len(header):
             raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
         for record in records:
@@ -171,13 +181,9 @@ def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
                     f"{path}, line {reader.line_num}: {len(record)} fields, but the header has "
                     f"{len(header)}: quote texts that contain commas."
                 )
-            if any("\0" in field for field in record):
-                raise csv.Error("NUL bytes are no text")
             yield dict(zip(header, record, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
-    if record is None:
-        raise ValueError(f"{path} has a header and no data: give a file with data.")
 
 
 def _json_features(path: str) -> Features:
@@ -195,14 +201,12 @@ def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file of JSON lines, of one array, or of one object over some lines."""
     first = next((line for line in read_lines(path) if line.strip()), None)
     if first is None:
-        raise ValueError(f"{path} is empty: give a file with data.")
+        return
     if isinstance(_parse_or_none(first), dict):
         yield from _read_json_lines(path)
         return
     whole = _parse_or_none("\n".join(read_lines(path)))
     rows = whole if isinstance(whole, list) else [whole]
-    if not rows:
-        raise ValueError(f"{path} holds no rows: give a file with data.")
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path} is not JSON: give one object per line, or one array of objects.")
     yield from rows
@@ -259,16 +263,12 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
 
 
 def _read_links(path: str) -> Iterator[dict[str, str]]:
-    empty = True
     for number, line in enumerate(read_lines(path), start=1):
-        empty = False
         try:
             parse_links(line)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
         yield {LINKS: line}
-    if empty:
-        raise ValueError(f"{path} is empty: give a file with a line of links per training pair.")
 
 
 def _check_words(pairs: Dataset, path: str) -> None:

@@ -30,7 +30,6 @@ class LargeOrder:
     Args:
         source: Number of tokens of each source, in memory or on the disk.
         target: The same of each target.
-        most: Largest number of pairs of a batch; None: no limit.
         num_processes: The number of batches is a multiple of it.
         cut: Cuts sorted lengths into batches: returns the positions.
         halve: Halves the largest batches until there are so many.
@@ -44,7 +43,6 @@ class LargeOrder:
         source: NDArray[Any],
         target: NDArray[Any],
         max_tokens: int,
-        most: int | None,
         mixture: Mixture,
         num_processes: int,
         cut: Callable[[Ints, Ints], Ints],
@@ -66,7 +64,7 @@ class LargeOrder:
         self._first_bucket = band * bands + np.where(is_odd, bands - 1, 0)  # by length of target
         self._direction, self._band = np.where(is_odd, -1, 1), band
         sizes = np.maximum(1, max_tokens // np.maximum(1, sum(self._widths)))
-        self._pairs_of_batch = sizes = np.minimum(sizes, most or len(source))
+        self._pairs_of_batch = sizes = np.minimum(sizes, len(source))
         self._counts_of_corpora: dict[range, Any] = {}
         self._counts = self._count_buckets(0)
         # The end of an epoch has enough pairs for as many batches as the processes need, and as

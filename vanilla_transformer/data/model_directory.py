@@ -24,27 +24,17 @@ def check_model_path(path: str) -> None:
     A name such as "runs/en-de" is a local path if the folder `runs` exists: the Hub is not asked.
 
     Raises:
-        FileNotFoundError: If the path does not exist and cannot be a name on the Hub, or if the
-            directory holds no config.
-        NotADirectoryError: If it is a file.
+        FileNotFoundError: If there is no such directory and it cannot be a name on the Hub, or if
+            the directory holds no config.
     """
     folder = Path(path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise FileNotFoundError(
-                f"{path!r} holds no config.json, so it is not a saved model: give the directory of "
-                "one."
-            )
-    elif folder.exists():
-        raise NotADirectoryError(f"The model {path!r} is a file: give the directory that holds it.")
-    elif not path or path.startswith((".", "/", "~")) or path.count("/") > 1 or "\\" in path:
-        raise FileNotFoundError(f"The model directory {path!r} does not exist.")
-    elif "/" in path and folder.parent.is_dir():
-        raise FileNotFoundError(
-            f"The model directory {path!r} does not exist, and the folder {str(folder.parent)!r} "
-            "does: check the name. To load a model of this name from the Hub, work in a directory "
-            "without that folder."
-        )
+            raise FileNotFoundError(f"{path!r} holds no config.json, so it is no saved model.")
+        return
+    is_name = path.count("/") < 2 and "\\" not in path and not path.startswith((".", "/", "~"))
+    if not path or not is_name or folder.exists() or ("/" in path and folder.parent.is_dir()):
+        raise FileNotFoundError(f"The model directory {path!r} does not exist: check the name.")
 
 
 def check_model_directory(path: str) -> None:
@@ -52,25 +42,21 @@ def check_model_directory(path: str) -> None:
 
     Raises:
         FileNotFoundError: As `check_model_path`.
-        NotADirectoryError: As `check_model_path`.
         ValueError: If a JSON file is damaged, or the config is of another kind of model.
     """
     check_model_path(path)
     folder = Path(path)
     if not folder.is_dir():
-        if "/" not in path:
-            raise FileNotFoundError(
-                f"The model directory {path!r} does not exist, and no model of this package has a "
-                "name without a slash on the Hub."
-            )
+        if "/" not in path:  # the Hub has models of this package under names of users alone
+            raise FileNotFoundError(f"The model directory {path!r} does not exist: check the name.")
         return
     contents = {
         name: read_object(folder / name) for name in _READ_FILES if (folder / name).is_file()
     }
-    found = contents["config.json"].get("model_type")
-    if found != MODEL_TYPE:
+    model_type = contents["config.json"].get("model_type")
+    if model_type != MODEL_TYPE:
         raise ValueError(
-            f"{path!r} holds a model of type {found!r} (config.json), not {MODEL_TYPE!r}: give a "
-            "directory that this package saved, or convert the model first with "
+            f"{path!r} holds a model of type {model_type!r} (config.json), not {MODEL_TYPE!r}: "
+            "give a directory that this package saved, or convert the model first with "
             "`vanilla-transformer convert`."
         )

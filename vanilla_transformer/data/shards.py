@@ -60,10 +60,7 @@ class Shards:
             ValueError: If it is damaged.
         """
         content = read_object(folder / INDEX)
-        try:
-            return cls(folder, str(content["key"]), [dict(one) for one in content["shards"]])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{str(folder / INDEX)!r} is no index of shards ({error}).") from error
+        return cls(folder, content["key"], content["shards"])
 
     @classmethod
     def of(cls, rows: Dataset) -> Self | None:
@@ -211,8 +208,7 @@ def _write_shard(make: MakeShard, path: Path, key: str, rows: range) -> dict[str
     schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
     write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
     written = _read_shard(path, key)
-    if written is None:
-        raise OSError(f"{str(path)!r} cannot be read after it was written: check the disk.")
+    assert written is not None
     return written
 
 

@@ -125,8 +125,8 @@ class SubwordSampler:
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
 
     Raises:
-        ValueError: If a number is out of range, the tokenizer is not fast, or its vocabulary marks
-            the begin or the end of words in a way that cannot be sampled.
+        ValueError: If the vocabulary marks the begin or the end of words in a way that cannot be
+            sampled.
     """
 
     def __init__(
@@ -137,21 +137,8 @@ class SubwordSampler:
         unigram_alpha: float | None = None,
         max_length: int | None = None,
     ) -> None:
-        if bpe_dropout is not None and not 0 <= bpe_dropout <= 1:
-            raise ValueError(
-                f"`bpe_dropout` is {bpe_dropout}: set it to a probability from 0 to 1, such as 0.1."
-            )
-        if unigram_alpha is not None and unigram_alpha < 0:
-            raise ValueError(
-                f"`unigram_alpha` is {unigram_alpha}: set it to 0 or greater, such as 0.2."
-            )
         self.tokenizer, self.max_length = tokenizer, max_length
         self.argument = {"source": "text", "target": "text_target"}[side]
-        if not tokenizer.is_fast:
-            raise ValueError(
-                f"{type(tokenizer).__name__} is not a fast tokenizer, so its subwords cannot be "
-                "sampled: use a fast one."
-            )
         if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
             tokenizer = get_target()  # also of a class from the code of a saved directory
         backend: Tokenizer = tokenizer.backend_tokenizer
@@ -256,8 +243,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         max_target_length: The same for a target.
 
     Raises:
-        ValueError: If a number is out of range, an option fits none of the sampled vocabularies, or
-            the two data sets differ in length.
+        ValueError: If an option fits none of the sampled vocabularies, or the two data sets differ
+            in length.
     """
 
     def __init__(
@@ -280,21 +267,17 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
             )
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
-        chosen = {"both": ("source", "target")}.get(sides, (sides,))
-        if not set(chosen) <= set(limits):
-            raise ValueError(f"`sides` is {sides!r}: choose both, source or target.")
+        chosen = ("source", "target") if sides == "both" else (sides,)
         self.samplers = {
             side: SubwordSampler(tokenizer, side, bpe_dropout, unigram_alpha, limits[side])
             for side in chosen
         }
-        if bpe_dropout is None and unigram_alpha is None:
-            raise ValueError("Nothing is sampled: give `bpe_dropout` or `unigram_alpha`.")
-        found = {type(sampler.segment) for sampler in self.samplers.values()}
+        kinds = {type(sampler.segment) for sampler in self.samplers.values()}
         for name, value, kind, needed in (
             ("bpe_dropout", bpe_dropout, BpeDropout, "bpe or byte_bpe"),
             ("unigram_alpha", unigram_alpha, UnigramSampling, "unigram"),
         ):
-            if value is not None and kind not in found:
+            if value is not None and kind not in kinds:
                 raise ValueError(
                     f"`{name}` is {value}, but no sampled vocabulary is of the kind {needed}: "
                     "leave it out, or train another tokenizer."

@@ -16,9 +16,6 @@ from typing import BinaryIO, cast
 
 from vanilla_transformer.extras import optional_packages
 
-MOST_BYTES_OF_A_LINE = 2**30
-"""A small `.gz` may hold a line that fills any memory."""
-
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, plain, `.gz` or `.zst`, without their line ends.
@@ -28,8 +25,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not UTF-8 or a line is too long (the error names the line), or a
-            packed file is damaged.
+        ValueError: If the file is not UTF-8 (the error names the line), or a packed file is
+            damaged.
     """
     with open_bytes(path) as stream:
         yield from decode_lines(stream, os.fspath(path))
@@ -87,15 +84,9 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yields the lines of a binary stream, by the same rules as `read_lines`.
 
     Raises:
-        ValueError: If a line is not UTF-8, or is too long; the error names the line.
+        ValueError: If a line is not UTF-8; the error names it.
     """
-    most = MOST_BYTES_OF_A_LINE
-    for number, line in enumerate(iter(lambda: stream.readline(most + 1), b""), start=1):
-        if len(line) > most:
-            raise ValueError(
-                f"{name}, line {number}: it has more than {most:,} bytes, so this is no text with "
-                "a line for each sentence: split it."
-            )
+    for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         try:

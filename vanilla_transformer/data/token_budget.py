@@ -19,7 +19,6 @@ from vanilla_transformer.data import mixing
 from vanilla_transformer.data.large_order import LargeOrder
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
-from vanilla_transformer.rules import Rule, at_least, check_rules
 
 Ints = NDArray[np.int64]
 
@@ -28,16 +27,6 @@ _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
 _SLACK_OF_MIXTURES = 4  # standard deviations of a sum of lengths that vary as much as their mean
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
-_RULES = (
-    at_least(1, "max_tokens", "num_processes", "max_sentences"),
-    at_least(0, "seed"),
-    Rule(
-        ("process_index",),
-        lambda value, sampler: not 0 <= value < sampler.num_processes,
-        "`{name}` is {value}: it must be at least 0 and below `num_processes` of "
-        "{options.num_processes}.",
-    ),
-)
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -60,17 +49,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         source_lengths: Number of tokens of each source.
         target_lengths: Number of tokens of each target.
         max_tokens: Budget of a batch, in tokens of source and target, padding included.
-        max_sentences: Largest number of examples in a batch. None: no limit.
         shuffle: Whether epochs differ. If False, every epoch has the same batches, in sorted order.
         seed: Seed of the order, not negative.
-        process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
-            batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
+        process_index: Process, from 0, whose batches (every `num_processes`-th) are yielded. None:
+            all batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
         mixture: Chooses the examples of each epoch. None: every example appears exactly once.
 
     Raises:
         ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
-            are fewer examples than processes (or none), the processes cannot have equally many
-            batches, or a number is out of range.
+            are fewer examples than processes (or none), or the processes cannot have equally many
+            batches.
     """
 
     def __init__(
@@ -79,7 +67,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         target_lengths: Sequence[int] | Ints,
         max_tokens: int,
         *,
-        max_sentences: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         num_processes: int = 1,
@@ -89,14 +76,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.source_lengths = np.asarray(source_lengths)
         self.target_lengths = np.asarray(target_lengths)
         self.max_tokens = max_tokens
-        self.max_sentences = max_sentences
         self.shuffle = shuffle
         self.seed = seed
         self.num_processes = num_processes
         self.process_index = process_index
         self.mixture = mixture
         self.epoch = 0
-        check_rules(_RULES, self)
         self._check_lengths()
         self._step_between_batches = 1 if process_index is None else num_processes
         self._large: LargeOrder | None = None
@@ -105,7 +90,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 self.source_lengths,
                 self.target_lengths,
                 max_tokens,
-                max_sentences,
                 mixture or Mixture({"": len(self.source_lengths)}, {"": 1.0}, seed),
                 num_processes,
                 self._cut_greedily,
@@ -171,7 +155,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         while (start := cuts[-1]) < len(source):
             # A batch only gets wider as it grows: its first example bounds its number of examples.
             most = self.max_tokens // max(1, int(source[start] + target[start]))
-            stop = start + min(most, self.max_sentences or most)
+            stop = start + most
             width = np.maximum.accumulate(source[start:stop])
             width += np.maximum.accumulate(target[start:stop])
             cost = width * np.arange(1, len(width) + 1)
