@@ -15,10 +15,11 @@ _PACKED = (".gz", ".zst")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
-    """Returns whether a value is no list of so many texts or numbers above 0."""
+    """Returns whether a value is no list of so many different texts or numbers above 0."""
     return not (
         isinstance(value, list)
         and len(value) in sizes
+        and len(set(map(str, value))) == len(value)
         and all(item > 0 if type(item) is int else isinstance(item, str) for item in value)
     )
 
