@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +11,6 @@ from small import train_in_two_processes
 from toy import SIZES, arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.commands import translate
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data import mixing
 from vanilla_transformer.data.text_files import read_lines
@@ -124,9 +122,7 @@ def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, train
         assert not folder.exists()
 
 
-def test_a_translation_becomes_a_corpus_and_stays_aligned(
-    trained, corpus, tmp_path, monkeypatch, capsys
-):
+def test_a_translation_becomes_a_corpus(trained, corpus, tmp_path, capsys):
     path, output = tmp_path / "mono.en", tmp_path / "bt.tsv"
     lines = [line.replace(" a ", "\ta ") for line in read_lines(corpus / "test.en")]
     path.write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
@@ -137,32 +133,3 @@ def test_a_translation_becomes_a_corpus_and_stays_aligned(
     assert entry == {"train": str(output), "columns": [2, 1], "tag": "<bt>"}
     rows = [row.split("\t") for row in read_lines(output)]
     assert [source for source, _ in rows] == [*(line.replace("\t", " ") for line in lines), ""]
-    whole = output.read_text()
-    unfinished = tmp_path / "bt.tsv.unfinished"
-    (tmp_path / "empty.en").touch()
-    empty = ["--input", str(tmp_path / "empty.en"), "--output", str(tmp_path / "empty.tsv")]
-    run_subcommand("translate", [str(trained), "--tsv", *empty])
-    assert "For `corpora`" not in capsys.readouterr().err
-    with pytest.raises(ValueError, match="write lines of different forms"):
-        run_subcommand("translate", [*words, "--json"])
-
-    def interrupted(kept):
-        """Leaves what a run with these options leaves when it is killed after some lines."""
-        output.unlink(missing_ok=True)
-        with monkeypatch.context() as patch:
-            patch.setattr(translate, "open_resumable", lambda _, found: save(found) / 0)
-            with pytest.raises(ZeroDivisionError):
-                run_subcommand("translate", words)
-        unfinished.write_text(kept)
-
-    def save(identity):
-        return Path(f"{unfinished}.json").write_text(json.dumps(identity))
-
-    kept = whole.splitlines(keepends=True)
-    interrupted("".join(kept[:5]) + kept[5][:3])
-    run_subcommand("translate", words)
-    assert output.read_text() == whole
-    interrupted("".join([*kept[:2], *kept[3:6]]))
-    with pytest.raises(ValueError, match=r"line 3, does not begin with line 3 .* shifted"):
-        run_subcommand("translate", words)
-    assert not output.exists()
