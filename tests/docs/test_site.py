@@ -11,9 +11,10 @@ from toy import REPOSITORY
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.run.parsing import field_descriptions
 
 pytest_plugins = ["browsers"]
-fields_page = runpy.run_path(str(DOCS / "config_fields.py"))
+tables = runpy.run_path(str(DOCS / "tables.py"))
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +83,16 @@ def test_a_page_that_is_opened_from_disk_can_search(site, chromium):
     assert any(link.startswith((site / "training.html").as_uri()) for link in found)
 
 
-def test_the_table_of_fields_is_up_to_date():
-    """After a change of the config's docstring: `python docs/config_fields.py`."""
-    page = (DOCS / "config.md").read_text(encoding="utf-8")
-    assert fields_page["updated_page"](page) == page
+@pytest.mark.parametrize("name", tables["TABLES"])
+def test_the_tables_are_up_to_date(name):
+    """After a change of an option or of the config's docstring: `python docs/tables.py`."""
+    page = (DOCS / name).read_text(encoding="utf-8")
+    assert tables["updated_page"](page, tables["TABLES"][name]()) == page
 
 
-def test_the_table_names_every_field():
-    entries = fields_page["docstring_entries"](VanillaTransformerConfig.__doc__)
-    named = [name for entry in entries for name in entry.names]
-    assert len(named) == len(set(named))
-    assert set(named) == set(VanillaTransformerConfig.__annotations__) - {"is_encoder_decoder"}
+def test_the_docstring_names_every_field():
+    fields = set(VanillaTransformerConfig.__annotations__) - {"is_encoder_decoder"}
+    assert set(field_descriptions()) == fields
 
 
 def test_the_presets_of_the_page_are_those_of_the_config():

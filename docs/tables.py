@@ -1,0 +1,90 @@
+"""Writes the tables of fields (docs/config.md) and of options (docs/training.md) from the code.
+
+    python docs/tables.py
+
+A test compares the pages with what this program would write.
+"""
+
+import re
+from dataclasses import MISSING, fields
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.run.defaults import CHOSEN_NAMES
+from vanilla_transformer.run.parsing import TOPICS, field_descriptions
+
+DOCS = Path(__file__).parent
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+
+
+def fields_table() -> str:
+    """Makes the table of the config's fields, with one row for fields of one description."""
+    lines = ["| field | default | meaning and source |", "|---|---|---|"]
+    values = default_values(VanillaTransformerConfig)
+    for text, entries in groupby(field_descriptions().items(), key=lambda entry: entry[1]):
+        names = [name for name, _ in entries]
+        defaults = [code(values[name]) for name in names]
+        shown = defaults[:1] if len(set(defaults)) == 1 else defaults
+        cells = ", ".join(map(code_name, names)), ", ".join(shown), code_spans(text)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def options_table() -> str:
+    """Makes the table of the options that this package adds to those of config and Trainer."""
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for name, topic in TOPICS.items():
+        if name == "architecture":
+            continue
+        values = default_values(topic)
+        for field in fields(topic):
+            if field.name in topic.__annotations__:
+                default = "chosen" if field.name in CHOSEN_NAMES else code(values[field.name])
+                text = code_spans(field.metadata["help"])
+                lines.append(f"| {code_name(f'--{field.name}')} | {default} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def default_values(dataclass: Any) -> dict[str, Any]:
+    """Returns the defaults of the fields of a dataclass that have one."""
+    return {
+        field.name: field.default_factory() if field.default is MISSING else field.default
+        for field in fields(dataclass)
+        if (field.default, field.default_factory) != (MISSING, MISSING)
+    }
+
+
+def code_name(name: str) -> str:
+    """Returns a name as Markdown shows code."""
+    return f"`{name}`"
+
+
+def code(value: Any) -> str:
+    """Returns a value as Markdown shows code."""
+    return code_name(repr(value).replace("'", '"'))
+
+
+def code_spans(text: str) -> str:
+    """Marks quoted values as code, and escapes what Markdown would read in a table."""
+    text = re.sub(r'(?<!`)("[\w.]+")(?!`)', r"`\1`", text)
+    pieces = text.split("`")
+    pieces[::2] = [re.sub(r"([*_|<])", r"\\\1", piece) for piece in pieces[::2]]
+    pieces[1::2] = [piece.replace("|", r"\|") for piece in pieces[1::2]]
+    return "`".join(pieces)
+
+
+def updated_page(page: str, table: str) -> str:
+    """Replaces the table between the two markers of a page."""
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    return before + BEGIN + table + END + after
+
+
+TABLES = {"config.md": fields_table, "training.md": options_table}
+
+if __name__ == "__main__":
+    for name, make_table in TABLES.items():
+        page = (DOCS / name).read_text(encoding="utf-8")
+        (DOCS / name).write_text(updated_page(page, make_table()), encoding="utf-8")
