@@ -194,13 +194,6 @@ def test_gradient_checkpointing_gives_the_same_gradients(
         torch.testing.assert_close(gradients[1][name], gradient, msg=name)
 
 
-def test_reentrant_checkpointing_with_a_shared_bias_is_refused(tiny_model):
-    model = tiny_model(position_embedding_type="relative")
-    with pytest.raises(ValueError, match=r"`use_reentrant` True.*'relative'.*False"):
-        model.gradient_checkpointing_enable({"use_reentrant": True})
-    model.gradient_checkpointing_enable()
-
-
 # --- layer drop --------------------------------------------------------------------------------
 
 

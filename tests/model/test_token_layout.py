@@ -75,10 +75,6 @@ CHOICES = {
     "alibi": {"position_embedding_type": "alibi"},
     "relative": {"position_embedding_type": "relative", "logit_scale": 0.5},
     "rope, qk_norm": {"position_embedding_type": "rope", "qk_norm": "all"},
-    "dynamic": {
-        "position_embedding_type": "rope",
-        "max_position_embeddings": 5,
-    },
 }
 
 

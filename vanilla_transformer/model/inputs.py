@@ -9,7 +9,7 @@ are added to the scores (0 where it is allowed, a very negative number elsewhere
 as those of flex attention, are passed on. None: there is no padding.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -17,8 +17,6 @@ from .modes import has_readable_values, is_tracing
 
 IGNORE_INDEX = -100
 """The label of a slot where there is nothing to predict."""
-
-ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
 # Masks -------------------------------------------------------------------------------------------
 
@@ -96,15 +94,20 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
 def check_token_ids(
     name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
 ) -> None:
-    """Refuses ids outside the vocabulary, [0, vocab_size).
+    """Refuses ids outside the vocabulary, [0, vocab_size); on the CPU.
 
     Raises:
         ValueError: If there are no ids, or if an id lies outside the vocabulary.
     """
     check_not_empty(name, ids)
-    if (outside := _first_outside(ids, vocab_size, ignore_index)) is not None:
+    if not has_readable_values(ids):
+        return
+    outside = (ids < 0) | (ids >= vocab_size)
+    if ignore_index is not None:
+        outside &= ids != ignore_index
+    if outside.any():
         raise ValueError(
-            f"`{name}` holds the id {outside}, but the vocabulary has ids 0 to "
+            f"`{name}` holds the id {int(ids[outside][0])}, but the vocabulary has ids 0 to "
             f"{vocab_size - 1}: use the tokenizer that the model was trained with, or resize the "
             "embeddings."
         )
@@ -115,16 +118,6 @@ def check_not_empty(name: str, tensor: torch.Tensor) -> None:
     if tensor.numel() == 0:
         shape = tuple(tensor.shape)
         raise ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
-
-
-def _first_outside(ids: torch.Tensor, size: int, ignore_index: int | None) -> int | None:
-    """Returns the first id that is not in [0, size); None: all are, or they cannot be read."""
-    if not has_readable_values(ids):
-        return None
-    outside = (ids < 0) | (ids >= size)
-    if ignore_index is not None:
-        outside &= ids != ignore_index
-    return int(ids[outside][0]) if outside.any() else None
 
 
 def shift_right(
@@ -143,7 +136,7 @@ def shift_right(
     return shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
 
 
-def problem_type_of(labels: torch.Tensor, num_labels: int) -> ProblemType:
+def problem_type_of(labels: torch.Tensor, num_labels: int) -> str:
     """Infers the kind of classification from labels, as transformers does.
 
     Returns:
@@ -153,43 +146,6 @@ def problem_type_of(labels: torch.Tensor, num_labels: int) -> ProblemType:
     if num_labels == 1:
         return "regression"
     is_integer = not labels.is_floating_point() and labels.dtype != torch.bool
-    one_per_row = labels.numel() == labels.shape[0]
-    if is_integer and one_per_row:
+    if is_integer and labels.numel() == labels.shape[0]:
         return "single_label_classification"
     return "multi_label_classification"
-
-
-def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str) -> None:
-    """Refuses labels that do not fit.
-
-    Args:
-        labels: As in `losses.sequence_loss`, or of shape (batch, source_len) for tokens.
-        logits: Of shape (..., labels).
-        problem_type: As in `losses.sequence_loss`; "single_label_classification" for tokens.
-
-    Raises:
-        ValueError: If the number of labels differs from that of the logits, or if a class is
-            outside those of the model.
-    """
-    classes = logits.shape[-1]
-    single = problem_type == "single_label_classification"
-    expected = logits.shape[:-1] if single else logits.shape
-    if labels.numel() != expected.numel():
-        raise ValueError(
-            f"`labels` has the shape {tuple(labels.shape)}, but {tuple(expected)} is needed with "
-            f"`problem_type` {problem_type!r} and `num_labels` {classes}: change the labels, or "
-            "set these two fields of the config."
-        )
-    if not single:
-        return
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(
-            f"`labels` has the type {labels.dtype}, but `problem_type` {problem_type!r} needs "
-            "integers, one class each: convert them, or set `problem_type`."
-        )
-    if (outside := _first_outside(labels, classes, IGNORE_INDEX)) is not None:
-        raise ValueError(
-            f"`labels` contains the class {outside}, but the model has classes 0 "
-            f"to {classes - 1}: set `num_labels` in the config, or use {IGNORE_INDEX} where "
-            "there is no label."
-        )

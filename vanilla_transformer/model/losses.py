@@ -1,8 +1,8 @@
 """Training losses: means over all labels of an optimizer step, however it is accumulated.
 
 The sums are divided by `num_items_in_batch`, the number of labels over all steps of gradient
-accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. A
-number below 1 is an error, except 0 where there is nothing to predict.
+accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. Where
+both are 0, there is nothing to predict, and the loss is 0.
 
 Over a large vocabulary the loss is computed in chunks, without full logits; the logits of such a
 step are computed only if somebody reads them.
@@ -29,7 +29,6 @@ from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .inputs import IGNORE_INDEX
-from .modes import has_readable_values
 
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU."""
@@ -67,9 +66,7 @@ def projected_token_loss(
     """
     labels = labels.to(hidden_states.device, torch.long)
     is_large = labels.numel() > CHUNK_ROWS
-    can_be_chunked = hidden_states.device.type == "cpu" or hasattr(F, "linear_cross_entropy")
-    can_be_chunked = can_be_chunked and _is_plain_product(head)
-    if not (is_large and can_be_chunked and head.out_features > head.in_features):
+    if not (is_large and _is_plain_product(head) and head.out_features > head.in_features):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
@@ -123,29 +120,11 @@ def sequence_loss(
 def mean_per_item(
     total: torch.Tensor, count: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Divides a sum of losses by `num_items_in_batch`, or by the `count` of the items here.
-
-    Raises:
-        ValueError: If the number is negative, or is 0 although there are items.
-    """
-    if num_items_in_batch is None:
-        return total / count.clamp(min=1)
-    _check_number_of_items(num_items_in_batch, count)
-    if isinstance(num_items_in_batch, torch.Tensor):
-        return total / num_items_in_batch.to(total.device).clamp(min=1)
-    return total / max(num_items_in_batch, 1)
-
-
-def _check_number_of_items(number: torch.Tensor | int, count: torch.Tensor) -> None:
-    """Refuses a number that cannot be right, where its value can be read without waiting."""
-    readable = not isinstance(number, torch.Tensor) or has_readable_values(number)
-    if not readable or torch.compiler.is_compiling() or int(number) > 0:
-        return
-    if int(number) < 0 or (has_readable_values(count) and int(count) > 0):
-        raise ValueError(
-            f"`num_items_in_batch` is {int(number)}, but there are labels to predict: give their "
-            "number in all steps of gradient accumulation, or None."
-        )
+    """Divides a sum of losses by `num_items_in_batch`, or by the `count` of the items here."""
+    number = count if num_items_in_batch is None else num_items_in_batch
+    if isinstance(number, torch.Tensor):
+        return total / number.to(total.device).clamp(min=1)
+    return total / max(number, 1)
 
 
 # Chunks -------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
 from .inputs import (
     IGNORE_INDEX,
-    check_labels,
     check_token_ids,
     problem_type_of,
     shift_right,
@@ -420,39 +419,24 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
 # Classifiers --------------------------------------------------------------------------------------
 
 
-def find_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Returns True for each token that is not padding, of shape (batch, length)."""
-    if isinstance(attention_mask, torch.Tensor):
-        found = tokens_of(attention_mask).to(hidden_states.device)
-        return found.expand(hidden_states.shape[:2])
-    return torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
+def mean_of_tokens(hidden_states: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
+    """(batch, length, d_model) -> (batch, d_model): the mean, computed in float32."""
+    is_token = is_token[..., None]
+    total = hidden_states.float().masked_fill(~is_token, 0.0).sum(dim=1)
+    return (total / is_token.sum(dim=1).clamp(min=1)).to(hidden_states.dtype)
 
 
-class MeanPooling(nn.Module):
-    """Mean over the tokens of each sequence; zeros for a sequence of padding only."""
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Computes the mean in float32 and returns it in the type of the states."""
-        real = find_tokens(hidden_states, attention_mask)[..., None]
-        total = hidden_states.float().masked_fill(~real, 0.0).sum(dim=1)
-        return (total / real.sum(dim=1).clamp(min=1)).to(hidden_states.dtype)
+def first_token(hidden_states: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
+    """(batch, length, d_model) -> (batch, d_model): the first real token (Devlin et al. 2019)."""
+    rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+    return hidden_states[rows, is_token.int().argmax(dim=1)]
 
 
-class FirstPooling(nn.Module):
-    """State of the first real token of each sequence (Devlin et al. 2019)."""
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Selects the first real token, with padding on either side."""
-        first = find_tokens(hidden_states, attention_mask).int().argmax(dim=1)
-        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
-        return hidden_states[rows, first]
-
-
-POOLINGS: dict[str, type[nn.Module]] = {"mean": MeanPooling, "first": FirstPooling}
+POOLINGS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mean": mean_of_tokens,
+    "first": first_token,
+}
+"""How to make one vector of a sequence, by `classifier_pooling`; `is_token` is False at padding."""
 
 
 class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedModel):
@@ -471,7 +455,7 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         super().__init__(config)
         self.num_labels = cast(int, config.num_labels)
         self.model = VanillaTransformerEncoderModel(config)
-        self.pooling = POOLINGS[config.classifier_pooling]()
+        self.pool = POOLINGS[config.classifier_pooling]
         own = config.classifier_dropout
         self.dropout = Dropout(config.dropout if own is None else own)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
@@ -503,22 +487,21 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
             asked for.
         """
         outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
-        pooled = self.pooling(outputs.last_hidden_state, attention_mask)  # (batch, d_model)
+        states = outputs.last_hidden_state  # (batch, source_len, d_model)
+        is_token = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+        if isinstance(attention_mask, torch.Tensor):
+            is_token &= tokens_of(attention_mask).to(states.device)
+        pooled = self.pool(states, is_token)  # (batch, d_model)
         logits = self.classifier(self.dropout(pooled))
-        loss = None if labels is None else self._loss_of(logits, labels, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            if self.config.problem_type is None:
+                self.config.problem_type = cast(Any, problem_type_of(labels, self.num_labels))
+            kind, smoothing = cast(str, self.config.problem_type), self.config.label_smoothing
+            loss = sequence_loss(logits, labels, kind, smoothing, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=cast(Any, loss),
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def _loss_of(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
-    ) -> torch.Tensor:
-        """Computes the loss of the kind that the config or the labels set."""
-        if self.config.problem_type is None:
-            self.config.problem_type = problem_type_of(labels, self.num_labels)
-        kind = self.config.problem_type
-        check_labels(labels, logits, kind)
-        return sequence_loss(logits, labels, kind, self.config.label_smoothing, num_items)

@@ -1,7 +1,6 @@
 """The base class of all models here: what transformers asks of one, beside its forward."""
 
 import itertools
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -11,14 +10,9 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from .configuration_vanilla_transformer import (
-    BIASED_SCHEMES,
-    TARGET_TOKEN_IDS,
-    VanillaTransformerConfig,
-)
+from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .initialization import set_initial_values
 from .modes import is_tracing
 from .sharing import warn_of_untested_versions
@@ -29,7 +23,7 @@ PROBE_FILE = "probe.json"
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
-    """Base class: initial values, tied weights, resizing, plans for devices, pushing to the Hub."""
+    """Base class: initial values, shortcuts, tied weights, resizing, plans for devices, saving."""
 
     config: VanillaTransformerConfig
     config_class = VanillaTransformerConfig
@@ -43,9 +37,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         "EncoderLayer",
         "DecoderLayer",
     ]
-    _skip_keys_device_placement = [  # noqa: RUF012 - the base class's own form
-        *("past_key_values", "cache"),
-    ]
+    _skip_keys_device_placement = ["past_key_values", "cache"]  # noqa: RUF012 - as above
 
     is_submodule = False
     """Whether the model is a part of another, which resizes all of its parts together."""
@@ -125,21 +117,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
-    def _set_gradient_checkpointing(  # type: ignore[override]  # versions differ in the rest
-        self, enable: bool = True, gradient_checkpointing_func: Any = checkpoint, **kwargs: Any
-    ) -> None:
-        """Refuses re-entrant checkpoints if the layers share a trained bias.
-
-        Each layer would run the backward pass of the bias again, which torch does not allow.
-        """
-        keywords = getattr(gradient_checkpointing_func, "keywords", {})
-        if keywords.get("use_reentrant") and self.config.position_embedding_type == "relative":
-            raise ValueError(
-                "`use_reentrant` True does not work with `position_embedding_type='relative'`, "
-                "whose bias all layers share: leave it out, or set it to False."
-            )
-        super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
-
     # Tied and resized embeddings -----------------------------------------------------------------
 
     @property
@@ -166,39 +143,16 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Resizes the vocabulary of `input_ids`, with all that depends on it.
 
         Raises:
-            ValueError: If a special token would lie outside, or if the model is a part of another.
+            ValueError: If the model is a part of another, whose other parts would keep their size.
         """
-        reaches_target = bool(self.config.share_encoder_decoder_embeddings)
-        self._check_resizing(new_num_tokens, pad_to_multiple_of, reaches_target)
-        resize: Any = super().resize_token_embeddings
-        embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return embedding
-
-    def _check_resizing(
-        self, new_num_tokens: int | None, multiple: int | None, reaches_target: bool
-    ) -> None:
-        """Refuses a size that the special tokens do not allow, and the resizing of a part."""
-        if new_num_tokens is None and multiple is None:
-            return
-        if self.is_submodule:
+        if self.is_submodule and (new_num_tokens is not None or pad_to_multiple_of is not None):
             raise ValueError(
                 f"{type(self).__name__} is a part of a model, whose other parts would keep their "
                 "old size: call the same method of the whole model."
             )
-        if new_num_tokens is None:
-            return  # rounded up
-        names = ["pad_token_id", *(TARGET_TOKEN_IDS if reaches_target else ())]
-        given = {name: getattr(self.config, name) for name in names}
-        ids = {
-            name: max(value) if isinstance(value, list) else value for name, value in given.items()
-        }
-        name = max(ids, key=lambda name: -1 if ids[name] is None else ids[name])
-        smallest, multiple = (ids[name] or 0) + 1, multiple or 1
-        if math.ceil(new_num_tokens / multiple) * multiple < smallest:
-            raise ValueError(
-                f"`new_num_tokens` {new_num_tokens} is too small: the smallest size is {smallest}, "
-                f"because `{name}` is {ids[name]}."
-            )
+        resize: Any = super().resize_token_embeddings
+        embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return embedding
 
     def resize_decoder_token_embeddings(
         self,
@@ -206,30 +160,19 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Resizes a separate target vocabulary: the decoder's embedding and the output projection.
+        """Resizes the target's vocabulary: the decoder's embedding and the output projection.
 
         With separate vocabularies `resize_token_embeddings` resizes the source's. With a shared
-        one it resizes both.
+        one both methods resize both.
 
         Raises:
-            ValueError: If both sides share a matrix, if the model has only one vocabulary, if a
-                special token would lie outside, or if the model is a part of another.
+            ValueError: As from `resize_token_embeddings`.
         """
-        if not self.config.is_encoder_decoder:
-            raise ValueError(
-                f"{type(self).__name__} has one vocabulary (`is_encoder_decoder` is False): call "
-                "`resize_token_embeddings`."
-            )
-        if self.config.share_encoder_decoder_embeddings:
-            raise ValueError(
-                "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
-                "own: call `resize_token_embeddings`, which resizes both."
-            )
-        self._check_resizing(new_num_tokens, pad_to_multiple_of, reaches_target=True)
+        sizes = new_num_tokens, pad_to_multiple_of, mean_resizing
+        if self.is_submodule or self.config.share_encoder_decoder_embeddings:
+            return self.resize_token_embeddings(*sizes)
         untyped: Any = self  # the base class's methods have no types
-        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(
-            new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
+        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(*sizes)
         if (head := untyped.get_output_embeddings()) is not None:
             new_head = self._get_resized_lm_head(
                 head, embedding.num_embeddings, mean_resizing=mean_resizing
@@ -239,7 +182,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         self.tie_weights()
         return embedding
 
-    # Devices, tracing, the Hub -------------------------------------------------------------------
+    # Devices, tracing, saving ---------------------------------------------------------------------
 
     def init_parallel_plans(self) -> None:
         """Builds the plans for splitting the model over devices; called when the model is built.
