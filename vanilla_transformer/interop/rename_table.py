@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -171,7 +171,7 @@ def _make_rule(value: Any) -> Target:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"`{targets[0]}` must hold names, not {names!r}")
     for name, option in options.items():
-        if type(option) is not _OPTIONS.get(name) or int(option) < 0:
+        if type(option) is not _OPTIONS.get(name) or cast(int, option) < 0:
             raise ValueError(f"`{name}: {option!r}` is not known, or has a wrong value")
     for name, beside in (("heads", "split"), ("stack", "to")):
         if name in options and targets != [beside]:
