@@ -58,23 +58,6 @@ def install_fairseq(monkeypatch, model, dictionaries):
     )
 
 
-# Eole ---------------------------------------------------------------------------------------------
-
-
-def install_eole(monkeypatch, weights, words, specials, settings):
-    """Eole, which loads these weights."""
-    vocabs = {"src": words[0], "tgt": words[1], "specials": specials, "decoder_start_token": "<s>"}
-    config = SimpleNamespace(**settings)
-    loaded = SimpleNamespace(state_dict=lambda: weights), vocabs, config
-    kind = SimpleNamespace(for_inference=lambda config: loaded)
-    types = Enum("PositionEncodingType", ["Relative", "Rotary", "Alibi"])
-    predict = lambda model_path, src: SimpleNamespace(model=config)  # noqa: E731
-    install(monkeypatch, "eole.config.run", PredictConfig=predict)
-    install(monkeypatch, "eole.constants", PositionEncodingType=types)
-    install(monkeypatch, "eole.inputters.inputter", vocabs_to_dict=dict)
-    install(monkeypatch, "eole.models.model", get_model_class=lambda config: kind)
-
-
 # OpenNMT-tf ---------------------------------------------------------------------------------------
 
 

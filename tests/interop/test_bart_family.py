@@ -181,8 +181,3 @@ def test_a_table_of_sinusoids_that_was_changed_is_refused(kind, row):
         source.model.decoder.embed_positions.weight[row] += 0.1
     with pytest.raises(ValueError, match=r"`model\.decoder\.embed_positions\.weight`: it does not"):
         from_transformers(source)
-
-
-def test_a_model_of_no_family_is_named():
-    with pytest.raises(ValueError, match="`source` is a Vanilla"):
-        from_transformers(from_transformers(make("bart")))

@@ -1,7 +1,6 @@
 """Models of fairseq, Eole, OpenNMT-tf, NLLB and mBART come back from CTranslate2's converters."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,18 +8,14 @@ from conftest import make_model
 from converted_models import save_of_many_languages, unigram
 from converter_stand_ins import (
     as_opennmt_tf,
-    install_eole,
     install_fairseq,
     install_opennmt_tf,
 )
 from ctranslate2.converters import OpenNMTTFConverter, TransformersConverter, fairseq
 from ctranslate2_models import assert_same_searches
-from eole_models import SPECIALS, renamed
-from eole_models import save as save_eole
 from fairseq_models import FSMT, SIZES, filled, weights_of
 from fairseq_models import save as save_fairseq
 from hf_models import make
-from opennmt_models import HEADS, SOURCE, TARGET, reference_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -30,7 +25,6 @@ from transformers import (
 )
 
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
-from vanilla_transformer.interop.eole import read_eole
 from vanilla_transformer.interop.hf_models import from_transformers
 from vanilla_transformer.interop.probe import compare_logits
 
@@ -94,25 +88,6 @@ def test_models_of_fairseq_come_back(kind, options, tmp_path, monkeypatch):
     imported = assert_comes_back(tmp_path / "ct2", expected, words, rows_before=learned)
     ids = imported.tokenizer("w3 w0")["input_ids"]
     assert ids == [words[0].index(word) for word in ("w3", "w0", "</s>")]
-
-
-def test_models_of_eole_come_back(tmp_path, monkeypatch):
-    torch.manual_seed(0)
-    weights = renamed(reference_model())
-    expected = read_eole(save_eole(tmp_path / "eole", weights)).model.state_dict()
-    settings = {
-        "encoder": SimpleNamespace(layers=2),
-        "decoder": SimpleNamespace(layers=1, heads=HEADS, decoder_type="transformer"),
-        "embeddings": SimpleNamespace(position_encoding_type="SinusoidalInterleaved"),
-        "layer_norm": "standard",
-    }
-    detached = {name: tensor.detach() for name, tensor in weights.items()}
-    install_eole(monkeypatch, detached, (SOURCE, TARGET), SPECIALS, settings)
-    from ctranslate2.converters.eole_ct2 import EoleConverter
-
-    EoleConverter(str(tmp_path / "eole")).convert(str(tmp_path / "ct2"))
-    imported = assert_comes_back(tmp_path / "ct2", expected, (SOURCE, TARGET))
-    assert imported.tokenizer("w3")["input_ids"] == [SOURCE.index("w3")]  # without </s>
 
 
 def test_models_of_opennmt_tf_come_back(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from test_tutorials import weights_of, weights_of_a
 from toy import Payload, command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import Imported, convert
@@ -130,16 +129,6 @@ def test_the_options_of_a_kind_are_those_of_its_function(kind):
     assert set(source.required) == required
     options = parameters.keys() - {"source"} - source.fixed.keys()
     assert {*source.required, *source.optional} == options
-
-
-def test_the_program_offers_each_option_of_each_kind(capsys):
-    with pytest.raises(SystemExit):
-        program.main(["convert", "--help"])
-    shown = capsys.readouterr().out
-    names = {name for kind in SOURCES.values() for name in (*kind.required, *kind.optional)}
-    for name in names - {"changes"}:
-        assert f"--{name.replace('_', '-')}" in shown
-    assert all(kind in shown for kind in SOURCES)
 
 
 def test_a_library_that_fails_is_named_and_stops_nothing(tiny_model, tmp_path, monkeypatch):

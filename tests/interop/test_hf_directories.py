@@ -5,22 +5,19 @@ import pickle
 
 import pytest
 import torch
-from converted_models import TEXTS, byte_level_tokenizer, save_marian, train_pieces
+from converted_models import TEXTS, save_marian, train_pieces
 from hf_models import assert_inspectable, assert_same_weights, make
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from toy import Payload
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    BartTokenizer,
     MarianMTModel,
     MarianTokenizer,
 )
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.hf_models import FAMILIES, to_transformers
+from vanilla_transformer.interop.hf_models import to_transformers
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 
@@ -60,21 +57,6 @@ def test_a_directory_with_its_tokenizer_translates_the_same(trained_pieces, tmp_
     ]
     assert translations[0] == translations[1]
     assert_inspectable(tmp_path / "out", TEXTS[0])
-
-
-def test_a_missing_package_is_named_with_its_extra(trained_pieces, tmp_path, monkeypatch):
-    save_marian(trained_pieces, tmp_path / "source", separate=False)
-
-    def fail(source, **options):
-        raise ValueError("another package is required")
-
-    monkeypatch.setattr(AutoTokenizer, "from_pretrained", fail)
-    with pytest.raises(ValueError, match="another package"):
-        convert("marian", tmp_path / "source", tmp_path / "out")
-    monkeypatch.setattr("vanilla_transformer.interop.tokenizers.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r"'sentencepiece'.*\[convert\]"):
-        convert("marian", tmp_path / "source", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_program_prints_the_comparison_and_writes_it_into_the_card(tmp_path, capsys):
@@ -139,16 +121,6 @@ def test_weights_that_are_missing_or_left_over_are_listed(tmp_path):
     assert "`model.encoder.layernorm_embedding.weight` is left over" in str(error.value)
 
 
-def test_the_program_knows_every_family():
-    assert [kind for kind, source in SOURCES.items() if source.on_hub] == list(FAMILIES)
-
-
-def test_another_kind_of_model_is_named(tmp_path):
-    make("marian").save_pretrained(tmp_path / "source")
-    with pytest.raises(ValueError, match="'marian', not 'bart': choose 'marian'"):
-        convert("bart", tmp_path / "source", tmp_path / "out")
-
-
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_directory_goes_back_with_its_tokenizer(trained_pieces, tmp_path, separate):
     source = save_marian(trained_pieces, tmp_path / "source", separate)
@@ -159,34 +131,6 @@ def test_a_directory_goes_back_with_its_tokenizer(trained_pieces, tmp_path, sepa
     assert type(found) is type(expected)
     for side in ("text", "text_target"):
         assert expected(**{side: TEXTS})["input_ids"] == found(**{side: TEXTS})["input_ids"]
-
-
-def test_a_tokenizer_comes_along_as_it_is(tmp_path):
-    source = make("bart")
-    source.save_pretrained(tmp_path / "source")
-    byte_level_tokenizer().save_pretrained(tmp_path / "source")
-    assert convert("bart", tmp_path / "source", tmp_path / "out").tokenizer is not None
-    texts = ["the cat", "Ünïcode 字 <mask> \n", "", "</s>the"]
-    before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "out"))
-    assert type(before) is type(after) is BartTokenizer
-    assert before(texts)["input_ids"] == after(texts)["input_ids"]
-    assert len({*map(tuple, after(texts)["input_ids"])}) == 4
-    assert after.decode(after("the cat")["input_ids"]) == "<s>the cat</s>"
-
-
-def test_a_plain_tokenizer_file_comes_along(tmp_path):
-    """A tokenizer.json without a class of its own."""
-    source = make("pegasus")
-    source.save_pretrained(tmp_path / "source")
-    plain = Tokenizer(models.WordLevel({"<pad>": 0, "</s>": 1, "<unk>": 2, "cat": 3}, "<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    plain.post_processor = processors.TemplateProcessing("$A </s>", None, [("</s>", 1)])
-    plain.save(str(tmp_path / "source" / "tokenizer.json"))
-    (tmp_path / "source" / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "</s>"}'
-    )
-    convert("pegasus", tmp_path / "source", tmp_path / "out")
-    assert AutoTokenizer.from_pretrained(tmp_path / "out")("cat dog")["input_ids"] == [3, 2, 1]
 
 
 IDS = {"decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}

@@ -189,13 +189,6 @@ print("{{}}")
     assert load_as_a_stranger(saved, saved / "again", [[1]], program=code) == {}
 
 
-@pytest.mark.parametrize("versions", [None, ["torch"], "2.13"])
-def test_a_record_of_versions_that_cannot_be_read_is_no_obstacle(saved, versions):
-    written = json.loads((saved / "config.json").read_text())
-    (saved / "config.json").write_text(json.dumps({**written, "saved_with": versions}))
-    assert VanillaTransformerForConditionalGeneration.from_pretrained(saved).num_parameters()
-
-
 def test_an_untested_version_is_warned_of_once(saved, monkeypatch, caplog):
     tested = {"torch": ("1.0", "1.1"), "transformers": ("5.0", "6")}
     monkeypatch.setattr(sharing, "TESTED", tested)

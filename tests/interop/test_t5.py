@@ -6,14 +6,11 @@ from hf_models import assert_same_function, assert_same_weights, make_source
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    ByT5Tokenizer,
     GenerationConfig,
     MT5Config,
     MT5ForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
-    T5Tokenizer,
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -77,19 +74,6 @@ def test_long_sequences_reach_every_bucket():
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 
 
-def test_versions_differ_in_scale_and_tying():
-    tied, untied, multilingual = (
-        from_transformers(t5(kind)).config for kind in ("1.0", "1.1", "mt5")
-    )
-    assert tied.tie_word_embeddings
-    assert tied.logit_scale == 16**-0.5
-    for config in (untied, multilingual):
-        assert not config.tie_word_embeddings
-        assert config.share_encoder_decoder_embeddings
-        assert config.logit_scale == 1
-        assert config.activation_function == "gelu_new"
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.1", "mt5"])
 def test_a_directory_is_converted(tmp_path, version):
     source = t5(version)
@@ -146,34 +130,3 @@ def test_what_t5_cannot_compute_is_named():
         to_transformers(ours, kind="t5")
     for name in ("attention_bias", "decoder_ffn_dim", "logit_scale"):
         assert f"`{name}`" in str(error.value)
-
-
-# --- tokenizers ----------------------------------------------------------------------------------
-
-
-def check_tokenizer(folder, texts):
-    before, after = (AutoTokenizer.from_pretrained(folder / name) for name in ("source", "out"))
-    assert type(before) is type(after)
-    assert before(texts)["input_ids"] == after(texts)["input_ids"]
-    decoded = [[each.decode(ids) for ids in each(texts)["input_ids"]] for each in (before, after)]
-    assert decoded[0] == decoded[1]
-    return after
-
-
-def test_a_tokenizer_with_extra_ids_comes_along(tmp_path):
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁cat", -3.0)]
-    pieces += [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz"]
-    T5Tokenizer(vocab=pieces, extra_ids=5).save_pretrained(tmp_path / "source")
-    t5().save_pretrained(tmp_path / "source")
-    done = convert("t5", tmp_path / "source", tmp_path / "out")
-    assert type(done.tokenizer).__name__ == "T5Tokenizer"
-    after = check_tokenizer(tmp_path, ["the <extra_id_0> sat", "a cat</s>", "字", ""])
-    assert after("<extra_id_4>")["input_ids"][0] == after.convert_tokens_to_ids("<extra_id_4>")
-
-
-def test_the_bytes_of_byt5_come_along(tmp_path):
-    ByT5Tokenizer(extra_ids=5).save_pretrained(tmp_path / "source")
-    t5("1.1", vocab_size=270).save_pretrained(tmp_path / "source")
-    done = convert("t5", tmp_path / "source", tmp_path / "out")
-    assert type(done.tokenizer).__name__ == "ByT5Tokenizer"
-    check_tokenizer(tmp_path, ["Löwe 字 <extra_id_1>", ""])

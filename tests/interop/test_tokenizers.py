@@ -7,8 +7,6 @@ import pytest
 from hf_models import SIZES, assert_inspectable, make_source
 from transformers import (
     AutoTokenizer,
-    FSMTConfig,
-    FSMTForConditionalGeneration,
     T5Config,
 )
 
@@ -93,23 +91,3 @@ def test_pieces_and_ids_are_those_of_the_source(kind, options, tmp_path):
     wanted = pieces.encode(TEXTS[0], out_type=str)
     assert found[in_front : in_front + len(wanted)] == wanted
     assert_inspectable(tmp_path / "out", TEXTS[0])
-
-
-def test_fsmt_keeps_both_vocabularies(tmp_path):
-    pytest.importorskip("sacremoses")
-    fields = {name: size for name, size in SIZES.items() if name != "vocab_size"}
-    config = FSMTConfig(**fields, src_vocab_size=20, tgt_vocab_size=30)
-    source = tmp_path / "source"
-    make_source(FSMTForConditionalGeneration, config).save_pretrained(source)
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    for side, tokens in (("src", ["ab</w>", "a", "b</w>"]), ("tgt", ["b</w>", "a", "x", "ab</w>"])):
-        table = {token: index for index, token in enumerate([*special, *tokens])}
-        (source / f"vocab-{side}.json").write_text(json.dumps(table))
-    (source / "merges.txt").write_text("#version: 0.2\na b</w> 5\n")
-    (source / "tokenizer_config.json").write_text('{"langs": ["en", "de"]}')
-    done = convert("fsmt", source, tmp_path / "out")
-    assert type(done.tokenizer).__name__ == "FSMTTokenizer"
-    after = AutoTokenizer.from_pretrained(tmp_path / "out")
-    assert after("ab a b")["input_ids"][:1] == [4]
-    assert after.decode([7, 4]) == "ab b"
-    assert_inspectable(tmp_path / "out", "ab a b")

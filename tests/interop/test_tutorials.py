@@ -64,15 +64,6 @@ def test_fused_rows_that_do_not_fit_are_named(system, rows, message):
         convert_tutorial(f"system-{system}", weights_of_a() | fused, 2)
 
 
-def test_what_cannot_be_converted_is_refused():
-    with pytest.raises(ValueError, match=r"no `system` 'system-z'.*system-e"):
-        convert_tutorial("system-z", {}, 2)
-    with pytest.raises(ValueError, match=r"`d_model` \(8\) must be divisible"):
-        convert_tutorial("system-a", weights_of_a(), 3)
-    with pytest.raises(ValueError, match="did you mean `dropout`"):
-        convert_tutorial("system-a", weights_of_a(), 2, droput=0.1)
-
-
 def test_a_choice_can_depart_from_the_system():
     """A system A that was trained with an output bias and scaled embeddings."""
     weights = weights_of_a() | {"output.bias": torch.ones(22)}

@@ -105,7 +105,6 @@ def assert_same(before, after, done, texts=KEPT, targets=KEPT_TARGET):
                 for model, one in zip(models, ids, strict=True)
             ]
         assert torch.equal(logits[0][..., done.target_ids], logits[1])
-    assert done.difference == 0
     assert done.after.parameters < done.before.parameters
     assert done.after.memory_bytes < done.before.memory_bytes
     assert verify_model(after).problems == ()
@@ -241,4 +240,4 @@ def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     for name in ("source tokens", "parameters", "weights, bytes"):
         before, after = (int(number.replace(",", "")) for number in rows[name])
         assert after < before
-    assert "equal to the bit" in printed
+    assert "Ids map one to one on 8 lines" in printed

@@ -24,7 +24,6 @@ from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.names import QUANTIZATIONS
 
 logger = logging.get_logger(__name__)
 
@@ -85,19 +84,15 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        quantization: One of `QUANTIZATIONS`. None: "float32".
+        quantization: One of `names.QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
 
     Raises:
-        ValueError: If CTranslate2 cannot compute the model, with all fields in the way; if it has
-            no such quantization; or if the vocabulary does not fit the model.
+        ValueError: If CTranslate2 cannot compute the model, with all fields in the way; or if the
+            vocabulary does not fit the model.
         FileExistsError: If `output_dir` exists.
     """
-    if quantization not in (None, *QUANTIZATIONS):
-        raise ValueError(f"Unknown quantization {quantization!r}: use one of {QUANTIZATIONS}.")
-    if Path(output_dir).exists():
-        raise FileExistsError(f"{str(output_dir)!r} exists: choose another directory.")
     with torch.no_grad():
         loader = VanillaTransformerLoader()
         loader.positions = positions

@@ -26,7 +26,6 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.interop.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
-    TARGET_TABLE,
     RenamedWeights,
     Rules,
     Weights,
@@ -35,6 +34,7 @@ from vanilla_transformer.interop.match_weights import (
     find_misfits,
     raise_problems,
     rename_weights,
+    sharing_fields,
     split_self_attention,
 )
 from vanilla_transformer.interop.supported_fields import fields_with_effect
@@ -124,7 +124,9 @@ def import_model(
     weights, problems = dict(renamed.weights), list(renamed.problems)
     if _HEAD_BIAS in weights:
         weights[_HEAD_BIAS] = weights[_HEAD_BIAS].flatten()
-    fields = family.fields_of(source.config) | _fields_of_weights(weights)
+    has_bias = _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any())
+    shown = sharing_fields(weights) | {"lm_head_bias": has_bias}
+    fields = family.fields_of(source.config) | shown
     try:
         config = VanillaTransformerConfig(**fields)
     except ValueError as error:
@@ -152,20 +154,6 @@ def _find_option_problems(family: Family, config: PreTrainedConfig) -> list[str]
     if getattr(config, "quantization_config", None) is not None:
         problems.append("the weights are quantised: load them without `quantization_config`")
     return problems
-
-
-def _fields_of_weights(weights: Weights) -> dict[str, bool]:
-    """Reads from the weights which embeddings are one matrix, and whether there is a bias."""
-
-    def is_one_matrix(first: str, second: str) -> bool:
-        pointers = [weights[name].data_ptr() for name in (first, second) if name in weights]
-        return len(pointers) == 2 and pointers[0] == pointers[1]
-
-    return {
-        "share_encoder_decoder_embeddings": is_one_matrix(SOURCE_TABLE, TARGET_TABLE),
-        "tie_word_embeddings": is_one_matrix("lm_head.weight", TARGET_TABLE),
-        "lm_head_bias": _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any()),
-    }
 
 
 # To transformers ---------------------------------------------------------------------------------

@@ -218,25 +218,16 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         Args:
             providers: Where onnxruntime computes, in the order of preference.
             threads: Number of threads of an operator. None: onnxruntime chooses.
-
-        Raises:
-            FileNotFoundError: If a graph is missing.
         """
         folder, options = Path(path), onnxruntime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
-        found = (kind for kind in TYPES if _graph_path(folder, ENCODER, kind).is_file())
-        kind = next(found, "float32")
-        sessions = []
-        for name in (ENCODER, DECODER):
-            file = _graph_path(folder, name, kind)
-            if not file.is_file():
-                raise FileNotFoundError(
-                    f"{str(path)!r} holds no {FOLDER}/{file.name}: give a directory that "
-                    "`vanilla-transformer export --to onnx` wrote."
-                )
-            session = onnxruntime.InferenceSession(str(file), options, list(providers))
-            sessions.append(session)
+        present = (kind for kind in TYPES if _graph_path(folder, ENCODER, kind).is_file())
+        kind = next(present, "float32")
+        sessions = [
+            onnxruntime.InferenceSession(_graph_path(folder, name, kind), options, list(providers))
+            for name in (ENCODER, DECODER)
+        ]
         fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         fields.pop(_JS_CONFIG, None)
         config = VanillaTransformerConfig.from_dict({**fields, "model_type": MODEL_TYPE})
@@ -292,8 +283,6 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
             ValueError: If something is asked for that the graphs do not compute.
         """
         _check_arguments(kwargs)
-        if decoder_input_ids is None:
-            raise ValueError("`decoder_input_ids` is missing: give them, or call `generate`.")
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask)
         if attention_mask is None:
@@ -310,11 +299,9 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         parts = {"encoder": cache.cross_attention_cache, "decoder": cache.self_attention_cache}
         for part, cached in parts.items():
             names = _names_of("past_key_values", part, self.config.decoder_layers)
-            tensors = (
-                _tensors_of(cached)
-                if cached.get_seq_length()
-                else self._nothing_cached(names, states)
-            )
+            tensors = _tensors_of(cached)
+            if not cached.get_seq_length():
+                tensors = self._nothing_cached(names, states)
             feeds |= dict(zip(names, tensors, strict=True))
         logits, *present = _run_graph(self.decoder_session, feeds)
         half = len(present) // 2

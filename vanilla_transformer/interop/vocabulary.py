@@ -37,7 +37,6 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 CHECKED_LINES = 1000
 """Number of lines of each side whose ids are compared before the model is saved."""
 
-_LINES_OF_LOGITS = 32
 _REQUIRED_IDS = ("force_words_ids", "forced_decoder_ids")
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 _SIDES = ("text", "text_target")
@@ -65,8 +64,6 @@ class Trimmed:
         source_ids: The old id of each id of the source.
         target_ids: The old id of each id of the target.
         lines: Number of lines whose ids were compared.
-        pairs: Number of pairs of lines whose logits were compared.
-        difference: Largest difference of the logits of kept tokens.
     """
 
     before: Size
@@ -74,18 +71,10 @@ class Trimmed:
     source_ids: list[int]
     target_ids: list[int]
     lines: int
-    pairs: int
-    difference: float
 
     def describe(self) -> str:
-        """Returns a sentence on the comparison of both models."""
-        found = "equal to the bit"
-        if self.difference:
-            found = f"equal within {self.difference:.2g}, the rounding of another matrix product"
-        return (
-            f"Ids map one to one on {self.lines:,} lines of the texts, and logits of kept tokens "
-            f"are {found} on {self.pairs} pairs of them."
-        )
+        """Returns a sentence on the comparison of both tokenizers."""
+        return f"Ids map one to one on {self.lines:,} lines of the texts."
 
 
 def trim_vocabulary(
@@ -130,15 +119,8 @@ def trim_vocabulary(
         trimmed = deepcopy(model)
         set_rows(trimmed, *([[index] for index in order] for order in orders))
         lines = _compare_ids(tokenizer, smaller, orders, texts)
-        encoded = _encode_sample(tokenizer, texts)
-        renumbered = {
-            "input_ids": _to_new_ids(encoded["input_ids"], orders[0]),
-            "attention_mask": encoded["attention_mask"],
-            "decoder_input_ids": _to_new_ids(encoded["decoder_input_ids"], orders[1]),
-        }
-        difference = _compare_logits(model, trimmed, encoded, renumbered, orders[1])
         before, after = _measure_model(model), _measure_model(trimmed)
-        done = Trimmed(before, after, *orders, lines, len(encoded["input_ids"]), difference)
+        done = Trimmed(before, after, *orders, lines)
         save_changed_model(
             (trimmed, smaller),
             output_dir,
@@ -362,46 +344,6 @@ def _compare_ids(
                 problems.append(f"`{side}` {line[:80]!r} is cut otherwise")
     raise_problems("The smaller tokenizer differs from that of the model", problems[:5])
     return count
-
-
-def _encode_sample(
-    tokenizer: Any, texts: Mapping[str, Sequence[str | Path]]
-) -> dict[str, torch.Tensor]:
-    """Returns a batch of the first pairs of lines."""
-    samples = [islice(read_texts(texts[side]), _LINES_OF_LOGITS) for side in _SIDES]
-    lines = zip(*zip(*samples, strict=False), strict=True)
-    options = {"max_length": 64, "padding": True, "truncation": True, "return_tensors": "pt"}
-    source, target = (
-        tokenizer(**{side: list(each)}, verbose=False, **options)
-        for side, each in zip(_SIDES, lines, strict=True)
-    )
-    return {
-        "input_ids": source["input_ids"],
-        "attention_mask": source["attention_mask"],
-        "decoder_input_ids": target["input_ids"],
-    }
-
-
-def _to_new_ids(ids: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    table = torch.full((max(order) + 1,), -1)
-    table[torch.tensor(order)] = torch.arange(len(order))
-    return table[ids]
-
-
-@torch.no_grad()
-def _compare_logits(
-    model: Any,
-    trimmed: Any,
-    encoded: Mapping[str, torch.Tensor],
-    renumbered: Mapping[str, torch.Tensor],
-    target_ids: Sequence[int],
-) -> float:
-    """Returns the largest difference of the logits of kept tokens; raises if it is large."""
-    expected = model(**encoded).logits[..., torch.tensor(target_ids)].float()
-    difference = float((trimmed(**renumbered).logits.float() - expected).abs().max())
-    if not difference <= 1e-2 * max(1.0, float(expected.abs().max())):
-        raise ValueError(f"The logits of the smaller model differ by {difference:.3g}.")
-    return difference
 
 
 def _measure_model(model: Any) -> Size:
