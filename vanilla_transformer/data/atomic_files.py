@@ -85,16 +85,16 @@ def replaced_directory(path: str | Path) -> Iterator[Path]:
     with TemporaryDirectory(
         dir=target if exists else target.parent, prefix=f".{target.name}-"
     ) as unfinished:
-        made, old = Path(unfinished, "new", target.name), Path(unfinished, "old")
-        made.parent.mkdir()
-        yield made
+        new, old = Path(unfinished, "new", target.name), Path(unfinished, "old")
+        new.parent.mkdir()
+        yield new
         if not exists:
-            made.rename(target)
+            new.rename(target)
             return
         old.mkdir()
         kept = sorted(path for path in target.iterdir() if path.name != Path(unfinished).name)
         moves = [(path, old / path.name) for path in kept]
-        moves += [(path, target / path.name) for path in sorted(made.iterdir())]
+        moves += [(path, target / path.name) for path in sorted(new.iterdir())]
         done: list[tuple[Path, Path]] = []
         try:
             for source, goal in moves:
@@ -135,7 +135,7 @@ def check_output_directory(
     if not overwrite:
         raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
     problem = "" if (folder / "config.json").is_file() else "no config.json"
-    names = sorted(repr(one.name) for one in folder.iterdir() if not _is_of_a_model(one))
+    names = sorted(repr(file.name) for file in folder.iterdir() if not _is_of_a_model(file))
     if names:
         problem = f"more than a saved model ({', '.join(names[:3])})"
     if problem:
@@ -148,7 +148,7 @@ def check_output_directory(
 def _is_of_a_model(path: Path) -> bool:
     """Returns whether this is a file or a folder of a saved model, of a run or of an export."""
     if path.is_dir():
-        known = path.name in _FOLDERS_OF_A_MODEL and not any(one.is_dir() for one in path.iterdir())
+        known = path.name in _FOLDERS_OF_A_MODEL and not any(map(Path.is_dir, path.iterdir()))
         return path.name == "__pycache__" or (known and all(map(_is_of_a_model, path.iterdir())))
     return any(fnmatch(path.name, pattern) for pattern in FILES_OF_A_MODEL)
 
@@ -156,7 +156,7 @@ def _is_of_a_model(path: Path) -> bool:
 def _lies_in(path: Path, folder: Path) -> bool:
     """Returns whether a path, or what it links to, is a folder or lies in it."""
     both = path.resolve(), Path(os.path.normpath(path.parent.resolve() / path.name))
-    return any(one.is_relative_to(folder.resolve()) for one in both)
+    return any(place.is_relative_to(folder.resolve()) for place in both)
 
 
 @contextmanager

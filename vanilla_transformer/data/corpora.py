@@ -199,7 +199,7 @@ def entries_of(args: DataArguments) -> list[Corpus]:
 
 def tags_of(args: DataArguments) -> list[str]:
     """Returns the tags of `corpora`, each once."""
-    return list(dict.fromkeys(one.tag for one in entries_of(args) if one.tag is not None))
+    return list(dict.fromkeys(corpus.tag for corpus in entries_of(args) if corpus.tag is not None))
 
 
 def held_out_keys(args: DataArguments) -> frozenset[int]:
@@ -225,10 +225,10 @@ def _has_split(corpus: Corpus, split: str) -> bool:
 
 def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
     """Loads the whole validation and test splits that the options beside `corpora` name."""
-    given = {split: bool(files_of_split(args, split)) for split in SPLITS}
+    is_named = {split: bool(files_of_split(args, split)) for split in SPLITS}
     corpora = entries_of(args)
     for split in SPLITS:
-        if given[split] and (split == "train" or any(corpus.paths(split) for corpus in corpora)):
+        if is_named[split] and (split == "train" or any(corpus.paths(split) for corpus in corpora)):
             raise ValueError(
                 f"The {split} data are given in `corpora` and by `{split}_...`: give them once."
             )
@@ -236,7 +236,7 @@ def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
         raise ValueError(
             "`dataset_name` and `corpora` exclude each other: use `dataset` in an entry."
         )
-    if not any(given.values()):
+    if not any(is_named.values()):
         return {}
     changes: dict[str, Any] = dict.fromkeys((*LIMITS.values(), "corpora", "corpora_temperature"))
     return dict(load_parallel_data(replace(args, **changes)))
@@ -248,8 +248,8 @@ def _kept_rows(table: Dataset) -> Dataset:
 
 
 def _rows_with_reason(table: Dataset, reason: str) -> Any:
-    found = pc.equal(table.with_format("arrow")["reason"][:], reason)
-    return found.to_numpy(zero_copy_only=False)
+    is_dropped = pc.equal(table.with_format("arrow")["reason"][:], reason)
+    return is_dropped.to_numpy(zero_copy_only=False)
 
 
 def _keys_of(rows: Dataset, tags: Sequence[str]) -> set[int]:
@@ -267,12 +267,12 @@ def _check_held_out(
     keys: Mapping[str, set[int]], tables: Mapping[str, Dataset], tags: Sequence[str]
 ) -> None:
     """Refuses a split that lies in the training data as a whole."""
-    found: set[int] = set()
+    leaked: set[int] = set()
     for table in tables.values():
         leaks = _rows_with_reason(table, "held_out").nonzero()[0]
-        found |= _keys_of(table.select(leaks), tags)
+        leaked |= _keys_of(table.select(leaks), tags)
     for split, wanted in keys.items():
-        if wanted and wanted <= found:
+        if wanted and wanted <= leaked:
             raise ValueError(
                 f"All pairs of the {split} set are in the training data: give texts that the model "
                 "does not learn from."
@@ -293,7 +293,7 @@ def _make_reports(
     reports = []
     for name, table in tables.items():
         counted = pc.value_counts(table.with_format("arrow")["reason"][:]).to_pylist()
-        reasons = Counter({one["values"]: one["counts"] for one in counted if one["values"]})
+        reasons = Counter({row["values"]: row["counts"] for row in counted if row["values"]})
         if not sizes[name]:
             raise ValueError(
                 f"The filters leave nothing of the corpus {name!r} with {len(table):,} pairs "
@@ -316,10 +316,10 @@ def _make_reports(
 def reports_of(rows: Dataset) -> list[dict[str, Any]]:
     """Returns what is known of the corpora of a training split; empty without `corpora`."""
     try:
-        found = json.loads(rows.info.description or "null")
+        reports = json.loads(rows.info.description or "null")
     except ValueError:  # a description for people
         return []
-    return found if isinstance(found, list) else []
+    return reports if isinstance(reports, list) else []
 
 
 def describe_report(report: Mapping[str, Any]) -> str:

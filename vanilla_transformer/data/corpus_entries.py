@@ -158,8 +158,8 @@ class Corpus:
         """What messages call it."""
         if self.name:
             return str(self.name)
-        given = next((value for name in (*_FILES, "dataset") if (value := getattr(self, name))), "")
-        first = Path(str(given[0] if isinstance(given, list) else given)).name
+        named = next((value for name in (*_FILES, "dataset") if (value := getattr(self, name))), "")
+        first = Path(str(named[0] if isinstance(named, list) else named)).name
         return first.split(".")[0] or "an entry without files"
 
     def limits(self) -> dict[str, float | bool]:
@@ -171,10 +171,10 @@ class Corpus:
 
     def paths(self, split: str) -> list[str]:
         """Returns the files of a split."""
-        given = getattr(self, split)
-        if split == "train" and given is None:
-            given = self.monolingual
-        return [given] if isinstance(given, str) else list(given or ())
+        named = getattr(self, split)
+        if split == "train" and named is None:
+            named = self.monolingual
+        return [named] if isinstance(named, str) else list(named or ())
 
 
 def suffix_of(path: str) -> str:

@@ -83,9 +83,13 @@ def encode(
         options = max_source_length, max_target_length, num_proc
         splits, before = {}, 0
         for name, rows in data.items():
-            own = None if folder is None else folder / name
+            subfolder = None if folder is None else folder / name
             splits[name] = encode(
-                rows, tokenizer, *options, own, partial(lambda start, n: tell(start + n), before)
+                rows,
+                tokenizer,
+                *options,
+                subfolder,
+                partial(lambda start, n: tell(start + n), before),
             )
             before += len(rows)
         return DatasetDict(splits)
@@ -95,7 +99,7 @@ def encode(
         make = partial(_encode_rows, data, PairEncoder(tokenizer, limits))
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.reach)
-            encoded, found = Dataset(InMemoryTable(table)), [facts]
+            encoded, facts_of_parts = Dataset(InMemoryTable(table)), [facts]
         else:
             origin = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
             key = text_digest(json.dumps(origin))
@@ -108,8 +112,8 @@ def encode(
                 tell(done)
 
             shards = make_shards(folder, key, len(data), make, num_proc, reach)
-            encoded, found = shards.open(), shards.shards
-    _warn_of_losses(found, limits, len(data))
+            encoded, facts_of_parts = shards.open(), shards.shards
+    _warn_of_losses(facts_of_parts, limits, len(data))
     return encoded
 
 
@@ -118,17 +122,17 @@ def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
     shards = Shards.of(encoded)
     if shards is None:
         return rows_digest(texts)
-    digests = [str(one["texts"]) for one in shards.shards]
+    digests = [str(shard["texts"]) for shard in shards.shards]
     return digests[0] if len(digests) == 1 else text_digest(" ".join(digests))
 
 
 def _warn_of_losses(facts: list[dict[str, Any]], limits: dict[str, int | None], count: int) -> None:
     for side, limit in limits.items():
-        if truncated := sum(one["truncated"][side] for one in facts):
+        if truncated := sum(part["truncated"][side] for part in facts):
             logger.warning(
                 f"The tokenizer truncated {truncated} of {count} {side} texts to {limit} tokens."
             )
-    if lost := sum(one["links_lost"] for one in facts):
+    if lost := sum(part["links_lost"] for part in facts):
         logger.warning(f"{lost} links of words are left out: truncation leaves no token of a word.")
 
 
@@ -140,7 +144,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     plain._auto_class = None  # without the code of this version
     with TemporaryDirectory() as folder, explained_full_disk(Path(folder)):
         plain.save_pretrained(folder)
-        files: dict[str, Any] = {one.name: content_digest(one) for one in Path(folder).iterdir()}
+        files: dict[str, Any] = {file.name: content_digest(file) for file in Path(folder).iterdir()}
         for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
             content = read_object(Path(folder, file)).items()
             dropped = (*_ORIGIN, *_LAST_CALL)
@@ -180,7 +184,7 @@ class PairEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]) -> None:
         sides = {"source": tokenizer, "target": target_side(tokenizer)}
-        self.sides = [_Side(name, own, limits[name]) for name, own in sides.items()]
+        self.sides = [_Side(name, of_side, limits[name]) for name, of_side in sides.items()]
         self._links_lost = 0
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
@@ -210,12 +214,12 @@ class PairEncoder:
         for side in self.sides:
             texts, limit = batch[side.name], side.limit
             encoding = side.call(texts, truncation=bool(limit), max_length=limit)
-            found = whole = encoding["input_ids"]
+            cut = whole = encoding["input_ids"]
             if limit:
                 whole = side.call(texts, truncation=False)["input_ids"]
-            is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
+            is_cut = [len(part) < len(full) for part, full in zip(cut, whole, strict=True)]
             side.truncated += sum(is_cut)
-            ids.append(found)
+            ids.append(cut)
             tokenizer = self.sides[0].tokenizer
             words.append(words_of_encoding(tokenizer, texts, encoding, side.name, is_cut))
         for line, *of_pair in zip(batch[LINKS], *words, strict=True):
@@ -249,12 +253,12 @@ class _Side:
     def ids_of(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of texts; what is too long is cut as the tokenizer truncates it."""
         ids, limit = self._whole_ids(texts), self.limit
-        if limit and (long := [index for index, found in enumerate(ids) if len(found) > limit]):
+        if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
             self.truncated += len(long)
             some = [texts[index] for index in long]
             cut = self.call(some, truncation=True, max_length=limit)["input_ids"]
-            for index, found in zip(long, cut, strict=True):
-                ids[index] = found
+            for index, row in zip(long, cut, strict=True):
+                ids[index] = row
         return ids
 
 
@@ -269,23 +273,23 @@ class _WordEncoder:
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of each text."""
-        is_plain = [not any(one in text for one in self.exceptions) for text in texts]
+        is_plain = [not any(sign in text for sign in self.exceptions) for text in texts]
         others = iter(
-            self.batch_ids([text for text, own in zip(texts, is_plain, strict=True) if not own])
+            self.batch_ids([text for text, plain in zip(texts, is_plain, strict=True) if not plain])
         )
         # A space at the begin of a text is that which the tokenizer would put there.
         words = [
-            text.removeprefix(" ").split(" ") if own and text else []
-            for text, own in zip(texts, is_plain, strict=True)
+            text.removeprefix(" ").split(" ") if plain and text else []
+            for text, plain in zip(texts, is_plain, strict=True)
         ]
         if len(self.ids) > _MOST_WORDS:
             self.ids.clear()
         new = list({word for row in words for word in row}.difference(self.ids))
-        found = self.batch_ids([word or " " for word in new])
-        self.ids.update((word, ids[:-1]) for word, ids in zip(new, found, strict=True))
+        encoded = self.batch_ids([word or " " for word in new])
+        self.ids.update((word, ids[:-1]) for word, ids in zip(new, encoded, strict=True))
         return [
             list(chain.from_iterable(map(self.ids.__getitem__, row))) + self.end
-            if own
+            if plain
             else next(others)
-            for row, own in zip(words, is_plain, strict=True)
+            for row, plain in zip(words, is_plain, strict=True)
         ]

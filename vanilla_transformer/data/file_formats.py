@@ -190,8 +190,8 @@ def _json_features(path: str) -> Features:
     schema = pa.schema([])
     for rows in _chunks_of(_read_json_rows(path)):
         try:
-            found = pa.schema(list(pa.array(rows).type))
-            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+            of_chunk = pa.schema(list(pa.array(rows).type))
+            schema = pa.unify_schemas([schema, of_chunk], promote_options="permissive")
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             raise ValueError(f"{path} cannot be read as JSON: {error}") from error
     return Features.from_arrow_schema(schema)

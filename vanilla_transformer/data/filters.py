@@ -123,11 +123,12 @@ def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Language
     Each match holds one of the signs.
     """
 
-    def found(text: str) -> list[str]:
+    def matches(text: str) -> list[str]:
         return sorted(_POSITION.sub("", match) for match in form.findall(text))
 
     return lambda source, target, *_: (
-        any(sign in source or sign in target for sign in signs) and found(source) != found(target)
+        any(sign in source or sign in target for sign in signs)
+        and matches(source) != matches(target)
     )
 
 
@@ -189,7 +190,7 @@ The last two compare a pair with others, which `reasons_to_drop` does.
 
 ALWAYS_ON = ("empty", "held_out")
 _COMPARING = ("duplicate", "held_out")
-_FILTERS_BY_NAME = {one.name: one for one in FILTERS}
+_FILTERS_BY_NAME = {row.name: row for row in FILTERS}
 
 
 def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str, float | bool]:
@@ -206,7 +207,7 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
     if isinstance(chosen, bool) or chosen is None:
         is_off = chosen is False
         chosen = dict.fromkeys(set(_FILTERS_BY_NAME) - set(ALWAYS_ON), False) if is_off else {}
-    active: dict[str, float | bool] = {one.name: one.default for one in FILTERS}
+    active: dict[str, float | bool] = {row.name: row.default for row in FILTERS}
     for name, value in chosen.items():
         if name not in _FILTERS_BY_NAME:
             close = get_close_matches(name, _FILTERS_BY_NAME, 1)

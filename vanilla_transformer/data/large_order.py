@@ -144,16 +144,17 @@ class LargeOrder:
             block = np.concatenate([rest, rng.permutation(drawn)])
             buckets = self._buckets_of(self.source[block], self.target[block])
             order = np.argsort(buckets, kind="stable")
-            block, found = block[order], np.bincount(buckets, minlength=len(left))
-            batches = np.minimum(found // self._pairs_of_batch, left)
+            block, counts_in_block = block[order], np.bincount(buckets, minlength=len(left))
+            batches = np.minimum(counts_in_block // self._pairs_of_batch, left)
             left -= batches
-            firsts = np.cumsum(found) - found
+            firsts = np.cumsum(counts_in_block) - counts_in_block
             of_bucket = np.repeat(np.arange(len(left)), batches)
             place = np.arange(len(of_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
             starts = firsts[of_bucket] + place * self._pairs_of_batch[of_bucket]
-            for one in rng.permutation(len(starts)):
-                yield block[starts[one] : starts[one] + self._pairs_of_batch[of_bucket[one]]]
-            place = np.arange(len(block)) - np.repeat(firsts, found)
-            rest = block[place >= np.repeat(batches * self._pairs_of_batch, found)]
-        for one in rng.permutation(len(cuts) - 1):
-            yield rest[cuts[one] : cuts[one + 1]]
+            ends = starts + self._pairs_of_batch[of_bucket]
+            for batch in rng.permutation(len(starts)):
+                yield block[starts[batch] : ends[batch]]
+            place = np.arange(len(block)) - np.repeat(firsts, counts_in_block)
+            rest = block[place >= np.repeat(batches * self._pairs_of_batch, counts_in_block)]
+        for batch in rng.permutation(len(cuts) - 1):
+            yield rest[cuts[batch] : cuts[batch + 1]]

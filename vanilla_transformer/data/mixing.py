@@ -99,7 +99,7 @@ class Mixture:
 
     def _take_rows(self, number: int, start: int, count: int) -> Ints:
         """Returns rows of the endless order of a corpus, from a position on."""
-        rows, found = self._rows[number], [np.zeros(0, np.int64)]
+        rows, parts = self._rows[number], [np.zeros(0, np.int64)]
         length = _length_of_runs(rows)
         while count:
             turn, skipped = divmod(start, len(rows))
@@ -110,9 +110,9 @@ class Mixture:
             # The last run of the corpus, which may be anywhere here, is shorter than the others.
             places[places >= (runs.argmax() + 1) * length - missing] += missing
             run = places // length
-            found.append(rows.start + places + (runs[run] - run) * length)
+            parts.append(rows.start + places + (runs[run] - run) * length)
             start, count = start + stop - skipped, count - (stop - skipped)
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
 
 def _length_of_runs(rows: range) -> int:

@@ -14,8 +14,8 @@ _DECIDING = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
 
 def model_files(folder: Path) -> list[Path]:
     """Returns the files of a saved model of any kind that may decide its outputs, in order."""
-    found = (file for file in folder.iterdir() if any(map(file.match, _DECIDING)))
-    return sorted(filter(Path.is_file, found))
+    files = (file for file in folder.iterdir() if any(map(file.match, _DECIDING)))
+    return sorted(filter(Path.is_file, files))
 
 
 def check_model_path(path: str) -> None:

@@ -68,17 +68,17 @@ def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _choose_source(args: DataArguments) -> str:
-    """Returns the one source of data that is given: "hub", "files" or "texts"."""
+    """Returns the one source of data that is named: "hub", "files" or "texts"."""
     options = {
         "hub": ["dataset_name"],
         "files": [f"{split}_file" for split in SPLITS],
         "texts": [f"{split}_{side}" for split in SPLITS for side in ("source", "target")],
     }
-    given = {
+    named = {
         source: [name for name in names if getattr(args, name) is not None]
         for source, names in options.items()
     }
-    sources = [source for source, names in given.items() if names]
+    sources = [source for source, names in named.items() if names]
     if not sources:
         raise ValueError(
             "No data are given: set `dataset_name`, or `train_file` (`validation_file`, "
@@ -86,7 +86,7 @@ def _choose_source(args: DataArguments) -> str:
             "`test_`)."
         )
     if len(sources) > 1:
-        both = " and ".join(f"`{given[source][0]}`" for source in sources)
+        both = " and ".join(f"`{named[source][0]}`" for source in sources)
         raise ValueError(f"{both} name more than one source of data: give only one.")
     return sources[0]
 
@@ -113,10 +113,10 @@ def _load_table_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
-    name, found = str(args.dataset_name), _open_data_set(args)
-    splits = {split: found[split] for split in SPLITS if split in found}
+    name, opened = str(args.dataset_name), _open_data_set(args)
+    splits = {split: opened[split] for split in SPLITS if split in opened}
     if not splits:
-        raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}.")
+        raise ValueError(f"{name} has the splits {list(opened)}: it needs one of {list(SPLITS)}.")
     return {
         split: select_text_columns(rows, args, f"{name} ({split})")
         for split, rows in splits.items()
@@ -136,8 +136,8 @@ def _open_data_set(args: DataArguments) -> Any:
 
 def files_of_split(args: DataArguments, split: str) -> list[str]:
     """Returns the paths of the files that are given for a split."""
-    given = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
-    return [path for path in given if path]
+    paths = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
+    return [path for path in paths if path]
 
 
 def name_row(args: DataArguments, split: str, index: int) -> str:
@@ -263,8 +263,10 @@ def _sides_with_text(dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bo
     """Returns, for each row, whether the source and the target hold more than white space."""
     masks: dict[str, list[NDArray[np.bool_]]] = {"source": [], "target": []}
     for table in dataset.select_columns([*masks]).with_format("arrow").iter(batch_size=10_000):
-        for column, found in masks.items():
+        for column, parts in masks.items():
             has_text = pc.not_equal(pc.utf8_trim_whitespace(table[column]), "")
-            found.append(pc.fill_null(has_text, False).to_numpy())
-    source, target = (np.concatenate([np.zeros(0, np.bool_), *one]) for one in masks.values())
+            parts.append(pc.fill_null(has_text, False).to_numpy())
+    source, target = (
+        np.concatenate([np.zeros(0, np.bool_), *parts_of_side]) for parts_of_side in masks.values()
+    )
     return source, target

@@ -70,21 +70,21 @@ class Shards:
             return None
         folder = folders.pop()
         shards = cls.read(folder) if (folder / INDEX).is_file() else None
-        is_whole = shards is not None and len(rows) == sum(one["rows"] for one in shards.shards)
+        is_whole = shards is not None and len(rows) == sum(shard["rows"] for shard in shards.shards)
         return shards if is_whole else None
 
     def damaged(self) -> dict[int, str]:
         """Returns what is wrong with shards, by number; a changed time has a shard read whole."""
-        found = {}
+        problems = {}
         for number, shard in enumerate(self.shards):
             path = _shard_path(self.folder, number)
             if not path.is_file():
-                found[number] = "is missing"
+                problems[number] = "is missing"
             elif (status := path.stat()).st_size != shard["bytes"]:
-                found[number] = f"has {status.st_size:,} bytes, not {shard['bytes']:,}"
+                problems[number] = f"has {status.st_size:,} bytes, not {shard['bytes']:,}"
             elif status.st_mtime_ns != shard["time"] and content_digest(path) != shard["sha256"]:
-                found[number] = "has another content than when it was written"
-        return found
+                problems[number] = "has another content than when it was written"
+        return problems
 
     def check(self) -> None:
         """Refuses damaged shards.
@@ -135,9 +135,9 @@ def make_shards(
         OSError: If the disk is full, or a process is killed.
     """
     try:
-        found = Shards.read(folder)
-        if found.key == key and not found.damaged():
-            return found
+        former = Shards.read(folder)
+        if former.key == key and not former.damaged():
+            return former
     except (OSError, ValueError):
         pass
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,12 +163,12 @@ def make_shards(
 def _carry_out(work: list[Any], make: MakeShard, num_proc: int | None) -> Any:
     """Yields the number and the shard of each piece of work, as they are done."""
     if num_proc is None or num_proc < 2 or len(work) < 2:
-        yield from ((number, _write_shard(make, *one)) for number, one in enumerate(work))
+        yield from ((number, _write_shard(make, *task)) for number, task in enumerate(work))
         return
     with ProcessPoolExecutor(
         min(num_proc, len(work)), initializer=_start_worker, initargs=(make,)
     ) as pool:
-        numbers = {pool.submit(_write_in_worker, one): number for number, one in enumerate(work)}
+        numbers = {pool.submit(_write_in_worker, task): number for number, task in enumerate(work)}
         try:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()
@@ -194,8 +194,8 @@ def _start_worker(make: MakeShard) -> None:
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
 
 
-def _write_in_worker(one: tuple[Path, str, range]) -> dict[str, Any]:
-    return _write_shard(_make_in_worker, *one)
+def _write_in_worker(task: tuple[Path, str, range]) -> dict[str, Any]:
+    return _write_shard(_make_in_worker, *task)
 
 
 def _shard_path(folder: Path, number: int) -> Path:

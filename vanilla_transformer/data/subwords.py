@@ -211,9 +211,9 @@ def _choose_segmenter(
     model, added = description["model"], {token["content"] for token in description["added_tokens"]}
     if model["type"] == "BPE" and bpe_dropout is not None:
         affixes = ("continuing_subword_prefix", "end_of_word_suffix")
-        if given := [name for name in affixes if model.get(name)]:
+        if unfit := [name for name in affixes if model.get(name)]:
             raise ValueError(
-                f"BPE-dropout cannot sample a vocabulary with {', '.join(given)}: train a "
+                f"BPE-dropout cannot sample a vocabulary with {', '.join(unfit)}: train a "
                 "tokenizer of the kind bpe or byte_bpe."
             )
         return model.get("unk_token"), BpeDropout(model["merges"], bpe_dropout)

@@ -113,10 +113,10 @@ class _Reader:
         elif name in _CODES and self._parts is not None:
             self._depth_of_code += 1
 
-    def _wanted_language(self, given: str) -> str | None:
+    def _wanted_language(self, language: str) -> str | None:
         """Returns the wanted language that a language is, or is a variant of."""
-        self.known.add(given or "(none given)")
-        code = given.replace("_", "-").lower()
+        self.known.add(language or "(none given)")
+        code = language.replace("_", "-").lower()
         for wanted in self.languages:
             plain = wanted.replace("_", "-").lower()
             if code == plain or code.startswith(f"{plain}-"):

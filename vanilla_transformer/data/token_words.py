@@ -71,8 +71,8 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
     if hasattr(tokenizer, "get_tgt_vocab"):  # FSMT and Marian look them up in the source's
         ids = vocabulary_of(tokenizer, "target")
         return [ids.get(token, tokenizer.unk_token_id) for token in tokens]
-    found: list[int] = target_side(tokenizer).convert_tokens_to_ids(list(tokens))
-    return found
+    target_ids: list[int] = target_side(tokenizer).convert_tokens_to_ids(list(tokens))
+    return target_ids
 
 
 def words_of_encoding(
@@ -98,17 +98,17 @@ def words_of_encoding(
         rows = zip(texts, encoding.encodings, strict=True)
         return [words_of_spans(text, row.offsets) for text, row in rows]
     cut = truncated or [False] * len(texts)
-    found = []
+    words_of_texts = []
     for text, ids, is_cut in zip(texts, encoding["input_ids"], cut, strict=True):
         words = _words_without_offsets(tokenizer, ids, side)
-        number = max((one.stop for one in words), default=0)
+        number = max((group.stop for group in words), default=0)
         if number > count_words(text) or (number < count_words(text) and not is_cut):
             raise ValueError(
                 f"The tokens of {type(tokenizer).__name__} show {number} words in {text!r}, which "
                 f"has {count_words(text)}: with this tokenizer, align tokens instead of words."
             )
-        found.append(words)
-    return found
+        words_of_texts.append(words)
+    return words_of_texts
 
 
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:

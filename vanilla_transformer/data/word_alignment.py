@@ -23,13 +23,13 @@ def parse_links(line: str) -> Links:
     Raises:
         ValueError: If a part of the line is no link.
     """
-    found = set()
+    links = set()
     for part in line.split():
         match = _LINK.fullmatch(part)
         if match is None:
             raise ValueError(f"{part!r} is no link: give pairs of word numbers such as 0-0 1-2.")
-        found.add((int(match[1]), int(match[2])))
-    return tuple(sorted(found))
+        links.add((int(match[1]), int(match[2])))
+    return tuple(sorted(links))
 
 
 def parse_gold_links(line: str) -> tuple[Links, Links]:
@@ -84,7 +84,14 @@ def word_links(
     The words of each token are those of `words_of_spans`.
     """
     return tuple(
-        sorted({(s, t) for one, other in token_links for s in source[one] for t in target[other]})
+        sorted(
+            {
+                (s, t)
+                for source_token, target_token in token_links
+                for s in source[source_token]
+                for t in target[target_token]
+            }
+        )
     )
 
 
@@ -94,23 +101,23 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
     The words of each token are those of `words_of_spans`. A word without tokens gives no link.
     """
     source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
-    found: set[Link] = set()
-    for one, other in links:
-        found.update(
-            (s, t) for s in source_tokens.get(one, ()) for t in target_tokens.get(other, ())
+    linked: set[Link] = set()
+    for word, target_word in links:
+        linked.update(
+            (s, t) for s in source_tokens.get(word, ()) for t in target_tokens.get(target_word, ())
         )
-    return tuple(sorted(found))
+    return tuple(sorted(linked))
 
 
 def alignment_error_rate(
-    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+    links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
 ) -> float:
     """Computes the alignment error rate of texts: 1 - (|A∩S| + |A∩P|) / (|A| + |S|).
 
     Source: Och and Ney 2000, "Improved Statistical Alignment Models". Lower is better.
 
     Args:
-        found: The links A of each pair of texts.
+        links: The links A of each pair of texts.
         sure: The sure links S that people set.
         possible: The possible links P, which include the sure ones. None: the sure ones.
 
@@ -118,7 +125,7 @@ def alignment_error_rate(
         The rate over all pairs, from 0 to 1; 0 if there are no links at all.
     """
     hits, total = 0, 0
-    for a, s, p in zip(found, sure, sure if possible is None else possible, strict=True):
+    for a, s, p in zip(links, sure, sure if possible is None else possible, strict=True):
         hits += len(set(a) & set(s)) + len(set(a) & (set(p) | set(s)))
         total += len(set(a)) + len(set(s))
     return 1 - hits / total if total else 0.0
