@@ -108,7 +108,6 @@ MISSING = {  # words of a subcommand: the extra
     "evaluate runs/x --dataset_name x": "train",
     "page runs/x": "page",
     "average . --last 2 --output out": "train",
-    "inspect attention runs/x --text a --output x.png": "plot",
     "serve runs/x": "serve",
 }
 

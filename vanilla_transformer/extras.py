@@ -5,7 +5,6 @@ Every extra is in pyproject.toml under the same name, with the same packages.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "psutil", "pyarrow", "rapidfuzz", "sacrebleu"),
@@ -31,17 +30,6 @@ EXTRAS = {
     ),
 }
 """The modules that each extra installs, without those of the extras that it includes."""
-
-
-def check_extra(name: str) -> None:
-    """Checks that the packages of an extra are installed, without importing them.
-
-    Raises:
-        ModuleNotFoundError: If a package is missing. The message says how to install it.
-    """
-    for package in EXTRAS[name]:
-        if find_spec(package) is None:
-            raise missing_package(package, name)
 
 
 @contextmanager

@@ -2,16 +2,12 @@
 
 import pytest
 
-from vanilla_transformer.commands import average, convert, export
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.model_directory import TOKENIZER_FILES
 
 
-def check(command, *words):
-    check_or_run = command.run if command is convert else command.check
-    check_or_run(command.parse([str(word) for word in words]))
-
-
-def save(folder, *more):
+def save(folder):
     """Writes the files of a saved model; most are empty."""
     names = ("config.json", "model.safetensors", "model.safetensors.index.json", "probe.json")
     names += ("generation_config.json", "tokenizer.json", "target_tokenizer.json", "README.md")
@@ -21,8 +17,8 @@ def save(folder, *more):
     names += ("shared_vocabulary.json", "model.bin", "encoder.onnx", "encoder.onnx.data")
     names += ("onnx/encoder_model_quantized.onnx", "target_tokenizer/tokenizer.json")
     for sub_folder in ("onnx", "target_tokenizer"):
-        (folder / sub_folder).mkdir(parents=True, exist_ok=True)
-    for name in (*names, *more):
+        (folder / sub_folder).mkdir(parents=True)
+    for name in names:
         is_config = name in ("config.json", "generation_config.json", *TOKENIZER_FILES)
         (folder / name).write_text('{"model_type": "vanilla_transformer"}' if is_config else "")
     return folder
@@ -33,60 +29,63 @@ def out(tmp_path):
     return save(tmp_path / "out")
 
 
-def test_a_saved_model_is_replaced(out, tmp_path):
-    source = save(tmp_path / "source")
-    check(export, "--to", "ctranslate2", source, out, "--overwrite")
-    check(average, source, "--output", out, "--overwrite")
+def test_a_saved_model_is_replaced_when_asked(out):
+    check_output_directory(str(out), True)
+    with pytest.raises(ValueError, match="is not empty: add --overwrite"):
+        check_output_directory(str(out), False)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "run.pt", "train.de", "data.json", "x.png"])
-def test_other_files_are_never_deleted(out, tmp_path, name):
-    source = save(tmp_path / "source")
+def test_other_files_are_never_deleted(out, name):
     (out / name).touch()
     with pytest.raises(ValueError, match=rf"more than a saved model \('{name}'\)"):
-        check(convert, "--from", "marian", source, out, "--overwrite")
+        check_output_directory(str(out), True)
     (out / name).unlink()
     (out / name).mkdir()
     with pytest.raises(ValueError, match=rf"more than a saved model \('{name}'\)"):
-        check(export, "--to", "hf", source, out, "--overwrite")
+        check_output_directory(str(out), True)
     (out / name).rename(out / "onnx" / name)
     with pytest.raises(ValueError, match=r"more than a saved model \('onnx'\)"):
-        check(export, "--to", "hf", source, out, "--overwrite")
+        check_output_directory(str(out), True)
 
 
-def test_a_directory_without_a_model_is_never_deleted(out, tmp_path):
+def test_a_directory_without_a_model_is_never_deleted(out):
     (out / "config.json").unlink()
     with pytest.raises(ValueError, match=r"holds no config\.json"):
-        check(convert, "--from", "marian", save(tmp_path / "source"), out, "--overwrite")
+        check_output_directory(str(out), True)
 
 
-@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
-def test_a_source_is_never_deleted(out, tmp_path, overwrite, monkeypatch):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_read_is_never_deleted(out, tmp_path, overwrite, monkeypatch):
     within = save(out / "source")
-    weights = out / "model.bin"
     (tmp_path / "link").symlink_to(out)
     (tmp_path / "linked").symlink_to(within)
-    for source in (within, out, tmp_path / "linked"):
+    for source in (within, out, tmp_path / "linked", out / "model.bin"):
         for output in (out, tmp_path / "link"):
             with pytest.raises(ValueError, match="is read, and lies in"):
-                check(convert, "--from", "marian", source, output, *overwrite)
-            with pytest.raises(ValueError, match="is read, and lies in"):
-                check(export, "--to", "hf", source, output, *overwrite)
-    with pytest.raises(ValueError, match=r"model\.bin' is read, and lies in"):
-        check(convert, "--from", "opennmt-py", weights, out, *overwrite)
+                check_output_directory(str(output), overwrite, [str(source)])
     monkeypatch.chdir(out)
     with pytest.raises(ValueError, match="is read, and lies in"):
-        check(convert, "--from", "marian", ".", out, *overwrite)
+        check_output_directory(str(out), overwrite, ["."])
 
 
 @pytest.mark.parametrize(
-    ("kind", "option"),
-    [("system-a", "--rename"), ("table", "--table"), ("fairseq", "--dicts")],
+    "words",
+    [
+        "convert --from marian source out --overwrite",
+        "convert --from system-a --heads 2 run.pt out --overwrite --rename out/vocab.json",
+        "convert --from table run.pt out --overwrite --table out/vocab.json",
+        "convert --from fairseq run.pt out --overwrite --dicts out/vocab.json",
+        "export --to hf source out --overwrite",
+        "average source --output out --overwrite",
+    ],
 )
-def test_other_inputs_are_never_deleted(out, tmp_path, kind, option):
-    (tmp_path / "run.pt").touch()
-    words = ["--from", kind, tmp_path / "run.pt", out, "--overwrite", option, out / "vocab.json"]
-    if kind == "system-a":
-        words += ["--heads", "2"]
-    with pytest.raises(ValueError, match=r"vocab\.json' is read, and lies in"):
-        check(convert, *words)
+def test_each_command_asks_before_it_works(out, tmp_path, monkeypatch, words):
+    save(tmp_path / "source")
+    for name in ("run.pt", "out/notes.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    name, *rest = words.split()
+    with pytest.raises(ValueError, match=r"more than a saved model|is read, and lies in"):
+        run_subcommand(name, rest)
+    assert (out / "notes.txt").exists()

@@ -8,9 +8,9 @@ from dataclasses import fields
 from vanilla_transformer.commands.options import (
     PROGRAM,
     CommandParser,
-    UsageError,
     add_fields,
     add_model_argument,
+    usage_errors,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
 
@@ -52,9 +52,7 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.run.adaptation_data import AdaptArguments
 
     names = [field.name for field in fields(AdaptArguments)]
-    try:
+    with usage_errors():
         arguments = AdaptArguments(**{name: getattr(options, name) for name in names})
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if (done := adapt(arguments, (PROGRAM, "adapt", *options.words))) is not None:
         print(*describe_adaptation(done), sep="\n")

@@ -7,7 +7,6 @@ from pathlib import Path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
 from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
 EXAMPLES = """
@@ -46,8 +45,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the choice and the directories."""
+def run(options: argparse.Namespace) -> None:
+    """Chooses the models and writes their mean."""
     if not options.best and (options.metric or options.greater_is_better is not None):
         raise UsageError("--metric and --greater-is-better have no effect without --best")
     if options.last or options.best:
@@ -61,12 +60,6 @@ def check(options: argparse.Namespace) -> None:
         for model in options.models:
             check_model_directory(model)
     check_output_directory(options.output, options.overwrite, options.models)
-    check_extra("train")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Chooses the models and writes their mean."""
-    check(options)
     from vanilla_transformer.interop.probe import load_for_probe, store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 

@@ -3,9 +3,8 @@
 import argparse
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.options import CommandParser, UsageError
-from vanilla_transformer.data.text_files import existing_file, short_line
-from vanilla_transformer.extras import check_extra
+from vanilla_transformer.commands.options import CommandParser, UsageError, usage_errors
+from vanilla_transformer.data.text_files import short_line
 
 SUMMARY = (
     "A report of the filters: how many pairs of each corpus of a recipe they keep, and what they "
@@ -26,15 +25,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Reads the corpora, and prints counts and examples."""
-    existing_file(options.recipe)
-    check_extra("train")
     from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
     from vanilla_transformer.run.parsing import parse_arguments
 
-    try:
+    with usage_errors():
         data = parse_arguments([options.recipe]).data
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if not (corpora := entries_of(data)):
         raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
     held_out = held_out_keys(data)

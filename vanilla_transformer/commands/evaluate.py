@@ -11,14 +11,13 @@ from typing import Any
 from vanilla_transformer.commands.files import check_output, open_output
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
     add_engine_options,
     add_fields,
     add_search_options,
     check_usage,
     option_of,
     search_options,
-    usage_of_search,
+    usage_errors,
 )
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -94,19 +93,18 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.run.comparison import describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
+    from vanilla_transformer.search import SearchError
 
     names = [field.name for field in fields(DataArguments) if field.name in options]
-    try:
+    with usage_errors():
         data = DataArguments(**{name: getattr(options, name) for name in names})
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     disable_progress_bars()  # they call each split "train"
     with ExitStack() as files:  # what cannot be written is told before the work
         report_file, page_file = (
             files.enter_context(open_output(path)) if path else None
             for path in (options.output, options.html)
         )
-        with usage_of_search():
+        with usage_errors(SearchError):
             evaluated: Any = (compare_models if options.compare else evaluate_model)(
                 options.models if options.compare else options.models[0],
                 data,

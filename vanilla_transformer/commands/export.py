@@ -17,7 +17,6 @@ from vanilla_transformer.data.atomic_files import (
     replaced_file,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import QUANTIZATIONS
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
@@ -28,13 +27,7 @@ vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantiza
 vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
     --languages en=English de=German
 """
-KINDS = {
-    "hf": (),
-    "ctranslate2": ("ctranslate2",),
-    "argos": ("ctranslate2", "convert"),
-    "onnx": ("onnx",),
-}
-"""The formats, each with the extras that it needs."""
+FORMATS = ("hf", "ctranslate2", "argos", "onnx")
 
 ONNX_QUANTIZATIONS = ("float32", "int8")
 """The types of weights of a graph, among `QUANTIZATIONS`."""
@@ -48,7 +41,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--to",
         required=True,
-        choices=KINDS,
+        choices=FORMATS,
         help="the format; hf: a class of transformers, which loads without code of this package",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an export in OUT")
@@ -88,8 +81,8 @@ def _read_language(text: str) -> tuple[str, str]:
     return code, name
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the options, the model's path, the output directory and the extra."""
+def run(options: argparse.Namespace) -> None:
+    """Exports the model."""
     if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
         raise UsageError(
             f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
@@ -104,13 +97,6 @@ def check(options: argparse.Namespace) -> None:
             raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
-    for extra in KINDS[options.to]:
-        check_extra(extra)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Exports the model."""
-    check(options)
     from vanilla_transformer.inference.loading import load_model, load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 

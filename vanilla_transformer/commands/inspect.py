@@ -19,7 +19,6 @@ from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
 from vanilla_transformer.data.token_words import encode_pairs
-from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +134,6 @@ def check(options: argparse.Namespace) -> None:
     if Path(output).suffix.lower() not in PICTURES:
         raise ValueError(f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}.")
     check_output(options, {})
-    check_extra("plot")
 
 
 def run(options: argparse.Namespace) -> None:

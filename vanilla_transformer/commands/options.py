@@ -31,6 +31,15 @@ check_usage = partial(refuse, error=UsageError)
 """Raises a `UsageError` with the sentence of the first row (is broken, sentence) that is broken."""
 
 
+@contextmanager
+def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Reports errors of the `with` block as wrong usage."""
+    try:
+        yield
+    except kind as error:
+        raise UsageError(str(error)) from error
+
+
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
     """Keeps the line breaks of the examples, and shows the defaults that say something."""
 
@@ -273,17 +282,6 @@ def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "floa
         metavar="TYPE",
         help="type of CTranslate2's computation; int8 is the fastest on a CPU",
     )
-
-
-@contextmanager
-def usage_of_search() -> Iterator[None]:
-    """Turns errors about the search into those of the usage."""
-    from vanilla_transformer.search import SearchError
-
-    try:
-        yield
-    except SearchError as error:
-        raise UsageError(str(error)) from error
 
 
 def option_of(name: str) -> str:

@@ -3,9 +3,13 @@
 import argparse
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_fields,
+    usage_errors,
+)
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.extras import check_extra
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
 
 SUMMARY = "Makes the tokenizer and the token ids of training data once, for any number of runs."
@@ -37,16 +41,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Prepares the data, with messages on standard error."""
-    check_extra("train")
     from vanilla_transformer.run.parsing import parse_arguments
     from vanilla_transformer.run.preparation import prepare_directory
     from vanilla_transformer.run.training_run import show_messages
 
     command = ("vanilla-transformer", "prepare", *options.words)
-    try:
+    with usage_errors():
         arguments = parse_arguments(options.words, command)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     if "output_dir" not in arguments.given:
         raise UsageError("--output-dir is missing: name the directory of the prepared data")
     show_messages(arguments)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
     add_compute_type_option,
     add_engine_options,
     add_fields,
@@ -15,6 +14,7 @@ from vanilla_transformer.commands.options import (
     nonnegative_number,
     positive_integer,
     positive_number,
+    usage_errors,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
 
@@ -94,10 +94,8 @@ def run(options: argparse.Namespace) -> None:
         read_api_keys,
     )
 
-    try:
+    with usage_errors():
         models = parse_models(options.models)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     for model in models:  # before the first one is loaded
         check_model_directory(model.path)
     limits, computation = (

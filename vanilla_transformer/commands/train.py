@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vanilla_transformer.commands.options import HelpFormatter, UsageError
-from vanilla_transformer.extras import check_extra
+from vanilla_transformer.commands.options import HelpFormatter, usage_errors
 
 SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
@@ -39,7 +38,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
-    check_extra("train")
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     import torch.distributed
 
@@ -48,10 +46,8 @@ def run(options: argparse.Namespace) -> None:
     if asked := {"-h", "--help", "--help-all"} & set(options.words):
         print_help(parsing.option_parser(), parsing.TOPICS, "--help-all" in asked)
         return
-    try:
+    with usage_errors():
         arguments = parsing.parse_arguments(options.words)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
     training_run.show_messages(arguments)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
         training_run.run(arguments)

@@ -30,7 +30,7 @@ from vanilla_transformer.commands.options import (
     check_usage,
     positive_integer,
     search_options,
-    usage_of_search,
+    usage_errors,
 )
 from vanilla_transformer.data.word_alignment import format_links
 
@@ -216,6 +216,7 @@ def _numbers_of_outputs(options: argparse.Namespace) -> dict[str, Any]:
 def load_translator(options: argparse.Namespace) -> "Translator":
     """Loads the model, and checks the options of the search."""
     from vanilla_transformer.inference.translator import Translator
+    from vanilla_transformer.search import SearchError
 
     translator = Translator.from_pretrained(
         [options.model, *options.ensemble_with],
@@ -223,7 +224,7 @@ def load_translator(options: argparse.Namespace) -> "Translator":
         options.device,
         options.compute_type,
     )
-    with usage_of_search():
+    with usage_errors(SearchError):
         translator.resolve_search(**_numbers_of_outputs(options), **search_options(options))
     return translator
 
