@@ -107,7 +107,6 @@ MISSING = {  # words of a subcommand: the extra
     "train --output_dir out": "train",
     "evaluate runs/x --dataset_name x": "train",
     "page runs/x": "page",
-    "average . --last 2 --output out": "train",
     "serve runs/x": "serve",
 }
 

@@ -144,7 +144,8 @@ class Translator:
         for folder in paths:
             check_model_directory(folder)
         first, device = paths[0], device or default_device()
-        config, tokenizer = AutoConfig.from_pretrained(first), load_tokenizer(first)
+        tokenizer = load_tokenizer(first)  # it says what a name that the Hub lacks is
+        config = AutoConfig.from_pretrained(first)
         request = EngineRequest(paths, config, tokenizer, device, compute_type, workers)
 
         def load_model() -> Any:
