@@ -1,11 +1,7 @@
 """A device that is no CPU to torch, but whose tensors are computed by the CPU.
 
-What a GPU refuses is refused here too: an operation on tensors of two devices. Each wait of the
-program for the device is recorded.
+What a GPU refuses is refused here too: an operation on tensors of two devices.
 """
-
-import traceback
-from collections import Counter
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,8 +14,6 @@ from torch.utils.backend_registration import (
 NAME = "pretended"
 CPU = torch.device("cpu")
 aten = torch.ops.aten
-WAITS = (aten._local_scalar_dense, aten.nonzero, aten.equal, aten.masked_select, aten.bincount)
-WAITS += (aten._unique2, aten.unique_dim, aten.unique_consecutive)
 
 
 class Backend(_DummyBackendModule):
@@ -67,16 +61,7 @@ def to_cpu(value):
 
 
 class PretendedGpu(TorchDispatchMode):
-    """A block in which the device works.
-
-    Attributes:
-        waits: How often the program has waited for the device, by what it did and by the functions
-            that led to it, as pairs of file and name.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.waits = Counter()
+    """A block in which the device works."""
 
     def __enter__(self):
         self._lifts = torch._C._only_lift_cpu_tensors()
@@ -87,10 +72,6 @@ class PretendedGpu(TorchDispatchMode):
         torch._C._set_only_lift_cpu_tensors(self._lifts)
         return super().__exit__(*error)
 
-    def note(self, what):
-        stack = traceback.extract_stack()[:-2]
-        self.waits[what, tuple((frame.filename, frame.name) for frame in stack)] += 1
-
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         given, shape = tree_flatten((args, kwargs))
@@ -100,16 +81,9 @@ class PretendedGpu(TorchDispatchMode):
         if "device" in kwargs:
             goes_here = torch.device(kwargs["device"] or CPU).type == NAME
         if packet in (aten.copy_, aten._to_copy):
-            target = isinstance(args[0], Pretended) if packet is aten.copy_ else goes_here
-            source = isinstance(args[packet is aten.copy_], Pretended)
-            waits = not (kwargs.get("non_blocking") or args[2:3] == (True,))
-            if source != target and waits:
-                self.note("copy to the device" if target else "copy to the host")
-            goes_here = target
+            goes_here = isinstance(args[0], Pretended) if packet is aten.copy_ else goes_here
         elif here and any(x.dim() and not isinstance(x, Pretended) for x in tensors):
             raise RuntimeError(f"{function} is given tensors of two devices")
-        elif here and packet in WAITS:
-            self.note(packet.__name__)
         values = [x.values if isinstance(x, Pretended) else to_cpu(x) for x in given]
         args, kwargs = tree_unflatten(values, shape)
         result = function(*args, **kwargs)

@@ -4,9 +4,7 @@ Arguments: the folder for the report.
 """
 
 import json
-import re
 import sys
-from collections import Counter
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,7 +25,6 @@ BATCH = {"input_ids": IDS, "attention_mask": (IDS != 1).long()}
 LABELS = torch.tensor([[9, 4, 2], [6, 2, -100]])
 SIZES = {"one vocabulary": {}, "two": {"decoder_vocab_size": 27, "norm_placement": "pre"}}
 STEPS, BATCHES = 4, 2
-SKIPPED = r"/torch/|pretended_gpu\.py"
 TRAININGS = {
     "adamw": {},
     "muon": {"optim": "muon"},
@@ -65,15 +62,6 @@ def compare(scheme, changes):
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def layouts():
-    """Returns whether padding is left out of a batch, by its number of empty slots of 40."""
-    found = {}
-    for count in (0, 1, 4, 5, 20):
-        is_token = (torch.arange(40) >= count).view(4, 10).to(DEVICE)
-        found[count] = token_layout.layout_of(is_token) is not token_layout.PADDED
-    return found
-
-
 def make_run(folder, kind, on_device):
     """Makes a trainer on the CPU or on the device."""
     data = linked_rows() if kind == "guided" else rows()
@@ -97,7 +85,7 @@ def make_run(folder, kind, on_device):
 
 def main(folder):
     register()
-    report = {"compared": [], "losses": {}, "waits": []}
+    report = {"compared": [], "losses": {}}
     torch.cpu._is_avx512_bf16_supported = lambda: True  # Muon's products in bfloat16, as on a GPU
     # Only these two look at the class of a tensor; they take those of a GPU for plain ones.
     plain = patch.object(token_layout, "_is_plain_tensor", lambda x, shape: x.shape == shape)
@@ -108,23 +96,13 @@ def main(folder):
             for name, changes in SIZES.items():
                 compare(scheme, changes)
                 report["compared"].append(f"{scheme}, {name}")
-        with PretendedGpu():
-            report["layouts"] = layouts()
         for kind in TRAININGS:
             whole = make_run(Path(folder), kind, False)
             whole.train()
-            with PretendedGpu() as gpu:
+            with PretendedGpu():
                 run = make_run(Path(folder), kind, True)
-                gpu.waits.clear()
                 run.train()
             report["losses"][kind] = [list(losses(one).values()) for one in (whole, run)]
-            if kind == "muon":
-                waits = Counter()
-                for (what, stack), count in gpu.waits.items():
-                    ours = [frame for frame in stack if not re.search(SKIPPED, frame[0])]
-                    file, function = ours[-1]
-                    waits[what, f"{Path(file).name} {function}"] += count
-                report["waits"] = [[*key, count] for key, count in waits.items()]
     Path(folder, "report.json").write_text(json.dumps(report))
 
 

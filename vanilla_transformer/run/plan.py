@@ -87,12 +87,13 @@ class RunPlan:
         }
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
         digests = {
-            split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
+            f"{split} data": encoded_digest(rows, encoded[split])
+            for split, rows in self.splits.items()
         }
         chosen = self.options.defaults
-        inputs = {**digests, **limits, "search": json.dumps(settings)}
+        inputs = {**digests, **limits, "search settings": json.dumps(settings)}
         if self.shares is not None:
-            inputs["shares"] = self.shares
+            inputs["shares of the corpora"] = self.shares
         return {**inputs, "defaults": chosen and asdict(chosen)}
 
 

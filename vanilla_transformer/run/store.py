@@ -143,10 +143,8 @@ class OverwriteGuard(TrainerCallback):
 
     def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
         self._folder = directory.folder if is_main else None
-        self._files: dict[Path, tuple[int, int]] = {}
-        self._folders: list[Path] = []
-        if is_main and directory.overwritten:
-            self._files, self._folders = _contents_of(directory.folder)
+        overwrites = is_main and directory.overwritten
+        self._former = list(directory.folder.rglob("*")) if overwrites else []
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -158,37 +156,18 @@ class OverwriteGuard(TrainerCallback):
             self._folder = None
 
     def delete(self) -> None:
-        """Deletes the former contents for good, and keeps what the run has written since."""
+        """Deletes the former contents for good, and keeps what the run has added since."""
         # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
-        last_written = (CHECKSUMS, TRAINER_STATE)
-        for path in sorted(self._files, key=lambda path: path.name not in last_written):
-            if os.path.lexists(path) and _version_of(path) == self._files[path]:
-                path.unlink()
-        for path in self._folders:
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
-        self._files, self._folders = {}, []
-
-
-def _contents_of(folder: Path) -> tuple[dict[Path, tuple[int, int]], list[Path]]:
-    """Returns the versions of the files below a folder, and the folders, the deepest first.
-
-    A link to a folder counts as a file.
-    """
-    files, folders = dict[Path, tuple[int, int]](), list[Path]()
-    for root, folder_names, file_names in os.walk(folder):
-        for path in (Path(root, name) for name in [*folder_names, *file_names]):
+        # Folders come after what they hold.
+        last = (CHECKSUMS, TRAINER_STATE)
+        self._former.sort(key=lambda path: (path.name not in last, -len(path.parts)))
+        for path in self._former:
             if path.is_dir() and not path.is_symlink():
-                folders.append(path)
+                if not any(path.iterdir()):
+                    path.rmdir()
             else:
-                files[path] = _version_of(path)
-    return files, folders[::-1]
-
-
-def _version_of(path: Path) -> tuple[int, int]:
-    """Returns numbers that change when a file is written."""
-    status = path.lstat()
-    return status.st_ino, status.st_mtime_ns
+                path.unlink(missing_ok=True)
+        self._former = []
 
 
 # Figures -----------------------------------------------------------------------------------------

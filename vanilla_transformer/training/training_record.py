@@ -44,30 +44,21 @@ TRACKED_SETTINGS = {
     **dict.fromkeys(("lr_scheduler_kwargs", "metric_for_best_model"), (KEPT,)),
     **dict.fromkeys(("lr_scheduler_type", "warmup_steps", "max_steps"), (COURSE,)),
     **dict.fromkeys(("max_grad_norm", "gradient_accumulation_steps"), (COURSE,)),
-    "num_processes": (COURSE,),
+    "number of processes": (COURSE,),
     **dict.fromkeys(("max_tokens", "seed"), (ORDER,)),
     **dict.fromkeys(("max_source_length", "max_target_length"), (ORDER, SCORES)),
-    "train": (ORDER,),
-    "shares": (ORDER,),
-    "validation": (COURSE, SCORES),
-    "test": (SCORES,),
-    "search": (SCORES,),
+    "train data": (ORDER,),
+    "shares of the corpora": (ORDER,),
+    "validation data": (COURSE, SCORES),
+    "test data": (SCORES,),
+    "search settings": (SCORES,),
 }
 """What may have changed since a checkpoint was saved, and what a change leads to.
 
 That is an error (`KEPT`), a warning when the training goes on (`COURSE`, `ORDER`), or new scores of
 a finished run (`SCORES`).
 """
-_LABELS = {
-    "num_processes": "number of processes",
-    "train": "training data",
-    "shares": "shares of the corpora",
-    "validation": "validation data",
-    "test": "test data",
-    "search": "search settings",
-}
-"""What messages call those that are no options."""
-_WITHOUT_VALUES = ("train", "validation", "test", "search")  # digests, and a long text
+_WITHOUT_VALUES = ("train data", "validation data", "test data", "search settings")
 _KEEP_THEIR_OPTIONS = (NOAM, *SCHEDULES_OF_A_SCORE)
 """Schedules that are resumed with the options of the checkpoint."""
 _OF_ANY_LENGTH = ("constant", "constant_with_warmup", "inverse_sqrt", *_KEEP_THEIR_OPTIONS)
@@ -88,7 +79,7 @@ def list_changes(current: Mapping[str, Any], saved: Mapping[str, Any], effect: s
     for name, effects in TRACKED_SETTINGS.items():
         is_known = name in current and name in saved
         if effect in effects and is_known and current[name] != saved[name]:
-            label = _LABELS.get(name, f"`{name}`")
+            label = name if " " in name else f"`{name}`"  # an option
             values = f" ({saved[name]}, now {current[name]})"
             changed.append(label if name in _WITHOUT_VALUES else label + values)
     return ", ".join(changed)
@@ -176,7 +167,7 @@ def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
         "optim": optimizer,
         "lr_scheduler_type": schedule,
         "lr_scheduler_kwargs": args.lr_scheduler_kwargs or {},
-        "num_processes": args.world_size,
+        "number of processes": args.world_size,
         "max_tokens": getattr(args, "max_tokens", None),
         "seed": args.seed if args.data_seed is None else args.data_seed,
     }
