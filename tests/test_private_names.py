@@ -15,93 +15,45 @@ LIBRARIES = ("transformers.", "accelerate.", "datasets.")
 # Names after "self." are set in the code of the class, and exist only in its instances.
 PRIVATE_NAMES = {
     "transformers.modeling_utils.PreTrainedModel": (
-        "_from_config",
-        "_init_weights",
-        "_tied_weights_keys",
-        "_keys_to_ignore_on_load_unexpected",
-        "_no_split_modules",
-        "_skip_keys_device_placement",
-        "_can_record_outputs",
-        "_supports_sdpa",
-        "_supports_flex_attn",
-        "_supports_flash_attn",
-        "_can_compile_fullgraph",
-        "_auto_class",
-        "_tp_plan",
-        "_fsdp_plan",
-        "_resize_token_embeddings",
-        "_get_resized_lm_head",
-        "_check_and_adjust_attn_implementation",
-        "_set_gradient_checkpointing",
+        "_from_config _init_weights _tied_weights_keys _keys_to_ignore_on_load_unexpected "
+        "_no_split_modules _skip_keys_device_placement _can_record_outputs _supports_sdpa "
+        "_supports_flex_attn _supports_flash_attn _can_compile_fullgraph _auto_class "
+        "_tp_plan _fsdp_plan _resize_token_embeddings _get_resized_lm_head "
+        "_check_and_adjust_attn_implementation _set_gradient_checkpointing"
     ),
-    "transformers.configuration_utils.PreTrainedConfig": ("_auto_class",),
+    "transformers.configuration_utils.PreTrainedConfig": "_auto_class",
     "transformers.generation.utils.GenerationMixin": (
-        "_validate_generation_mode",
-        "_expand_inputs_for_generation",
-        "_prepare_cache_for_generation",
-        "_prepare_generated_length",
-        "_get_logits_processor",
+        "_validate_generation_mode _expand_inputs_for_generation "
+        "_prepare_cache_for_generation _prepare_generated_length _get_logits_processor"
     ),
     "transformers.generation.configuration_utils.GenerationConfig": (
-        "_get_default_generation_params",
+        "_get_default_generation_params"
     ),
     "transformers.pipelines.base.Pipeline": (
-        "_forward",
-        "_sanitize_parameters",
-        "_pipeline_calls_generate",
-        "_load_tokenizer",
-        "_load_processor",
-        "_load_feature_extractor",
-        "_load_image_processor",
-        "_load_video_processor",
-        "_prepare_generate_kwargs",
-        "_get_set_generation_params",
+        "_forward _sanitize_parameters _pipeline_calls_generate _load_tokenizer "
+        "_load_processor _load_feature_extractor _load_image_processor "
+        "_load_video_processor _prepare_generate_kwargs _get_set_generation_params"
     ),
     "transformers.tokenization_utils_tokenizers.TokenizersBackend": (
-        "_encode_plus",
-        "_decode",
-        "_tokenizer",
-        "_save_pretrained",
+        "_encode_plus _decode _tokenizer _save_pretrained"
     ),
-    "transformers.tokenization_utils_base.PreTrainedTokenizerBase": (
-        "_from_pretrained",
-        "_auto_class",
-    ),
+    "transformers.tokenization_utils_base.PreTrainedTokenizerBase": "_from_pretrained _auto_class",
     "transformers.trainer.Trainer": (
-        "_run_epoch",
-        "_get_grad_norm",
-        "_save_checkpoint",
-        "_get_output_dir",
-        "self._total_loss_scalar",
-        "self._tr_loss",
-        "_issue_warnings_after_load",
-        "_load_callback_state",
-        "_finalize_training",
-        "self._initial_global_step",
-        "_set_signature_columns_if_needed",
-        "self._signature_columns",
-        "_get_dataloader",
-        "self._created_lr_scheduler",
+        "_run_epoch _get_grad_norm _save_checkpoint _get_output_dir self._total_loss_scalar "
+        "self._tr_loss _issue_warnings_after_load _load_callback_state _finalize_training "
+        "self._initial_global_step _set_signature_columns_if_needed self._signature_columns "
+        "_get_dataloader self._created_lr_scheduler"
     ),
-    "datasets.arrow_dataset.Dataset": (
-        "self._fingerprint",
-        "self._indices",
-    ),
-    "transformers.trainer_jit_checkpoint.CheckpointManager": ("self._original_sigterm_handler",),
+    "datasets.arrow_dataset.Dataset": "self._fingerprint self._indices",
+    "transformers.trainer_jit_checkpoint.CheckpointManager": "self._original_sigterm_handler",
 }
-OWN_OR_OTHERS = {  # of torch, sacrebleu and the standard library, and of the package itself
-    *("_ArgumentGroup", "_C", "_asdict", "_compiled_call_impl", "_exit", "_foreach_lerp_"),
-    *("_extract_corpus_statistics", "_functorch", "_get_tracing_state"),
-    *(
-        "_is_avx512_bf16_supported",
-        "_linear_pointwise",
-        "_option_string_actions",
-        "_actions",
-        "_replace",
-    ),
-    "_version",
+# Of torch, sacrebleu and the standard library, and of the package itself.
+OWN_OR_OTHERS = {
+    *"_ArgumentGroup _C _actions _asdict _compiled_call_impl _exit".split(),
+    *"_extract_corpus_statistics _functorch _get_tracing_state _is_avx512_bf16_supported".split(),
+    *"_linear_pointwise _option_string_actions _replace _version".split(),
 }
-KNOWN = {name.removeprefix("self.") for names in PRIVATE_NAMES.values() for name in names}
+KNOWN = {name.removeprefix("self.") for names in PRIVATE_NAMES.values() for name in names.split()}
 
 
 def is_private(name):
@@ -113,7 +65,7 @@ def test_the_names_exist(path):
     module, _, name = path.rpartition(".")
     owner = getattr(importlib.import_module(module), name)
     source = inspect.getsource(owner)
-    for private in PRIVATE_NAMES[path]:
+    for private in PRIVATE_NAMES[path].split():
         assert hasattr(owner, private) or (private.startswith("self.") and private in source)
 
 

@@ -1,7 +1,6 @@
 """Averages of checkpoints: selection, means, refusals, loading."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -256,20 +255,3 @@ def test_checkpoints_of_adapters_are_refused(tmp_path):
     run = trainer(tmp_path, callbacks=[AverageCheckpoints(2)], **options)
     with pytest.raises(ValueError, match="not adapters: use a moving average"):
         run.train()
-
-
-def test_overwriting_deletes_a_model_alone(finished, tmp_path):
-    """The averaged run and its parent directory are not deleted."""
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
-    (tmp_path / "notes.txt").write_text("mine")
-    before = sorted(tmp_path.rglob("*"))
-    for output in (folder, tmp_path):
-        with pytest.raises(ValueError, match="is read, and lies in the output"):
-            run_subcommand(
-                "average", [str(folder), "--last", "2", "--output", str(output), "--overwrite"]
-            )
-    (folder / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"more than a saved model \('checkpoint-2'"):
-        average_checkpoints([finished / "checkpoint-2"], folder, overwrite=True)
-    assert sorted(set(tmp_path.rglob("*")) - {folder / "config.json"}) == before

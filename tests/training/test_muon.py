@@ -9,7 +9,6 @@ from small import assert_resumes_exactly, model, rates, trainer
 from torch import nn
 
 from vanilla_transformer.model.attention import StackedLinear
-from vanilla_transformer.training import muon
 from vanilla_transformer.training.muon import Muon, layer_matrices, make_muon, orthogonalize
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
 
@@ -77,19 +76,6 @@ def test_its_steps_are_those_of_torch(monkeypatch, exact):
         torch.testing.assert_close(one.state[mine]["momentum_buffer"], buffer, rtol=0, atol=0)
         difference = (mine - reference).norm() / (0.3 * max(mine.shape) ** 0.5)
         assert difference < 0.03, mine.shape
-
-
-def test_many_matrices_are_updated_in_several_batches(monkeypatch):
-    choose_type(monkeypatch, exact=True)
-    torch.manual_seed(0)
-    together = matrices(*[(4, 6)] * 7)
-    apart = copy.deepcopy(together)
-    for found, limit in ((together, 2**18), (apart, 50)):
-        monkeypatch.setitem(muon._NUMBERS_AT_ONCE, "cpu", limit)
-        give_gradients(found, 0)
-        Muon([muon_group(found)], lr=1.0).step()
-    for one, other in zip(together, apart, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_parts_of_a_stack_are_matrices_of_their_own(monkeypatch):

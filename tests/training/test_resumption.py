@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from pickle import UnpicklingError
 
 import pytest
@@ -313,14 +312,11 @@ def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(t
         averaged.train()
 
 
-@pytest.mark.parametrize("shift", [0, -10_000, 10_000])
-def test_the_rest_of_a_killed_run_does_not_cost_new_checkpoints(tmp_path, shift):
+def test_the_rest_of_a_killed_run_does_not_cost_new_checkpoints(tmp_path):
     options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
-    stopped = trainer(tmp_path, stop_at=2, **options)
-    stopped.train()
+    trainer(tmp_path, stop_at=2, **options).train()
     cut_off = shutil.copytree(tmp_path / "checkpoint-2", tmp_path / "checkpoint-9")
     (cut_off / "trainer_state.json").unlink()
-    os.utime(cut_off, (time.time() + shift,) * 2)
     trainer(tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-6"]
 

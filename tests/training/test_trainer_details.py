@@ -1,13 +1,8 @@
 """Common pitfalls of Trainer: each of these fails with some model or some setting."""
 
-import gc
-import tracemalloc
-
-import numpy as np
 import pytest
 import torch
-from small import logged, losses, model, rows, stock, tokenizer, trainer
-from torch.utils.data import Dataset
+from small import losses, model, rows, stock, tokenizer, trainer
 from toy import arguments
 from transformers import EarlyStoppingCallback, GenerationConfig
 
@@ -93,62 +88,6 @@ def test_label_smoothing_without_a_decoder_input(tmp_path):
     expected = own(**batch).loss.item()
     made.train()
     assert losses(made)[1] == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("generate", [{}, GENERATE])
-def test_evaluation_before_the_first_step(tmp_path, generate):
-    options = {"eval_on_start": True, "eval_strategy": "steps", "eval_steps": 2}
-    made = stock(tmp_path, model(), rows(5), max_steps=2, **options, **generate)
-    before = model()
-    made.train()
-    scores = logged(made, "eval_loss")
-    assert list(scores) == [0, 2]
-    fresh = stock(tmp_path / "fresh", before, rows(5), **generate)
-    assert fresh.evaluate()["eval_loss"] == scores[0]
-
-
-class Endless(Dataset):
-    """Repeats a few rows, without memory for each repetition."""
-
-    def __init__(self, count):
-        self.count, self.rows = count, rows(8)
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return self.rows[index % 8]
-
-
-def peak_of_evaluation(made):
-    gc.collect()
-    tracemalloc.start()
-    made.evaluate()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
-def test_memory_is_flat_over_a_long_evaluation(tmp_path):
-    """Only token ids may accumulate: logits over the vocabulary must not be kept."""
-    kept = []
-
-    def score(prediction):
-        kept.append(prediction.predictions)
-        return {}
-
-    made = stock(tmp_path, model(), Endless(400), score, per_device_eval_batch_size=40, **GENERATE)
-    made.evaluate(max_length=4)
-    assert isinstance(kept[0], np.ndarray)
-    assert kept[0].shape[0] == 400
-    assert kept[0].ndim == 2
-    plain = stock(tmp_path / "plain", model(), Endless(40), per_device_eval_batch_size=40)
-    plain.evaluate()
-    short = peak_of_evaluation(plain)
-    plain.eval_dataset = Endless(400)
-    long = peak_of_evaluation(plain)
-    logits = 360 * 12 * 34 * 4
-    assert long - short < logits / 2
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

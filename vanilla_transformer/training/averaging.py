@@ -69,7 +69,8 @@ def select_checkpoints(
             tell which of them is finished.
     """
     training = read_checkpoint(run).record.get("training")
-    saved = [one for one in complete_checkpoints(run) if one.is_of_training(training)]
+    listed = complete_checkpoints(run)
+    saved = [checkpoint for checkpoint in listed if checkpoint.is_of_training(training)]
     for checkpoint in saved:
         if not checkpoint.is_of_training(saved[-1].record.get("training")):
             raise ValueError(
@@ -172,29 +173,29 @@ def _open_weights(folder: Path, stack: ExitStack) -> Weights:
     return opened
 
 
-def _file_differences(one: Path, other: Path) -> Iterator[str]:
-    configs = [read_object(folder / "config.json") for folder in (one, other)]
+def _file_differences(first: Path, second: Path) -> Iterator[str]:
+    configs = [read_object(folder / "config.json") for folder in (first, second)]
     for name in sorted({*configs[0], *configs[1]} - _FREE_TO_DIFFER):
         values = [config.get(name) for config in configs]
         if values[0] != values[1]:
             yield f"config field {name} is {values[0]!r} and {values[1]!r}"
     for name in ("tokenizer.json", "target_tokenizer.json"):
-        paths = one / name, other / name
+        paths = first / name, second / name
         contents = [path.read_bytes() if path.is_file() else b"" for path in paths]
         if contents[0] != contents[1]:
             yield f"{name} differs"
 
 
-def _tensor_differences(one: Weights, other: Weights) -> Iterator[str]:
-    for name in sorted(one.keys() ^ other.keys()):
+def _tensor_differences(first: Weights, second: Weights) -> Iterator[str]:
+    for name in sorted(first.keys() ^ second.keys()):
         yield f"only one of them has {name}"
-    for name in sorted(one.keys() & other.keys()):
-        slices = [weights[name].get_slice(name) for weights in (one, other)]
+    for name in sorted(first.keys() & second.keys()):
+        slices = [weights[name].get_slice(name) for weights in (first, second)]
         types = [(piece.get_dtype(), piece.get_shape()) for piece in slices]
         is_float = types[0][0].startswith(("F", "BF"))
         if types[0] != types[1]:
             yield f"{name} is {types[0][0]} {types[0][1]} and {types[1][0]} {types[1][1]}"
-        elif not (is_float or torch.equal(*(w[name].get_tensor(name) for w in (one, other)))):
+        elif not (is_float or torch.equal(*(w[name].get_tensor(name) for w in (first, second)))):
             yield f"{name} holds integers that differ"
 
 
@@ -229,9 +230,9 @@ def average_checkpoints(
             )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
-    with replaced_directory(target) as made:
-        copy_without_weights(folders[-1], made)
-        save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
+    with replaced_directory(target) as unfinished:
+        copy_without_weights(folders[-1], unfinished)
+        save_torch_state_dict(weights, unfinished, metadata={"format": "pt", "averaged": names})
 
 
 def copy_without_weights(folder: Path, output: Path) -> None:

@@ -52,13 +52,13 @@ class FiniteValues:
 
 def check_weights(model: nn.Module, step: int) -> None:
     """Refuses to save weights that are not finite; the DivergenceError names the first."""
-    found = {}
+    checks = {}
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        found[name] = torch.isfinite(local).all()
-    devices = [value.device for value in found.values()]
-    are_finite = torch.stack([value.to(devices[0]) for value in found.values()]).tolist()
-    for name, is_finite in zip(found, are_finite, strict=True):
+        checks[name] = torch.isfinite(local).all()
+    devices = [value.device for value in checks.values()]
+    are_finite = torch.stack([value.to(devices[0]) for value in checks.values()]).tolist()
+    for name, is_finite in zip(checks, are_finite, strict=True):
         if not is_finite:
             raise DivergenceError(f"The weights {name} after step {step} are not finite. {_REMEDY}")
 

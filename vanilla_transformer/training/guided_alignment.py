@@ -49,8 +49,8 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
     Raises:
         ValueError: If the model has no such layer or head.
     """
-    given = getattr(args, "guided_alignment", None)
-    if given is None:
+    links = getattr(args, "guided_alignment", None)
+    if links is None:
         return None
     layers, heads = config.decoder_layers, config.decoder_attention_heads
     layer = args.guided_alignment_layer
@@ -63,7 +63,7 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
                 f"choose 0 to {number - 1}."
             )
     return GuidedHead(
-        layer, args.guided_alignment_head, args.guided_alignment_weight, given == OWN_ALIGNMENT
+        layer, args.guided_alignment_head, args.guided_alignment_weight, links == OWN_ALIGNMENT
     )
 
 

@@ -254,12 +254,12 @@ def make_muon(
         ADAMW: {"lr": lr, "betas": betas, "eps": eps, "fused": True},
         MUON: {"lr": muon_lr, "momentum": momentum},
     }
-    made = []
+    listed = []
     for key in sorted(groups, key=repr):  # AdamW first
         algorithm, has_decay, part_sizes = key
         group = {"params": groups[key], "algorithm": algorithm, **settings[algorithm]}
         group["weight_decay"] = weight_decay if has_decay else 0.0
         if algorithm == MUON:
             group["part_sizes"] = part_sizes
-        made.append(group)
-    return Muon(made, lr)
+        listed.append(group)
+    return Muon(listed, lr)

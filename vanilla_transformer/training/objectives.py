@@ -177,15 +177,15 @@ class Teachers:
         counted = inputs["labels"] != IGNORE_INDEX
         expected = self._mean_probabilities(inputs, counted)  # (tokens to predict, vocab)
         passes = logits.split(len(counted))
-        found = [self._log_softmax(one[counted]) for one in passes]
-        terms = [F.kl_div(one, expected, reduction="sum") for one in found]
+        predicted = [self._log_softmax(rows[counted]) for rows in passes]
+        terms = [F.kl_div(rows, expected, reduction="sum") for rows in predicted]
         return torch.stack(terms).mean() * self.temperature**2
 
     @torch.no_grad()
     def _mean_probabilities(self, inputs: Mapping[str, Any], counted: torch.Tensor) -> torch.Tensor:
-        given = {name: value for name, value in inputs.items() if name != "labels"}
-        outputs = (model(**given, use_cache=False) for model in self.models)
-        rows = [self._log_softmax(one["logits"][counted]).exp() for one in outputs]
+        unlabelled = {name: value for name, value in inputs.items() if name != "labels"}
+        outputs = (model(**unlabelled, use_cache=False) for model in self.models)
+        rows = [self._log_softmax(output["logits"][counted]).exp() for output in outputs]
         return torch.stack(rows).mean(0)
 
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:

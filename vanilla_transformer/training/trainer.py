@@ -624,18 +624,20 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return masked
 
     def _take_search(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Resolves the search of an evaluation, and returns the options that are none of it."""
+        """Resolves the search of an evaluation, and returns the options that are not of it."""
         fields = vars(GenerationConfig())
-        given = {name: options[name] for name in options if name in fields}
+        settings = {name: options[name] for name in options if name in fields}
         if getattr(self.args, "predict_with_generate", False):
-            self._search = self._resolve_search(given)
-        return {name: value for name, value in options.items() if name not in given}
+            self._search = self._resolve_search(settings)
+        return {name: value for name, value in options.items() if name not in settings}
 
-    def _resolve_search(self, given: dict[str, Any]) -> Search:
+    def _resolve_search(self, settings: dict[str, Any]) -> Search:
         """Combines the settings of the model, the arguments and a call, in this order."""
         owner = cast(Any, self.model)
         search = Search.of_training(self.args, owner.generation_config, owner.config)
-        return Search.resolve(search.settings, given, config=owner.config) if given else search
+        if settings:
+            search = Search.resolve(search.settings, settings, config=owner.config)
+        return search
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
@@ -656,10 +658,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:
-            loss, outputs, given = super().prediction_step(model, inputs, *args, **options)
+            loss, outputs, kept_labels = super().prediction_step(model, inputs, *args, **options)
         finally:
             if kept is not None:
                 owner.generation_config = kept
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
-        return loss, outputs, given
+        return loss, outputs, kept_labels
