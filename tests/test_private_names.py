@@ -49,9 +49,14 @@ PRIVATE_NAMES = {
 }
 # Of torch, sacrebleu and the standard library, and of the package itself.
 OWN_OR_OTHERS = {
-    *"_ArgumentGroup _C _actions _asdict _compiled_call_impl _exit".split(),
-    *"_extract_corpus_statistics _functorch _get_tracing_state _is_avx512_bf16_supported".split(),
-    *"_linear_pointwise _option_string_actions _replace _version".split(),
+    *["_ArgumentGroup", "_C", "_actions", "_asdict", "_compiled_call_impl", "_exit"],
+    *[
+        "_extract_corpus_statistics",
+        "_functorch",
+        "_get_tracing_state",
+        "_is_avx512_bf16_supported",
+    ],
+    *["_linear_pointwise", "_option_string_actions", "_replace", "_version"],
 }
 KNOWN = {name.removeprefix("self.") for names in PRIVATE_NAMES.values() for name in names.split()}
 

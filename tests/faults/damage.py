@@ -4,7 +4,7 @@ import json
 import random
 
 KINDS = ("a flipped bit", "cut off", "empty", "inserted bytes", "zeros", "other text")
-TEXTS = (b"null", b"[]", b"{}", b'"text"', b"0", b"\n", b"\xff\xfe", b"a: b\n", b"[" * 9999)
+TEXTS = (b"null", b"[]", b"{}", b'"text"', b"0", b"\n", b"\xff\xfe", b"a: b\n")
 
 
 def damaged(content, seed):

@@ -9,7 +9,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import model, read_reports, run_in_two_processes, trainer
+from small import model, read_reports, run_in_two_processes
 from toy import REPOSITORY
 from transformers import AutoModelForSeq2SeqLM
 
@@ -96,12 +96,6 @@ def test_the_config_files_are_legal(name):
     for key in [*config.fsdp_config, *config.deepspeed_config]:
         assert key in known, key
     assert "--num_processes" in path.read_text()
-
-
-def test_a_launch_file_of_fsdp_on_a_cpu_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match=r"has 1 process\(es\) on the CPU: .*ddp.yaml"):
-        trainer(tmp_path)
 
 
 def test_fsdp_wraps_layers_that_exist():

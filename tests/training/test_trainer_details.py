@@ -48,8 +48,6 @@ def test_the_length_penalty_of_the_arguments_is_that_of_every_evaluation(tmp_pat
     made.evaluate(rows(2), length_penalty=2.0)
     made.evaluate(rows(2), num_beams=1)
     assert penalties == [-1.5, -1.5, 2.0, None]
-    with pytest.raises(ValueError, match=r"`generation_length_penalty` -1\.5 .*`generation_num"):
-        trainer(tmp_path, generation_length_penalty=-1.5, **GENERATE)
 
 
 def test_an_evaluation_leaves_the_settings_of_the_model(tmp_path):

@@ -129,8 +129,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
         self._guide = self._prepare_guide()
-        if getattr(self.args, "generation_length_penalty", None) is not None:
-            self._resolve_search({})
         self.record, self._finite, self._scored = TrainingRecord(), FiniteValues(), []
         self.add_callback(self.record)
         for index, callback in enumerate(callbacks):
