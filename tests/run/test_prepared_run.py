@@ -65,7 +65,7 @@ def test_lengths_stand_beside_the_ids_where_the_stock_sampler_asks_for_them(corp
     options = {"prepared": made, "choose_defaults": False, "output_dir": made.parent / "out"}
     options |= {"train_sampling_strategy": "group_by_length"}
     given = parse_arguments([f"--{name}={value}" for name, value in options.items()])
-    rows = open_data(given, None, lambda _: None).encoded["train"]
+    rows = open_data(given).encoded["train"]
     sides = [len(a) + len(b) for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
     assert rows["length"][:] == sides
 

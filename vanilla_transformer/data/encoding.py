@@ -51,7 +51,6 @@ def encode(
     max_target_length: int | None = None,
     num_proc: int | None = None,
     folder: Path | None = None,
-    tell: Callable[[int], None] = lambda _: None,
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
@@ -69,7 +68,6 @@ def encode(
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
-        tell: Takes the number of pairs that are encoded, after each file.
 
     Returns:
         New data with the same rows and the columns "input_ids" and "labels", without the text
@@ -81,18 +79,12 @@ def encode(
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
-        splits, before = {}, 0
-        for name, rows in data.items():
-            subfolder = None if folder is None else folder / name
-            splits[name] = encode(
-                rows,
-                tokenizer,
-                *options,
-                subfolder,
-                partial(lambda start, n: tell(start + n), before),
-            )
-            before += len(rows)
-        return DatasetDict(splits)
+        return DatasetDict(
+            {
+                name: encode(rows, tokenizer, *options, None if folder is None else folder / name)
+                for name, rows in data.items()
+            }
+        )
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
@@ -106,12 +98,7 @@ def encode(
             folder = folder or cache_folder() / key
             if num_proc is None:
                 make = partial(make, tell=shown.reach)
-
-            def reach(done: int) -> None:
-                shown.reach(done)
-                tell(done)
-
-            shards = make_shards(folder, key, len(data), make, num_proc, reach)
+            shards = make_shards(folder, key, len(data), make, num_proc, shown.reach)
             encoded, facts_of_parts = shards.open(), shards.shards
     _warn_of_losses(facts_of_parts, limits, len(data))
     return encoded

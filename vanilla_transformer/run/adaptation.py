@@ -126,7 +126,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     is_main, is_resumed = processes.process_index == 0, _record_of(folder).exists()
     after = folder / "training"
     try:
-        start = compute_on_main_process(processes, lambda _: _prepare_start(options))
+        start = compute_on_main_process(processes, lambda: _prepare_start(options))
         training = _Training(options, start, is_main)
         seconds = training.run(after, command)["train_runtime"]
     except (OSError, ValueError):

@@ -32,7 +32,6 @@ from vanilla_transformer.run.loading import limit_length, make_tokenizer, tokeni
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, saved_model, splits_in_use
 from vanilla_transformer.run.prepared_data import PreparedFolder
-from vanilla_transformer.run.shared_work import Report
 from vanilla_transformer.run.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)
@@ -63,8 +62,7 @@ class Preparation:
 
 def prepare(
     arguments: RunArguments,
-    data: DatasetDict | None,
-    report: Report,
+    data: DatasetDict | None = None,
     into: PreparedFolder | None = None,
 ) -> Preparation:
     """Loads the data of a run, trains its tokenizer and encodes the data; or opens prepared data.
@@ -91,7 +89,6 @@ def prepare(
         arguments = replace(arguments, given=given).with_defaults(None)
         texts, counts = prepared.texts(), prepared.manifest["facts"]
     else:
-        report("read the data")
         texts = _load_data(arguments, data)
         if "train" in texts:
             sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
@@ -101,8 +98,6 @@ def prepare(
     arguments = _with_defaults(arguments, directory, counts, has_validation)
     texts = splits_in_use(arguments.training, texts, init_from)
 
-    total = f"{sum(map(len, texts.values())):,} pairs"
-    report(f"make the tokenizer for {total}")
     if into is None:
         tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(arguments.data))
     else:
@@ -111,7 +106,6 @@ def prepare(
     if prepared is not None:
         encoded = prepared.open(plan, tokenizer)
     else:
-        report(f"encode {total}")
         encoded = encode(
             texts,
             limit_length(tokenizer, plan.positions),
@@ -119,7 +113,6 @@ def prepare(
             plan.max_target_length,
             arguments.preparation.num_proc,
             None if into is None else into.folder,
-            lambda done: report(f"encode {done:,} of {total}"),
         )
     inputs: dict[str, Any] = {}
     if "train" in texts:
@@ -145,7 +138,7 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         into = PreparedFolder.begin(arguments)
-        made = prepare(arguments, None, lambda _: None, into)
+        made = prepare(arguments, into=into)
     pairs = sum(map(len, made.encoded.values()))
     logger.info(f"Prepared {pairs:,} pairs in {str(folder)!r}: train with `--prepared {folder}`.")
 
