@@ -11,8 +11,6 @@ from conftest import run_stranger
 from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
-    BertConfig,
-    BertModel,
     GenerationConfig,
     StoppingCriteria,
     pipeline,
@@ -123,41 +121,15 @@ def test_a_blank_text_gives_empty_texts_in_its_place(pipe):
     assert pipe("", return_tensors=True) == [{"generated_token_ids": []}]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (None, r"inputs is None.*pass a text"),
-        (7, r"inputs is 7"),
-        (b"a dog", r"decode the bytes"),
-        ({"source": "a dog"}, r"one column"),
-        (["a dog", None], r"inputs\[1\] is None"),
-        (["a dog", ["a", "cat"]], r"inputs\[1\]"),
-        ([{"role": "user", "content": "a dog"}], r"inputs\[0\]"),
-    ],
-)
-def test_what_is_no_text_is_named(pipe, wrong, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("wrong", [7, b"a dog", {"source": "a dog"}, [{"source": "a dog"}]])
+def test_what_is_no_text_is_an_error(pipe, wrong):
+    with pytest.raises(ValueError, match="text input must be of type"):
         pipe(wrong)
 
 
-def test_rows_of_a_dataset_are_no_texts(pipe):
-    with pytest.raises(ValueError, match=r"one column"):
-        list(pipe(Dataset.from_dict({"source": TEXTS})))
+def test_an_option_that_nothing_takes_is_an_error(pipe):
     with pytest.raises(ValueError, match="misspelt"):
         pipe(TEXTS[0], misspelt=1)
-
-
-def test_models_and_tokenizers_that_do_not_fit_are_refused(pipe, tiny_model):
-    with pytest.raises(ValueError, match=r"VanillaTransformerModel.*AutoModelForSeq2SeqLM"):
-        Seq2SeqGenerationPipeline(
-            model=tiny_model(cls=VanillaTransformerModel), tokenizer=pipe.tokenizer
-        )
-    sizes = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8}
-    bert = BertModel(BertConfig(vocab_size=20, num_hidden_layers=1, **sizes))
-    with pytest.raises(ValueError, match="BertModel"):
-        Seq2SeqGenerationPipeline(model=bert, tokenizer=pipe.tokenizer)
-    with pytest.raises(ValueError, match="`tokenizer` is missing"):
-        Seq2SeqGenerationPipeline(model=pipe.model)
 
 
 # --- search and scores ---------------------------------------------------------------------------

@@ -223,7 +223,10 @@ class _Side:
         self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, 0
         # What encodes texts without a limit of length, in the least time.
         self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
-        if hasattr(tokenizer, "words_are_apart") and tokenizer.words_are_apart():
+        if (
+            hasattr(tokenizer, "encodes_words_independently")
+            and tokenizer.encodes_words_independently()
+        ):
             self._whole_ids = _WordEncoder(tokenizer)
         elif hasattr(tokenizer, "batch_ids"):
             self._whole_ids = tokenizer.batch_ids

@@ -104,13 +104,13 @@ class TwoVocabularyGeneration(GenerationMixin):
         self.name_longest_output()
 
     def name_longest_output(self) -> None:
-        """Sets `max_length` in the settings of an encoder-decoder where they name no length.
+        """Sets `max_length` in the settings where they name no length.
 
         Otherwise `generate()` would stop at 20 tokens, and a stock Trainer would save this number.
         """
         settings, config = self.generation_config, self.config
         has_length = settings.max_length is not None or settings.max_new_tokens is not None
-        if config.is_encoder_decoder and not has_length:
+        if not has_length:
             learned = config.position_embedding_type == "learned"
             limit = config.max_position_embeddings if learned else DEFAULT_MAX_LENGTH
             settings.max_length = min(DEFAULT_MAX_LENGTH, limit)

@@ -83,9 +83,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
     Args:
         **kwargs: See `transformers.Pipeline`; also the options above.
-
-    Raises:
-        ValueError: If the model cannot generate from a source, or the tokenizer is missing.
     """
 
     model: Any
@@ -97,39 +94,21 @@ class Seq2SeqGenerationPipeline(Pipeline):
     _load_feature_extractor: Any = False
     _pipeline_calls_generate = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        model = args[0] if args else kwargs["model"]
-        if not (model.can_generate() and model.config.is_encoder_decoder):
-            raise ValueError(
-                f"`model` is a {type(model).__name__}, which does not generate texts from texts: "
-                "load the directory with AutoModelForSeq2SeqLM."
-            )
-        if kwargs.get("tokenizer") is None and len(args) < 2:
-            raise ValueError("`tokenizer` is missing: pass it, or the directory as `model`.")
-        super().__init__(*args, **kwargs)
-
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Generates texts.
 
         Args:
             inputs: A text, a list or tuple of texts, or another iterable of texts.
             **kwargs: `num_workers`, and options that override those of the pipeline.
-
-        Raises:
-            ValueError: If an input is not a text, or `generate()` refuses an option.
         """
         if isinstance(inputs, list | tuple):
             if not inputs:
                 return []
-            for index, text in enumerate(inputs):
-                _check_is_text(text, f"inputs[{index}]")
             inputs = list(inputs)
-        elif isinstance(inputs, bytes | dict) or not isinstance(inputs, str | Iterable | Dataset):
-            _check_is_text(inputs, "inputs")
         elif isinstance(inputs, TextIOBase):
             inputs = (line.rstrip("\r\n") for line in inputs)
-        elif not isinstance(inputs, str | Dataset):
-            inputs = (text for text in inputs)
+        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes | dict | Dataset):
+            inputs = (text for text in inputs)  # the base class streams generators and data sets
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
     def _sanitize_parameters(
@@ -169,11 +148,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
         Returns:
             The output of the tokenizer, of shape (1, source_len), and `blank`, of shape (1).
-
-        Raises:
-            ValueError: If the input is not a text.
         """
-        _check_is_text(input_, "An input")
         if truncation is None:
             truncation = self.tokenizer.model_max_length < NO_LIMIT
         encoded = self.tokenizer(input_, return_tensors="pt", truncation=truncation)
@@ -238,14 +213,3 @@ class Seq2SeqGenerationPipeline(Pipeline):
         for output, score in zip(outputs, scores, strict=bool(scores)):
             output["score"] = score
         return outputs
-
-
-def _check_is_text(text: object, name: str) -> None:
-    if isinstance(text, str):
-        return
-    remedy = "pass a text, or an iterable of texts"
-    if isinstance(text, dict):
-        remedy = "pass texts only; for a dataset, pass one column: pipe(data['source'])"
-    elif isinstance(text, bytes):
-        remedy = "decode the bytes to a text"
-    raise ValueError(f"{name} is {text!r}, which is not a text: {remedy}.")

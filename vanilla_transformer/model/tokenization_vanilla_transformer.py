@@ -170,7 +170,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             target: Target texts. None: a shared vocabulary is trained on `source` only.
             kind: Kind of the source or shared vocabulary: one of `KINDS`, which the table in the
                 module's docstring describes.
-            target_kind: Kind of a separate target vocabulary. None: equal to `kind`.
+            target_kind: Kind of a separate target vocabulary. None: equal to `kind`. Without effect
+                if `shared`, as `target_vocab_size` is.
             vocab_size: Maximum number of ids of the source or shared vocabulary, including the four
                 special tokens. Small corpora give fewer ids.
             target_vocab_size: Maximum number of ids of a separate target vocabulary. None: equal to
@@ -184,59 +185,21 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                 None: no limit.
 
         Raises:
-            ValueError: If a kind is unknown; if a size is too small for its kind (which needs the
-                special tokens, and for `byte_bpe` the 256 bytes, for `bpe` and `unigram` every
-                character of the texts); if the texts are empty, a single string or not strings; if
-                `target` is missing with `shared=False`; if a target option is given with
-                `shared=True`; if `min_frequency` or `model_max_length` is below 1; or if
-                `min_frequency` is given for a kind that does not use it.
+            ValueError: If a kind is unknown; if a size is too small for the special tokens and the
+                alphabet (for `byte_bpe` the 256 bytes, otherwise every character of the texts); if
+                the texts are empty, a single string or not strings; or if `target` is missing with
+                `shared=False`.
         """
         kinds = (kind,) if shared else (kind, target_kind or kind)
         sizes = (vocab_size, target_vocab_size or vocab_size)
-        problems = [
-            (
-                isinstance(texts, str),
-                f"{name} is a single string: pass a list or another iterable of texts.",
-            )
-            for name, texts in (("source", source), ("target", target))
-        ]
-        for name, value in (("target_kind", target_kind), ("target_vocab_size", target_vocab_size)):
-            advice = f"pass shared=False, or leave {name} out."
-            message = f"{name}={value!r} has no effect with shared=True: {advice}"
-            problems.append((shared and value is not None, message))
-        for name, side_kind, size in zip(("", "target_"), kinds, sizes, strict=False):
-            least = len(SPECIAL_TOKENS) + (256 if side_kind == "byte_bpe" else 1)
-            problems += [
-                (
-                    side_kind not in KINDS,
-                    f"{name}kind={side_kind!r} is unknown: use one of {', '.join(KINDS)}.",
-                ),
-                (
-                    size < least,
-                    f"{name}vocab_size={size} is too small: kind {side_kind!r} needs {least} or "
-                    f"more ({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it.",
-                ),
-            ]
-        problems += [
-            (
-                target is None and not shared,
-                "target=None with shared=False: pass target texts, or shared=True for one "
-                "vocabulary.",
-            ),
-            (min_frequency < 1, f"min_frequency={min_frequency} must be 1 or more."),
-            (
-                min_frequency > 1 and set(kinds) == {"unigram"},
-                f"min_frequency={min_frequency} has no effect on kind 'unigram': leave it out, and "
-                "choose vocab_size instead.",
-            ),
-            (
-                model_max_length is not None and model_max_length < 1,
-                f"model_max_length={model_max_length} must be 1 or more, or None.",
-            ),
-        ]
-        for is_wrong, message in problems:
-            if is_wrong:
-                raise ValueError(message)
+        for name, texts in (("source", source), ("target", target)):
+            if isinstance(texts, str):  # an iterable of letters
+                raise ValueError(f"{name} is a single string: pass a list of texts.")
+        for side_kind in kinds:
+            if side_kind not in KINDS:
+                raise ValueError(f"kind={side_kind!r} is unknown: use one of {', '.join(KINDS)}.")
+        if target is None and not shared:
+            raise ValueError("target=None with shared=False: pass target texts, or shared=True.")
         corpora: list[Iterable[str]] = [_check_while_reading(source, "source")]
         if target is not None:
             corpora.append(_check_while_reading(target, "target"))
@@ -327,8 +290,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     @contextmanager
     def _on_side(self, side: Side | None) -> Iterator[None]:
         """Selects a vocabulary for the current thread; None keeps the current one."""
-        if side not in ("source", "target", None):
-            raise ValueError(f"side={side!r} is unknown: use 'source' or 'target'.")
         current = _in_target_mode.get()
         chosen = {"source": None, "target": self, None: current}[side]
         reset_token = _in_target_mode.set(chosen)
@@ -373,14 +334,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             gives empty lists.
 
         Raises:
-            ValueError: If `side` is given (the argument names already decide the side), if an entry
-                of a batch is not a text, or if `return_tensors` is given for an empty batch.
+            ValueError: If an entry of a batch is not a text.
         """
-        if "side" in kwargs:
-            raise ValueError(
-                f"side={kwargs['side']!r}: a call does not accept `side`. Pass sources as `text` "
-                "and targets as `text_target`."
-            )
         with self._on_side("source"):
             encoded: BatchEncoding = super().__call__(*args, **kwargs)
             return encoded
@@ -390,12 +345,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     ) -> BatchEncoding:
         """Encodes one text or a batch; `encode` and `tokenize` pass `side` on to it."""
         if isinstance(text, (list, tuple)) and not text and not kwargs.get("is_split_into_words"):
-            if (return_tensors := kwargs.get("return_tensors")) is not None:
-                raise ValueError(
-                    "The batch is empty and cannot be converted to tensors "
-                    f"(return_tensors={return_tensors!r}): pass at least one text."
-                )
-            return BatchEncoding({name: [] for name in self.model_input_names})
+            empty = {name: [] for name in self.model_input_names}
+            return BatchEncoding(empty, tensor_type=kwargs.get("return_tensors"))
         with self._on_side(side), self._on_backend_of_its_own():
             try:
                 return super()._encode_plus(text, text_pair, **kwargs)
@@ -412,7 +363,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             except (TypeError, UnicodeEncodeError) as error:
                 raise _explain_text_error(texts, error) from error
 
-    def words_are_apart(self) -> bool:
+    def encodes_words_independently(self) -> bool:
         """Returns whether the ids of a source are those of its words, each encoded alone.
 
         Words end at single spaces. Special tokens in texts, added tokens and U+2581 are exceptions.
@@ -454,17 +405,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def _check_ids_exist(self, ids: list[int]) -> None:
         size, backend = len(self), self.backend_tokenizer
         for index in ids:
-            if index < 0:
-                raise ValueError(
-                    f"token_ids contains {index}, which is not an id. Labels are masked with -100: "
-                    f"replace negative ids by pad_token_id ({self.pad_token_id}) before decoding."
-                )
-            if index >= size and backend.id_to_token(index) is None:
+            if index < 0 or (index >= size and backend.id_to_token(index) is None):
                 side = "target" if _in_target_mode.get() is self else "source"
                 raise ValueError(
                     f"token_ids contains {index}, but the {side} vocabulary has the ids 0 to "
-                    f"{size - 1}. Decode with the tokenizer that the model was trained with, and "
-                    "decode sources with side='source'."
+                    f"{size - 1}: replace -100 in labels by pad_token_id ({self.pad_token_id}), "
+                    "decode sources with side='source', and use the tokenizer of the model."
                 )
 
     def convert_ids_to_tokens(
@@ -565,10 +511,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
         """Writes the shared vocabulary, or both, into a directory, which must exist."""
-        if not os.path.isdir(save_directory):
-            raise FileNotFoundError(
-                f"save_directory={os.fspath(save_directory)!r} is not a directory: create it first."
-            )
         backends = [self._backend_of("source"), self._target_tokenizer]
         paths = []
         for backend, name in zip(backends, self.vocab_files_names.values(), strict=True):
@@ -658,11 +600,7 @@ def _load_backend(
     """Copies a backend, or reads one from a file; `name` is the name of the arguments."""
     if backend is not None:
         return Tokenizer.from_str(backend.to_str())
-    if path is None:
-        raise ValueError(
-            f"{name}_object and {name}_file are both missing: pass one of them, or create a "
-            "tokenizer with VanillaTransformerTokenizer.train or from_pretrained."
-        )
+    assert path is not None, f"{name}_object and {name}_file are both missing"
     try:
         return Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
     except OSError:
@@ -743,14 +681,19 @@ def _train_backend(
     trainer = _make_trainer(kind, vocab_size, min_frequency, show_progress)
     if kind in ("bpe", "unigram", "byte_bpe"):
         texts = (_LONG_WORD.sub(r"\g<0> ", text) for text in texts)
+    cause: Exception | None = None
     try:
         backend.train_from_iterator(texts, trainer)
     except Exception as error:  # the unigram trainer raises bare Exception
         if "not large enough" not in str(error):
             raise
-        raise _too_small_for_alphabet(kind, vocab_size) from error
-    if backend.get_vocab_size() > vocab_size:
-        raise _too_small_for_alphabet(kind, vocab_size)
+        cause = error
+    if cause is not None or backend.get_vocab_size() > vocab_size:
+        raise ValueError(
+            f"vocab_size={vocab_size} is too small for kind {kind!r}: the special tokens and the "
+            "different characters of the texts need more ids. Raise vocab_size, clean the texts, "
+            "or use kind 'byte_bpe', whose alphabet is the 256 bytes."
+        ) from cause
     if kind == "unigram":
         backend = _make_scores_reproducible(backend)
     eos_id = backend.token_to_id(EOS_TOKEN)
@@ -760,14 +703,6 @@ def _train_backend(
         special_tokens=[(EOS_TOKEN, eos_id)],
     )
     return backend
-
-
-def _too_small_for_alphabet(kind: str, vocab_size: int) -> ValueError:
-    return ValueError(
-        f"vocab_size={vocab_size} is too small for kind {kind!r}: the special tokens and the "
-        "different characters of the texts need more ids. Raise vocab_size, clean the texts, or "
-        "use kind 'byte_bpe', whose alphabet is the 256 bytes."
-    )
 
 
 def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
