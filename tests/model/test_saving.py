@@ -107,7 +107,7 @@ def test_the_target_vocabulary_is_resized_where_it_is_separate(tiny_model, tmp_p
         return
     model.lm_head.weight.requires_grad_(False)
     resized = model.resize_decoder_token_embeddings(65, pad_to_multiple_of=7)
-    assert resized is model.model.get_decoder_input_embeddings()
+    assert resized is model.model.decoder.embed_tokens
     assert resized.num_embeddings == model.config.decoder_vocab_size == 70
     assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 40
     torch.testing.assert_close(resized.weight[: len(old)], old, rtol=0, atol=0)
@@ -115,15 +115,6 @@ def test_the_target_vocabulary_is_resized_where_it_is_separate(tiny_model, tmp_p
     assert not model.lm_head.weight.requires_grad
     assert_tied_as_configured(model)
     assert_tied_as_configured(reload(model, tmp_path))
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_the_targets_embedding_can_be_replaced(tiny_model, share):
-    model = tiny_model(cls=VanillaTransformerModel, share_encoder_decoder_embeddings=share)
-    embedding = torch.nn.Embedding(40, 16)
-    model.set_decoder_input_embeddings(embedding)
-    assert model.get_decoder_input_embeddings() is embedding
-    assert (model.get_input_embeddings() is embedding) is share
 
 
 def test_weights_of_another_norm_placement_are_seen(tiny_model, tmp_path):

@@ -45,8 +45,9 @@ def eager_attention_forward(
         The mixed values, of shape (batch, target_len, heads, head_dim), and the weights.
     """
     groups = query.shape[1] // key.shape[1]
-    if groups > 1:
+    if groups > 1:  # (batch, key_value_heads, ...) -> (batch, heads, ...)
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    # (batch, heads, target_len, head_dim) -> (batch, heads, target_len, source_len)
     scores = query @ key.transpose(-2, -1) * scaling
     # With a mask, the smallest number of a half type may overflow.
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -60,7 +61,8 @@ def eager_attention_forward(
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    mixed = weights @ value  # (batch, heads, target_len, head_dim)
+    return mixed.transpose(1, 2).contiguous(), weights
 
 
 def choose_attention(
@@ -103,9 +105,7 @@ class AttentionCore(nn.Module):
         num_heads: Number of heads; without `config.head_dim` it divides `config.d_model`.
         layer_idx: Index of the layer in its stack, and of its part of the cache.
         is_causal: Whether tokens do not attend to later tokens.
-        num_key_value_heads: Number of heads of keys and values, a divisor of `num_heads`; fewer
-            make grouped-query attention (Ainslie et al. 2023), 1 makes multi-query attention
-            (Shazeer 2019). None: as many as heads.
+        num_key_value_heads: Number of heads of keys and values. None: as many as heads.
     """
 
     normalised_with: tuple[str, ...] = ("all",)
@@ -130,12 +130,11 @@ class AttentionCore(nn.Module):
         self.num_key_value_groups = num_heads // num_key_value_heads
         query_dim = num_heads * self.head_dim
         self._make_projections(config, query_dim, num_key_value_heads * self.head_dim)
-        self.q_norm, self.k_norm = (
-            make_norm(config.norm_type, self.head_dim, config.layer_norm_eps)
-            if config.qk_norm in self.normalised_with
-            else nn.Identity()
-            for _ in range(2)
-        )
+        self.q_norm: nn.Module = nn.Identity()
+        self.k_norm: nn.Module = nn.Identity()
+        if config.qk_norm in self.normalised_with:
+            self.q_norm = make_norm(config.norm_type, self.head_dim, config.layer_norm_eps)
+            self.k_norm = make_norm(config.norm_type, self.head_dim, config.layer_norm_eps)
         self.out_proj = nn.Linear(query_dim, config.d_model, bias=config.attention_bias)
 
     def _make_projections(
@@ -168,7 +167,8 @@ class AttentionCore(nn.Module):
             self, query, key, value, mask,
             dropout=dropout, scaling=self.scaling, **kwargs, **context.arguments,
         )  # fmt: skip
-        return self.out_proj(context.layout.remove_padding(mixed.flatten(-2))), weights
+        mixed = mixed.flatten(-2)  # (batch, target_len, heads · head_dim)
+        return self.out_proj(context.layout.remove_padding(mixed)), weights
 
 
 class SelfAttention(AttentionCore):
@@ -231,7 +231,7 @@ class CrossAttention(AttentionCore):
         """Attends to the source; returns the output, shaped as the target, and the weights."""
         count = context.rows_per_source
         query = context.layout.pad_for_attention(self.q_proj(hidden_states))
-        if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
+        if count > 1:  # (rows, target_len, width) -> (sources, rows_per_source · target_len, width)
             query = query.reshape(len(query) // count, -1, query.shape[-1])
         key, value = self.project_source(encoder_hidden_states, context)
         query = self.q_norm(self.split_heads(query)).to(query.dtype)
@@ -254,9 +254,9 @@ class CrossAttention(AttentionCore):
             cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
             device = encoder_hidden_states.device  # an offloaded cache keeps them elsewhere
             return cached.keys.to(device), cached.values.to(device)
-        count, sources = context.rows_per_source, encoder_hidden_states
-        if count > 1:
-            sources = sources[::count]
+        sources = encoder_hidden_states
+        if context.rows_per_source > 1:  # (rows, source_len, d_model) -> (sources, ...)
+            sources = sources[:: context.rows_per_source]
         key, value = (
             self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
             for projection in (self.k_proj, self.v_proj)

@@ -11,26 +11,15 @@ code of the model: two directories with different code have different classes.
 
 import difflib
 import math
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import field
-from pathlib import Path
 from typing import Any, cast
 
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from .presets import PRESETS
-from .sharing import (
-    AUTO_MAP,
-    CustomPipelines,
-    choose_bare_model,
-    collect_pipelines,
-    current_versions,
-    list_code_files,
-    select_user_pipelines,
-)
+from .sharing import AUTO_MAP, SharedConfig  # saves the code beside a config
 
 logger = logging.get_logger(__name__)
 
@@ -108,7 +97,7 @@ ATTENTION_TP_PLAN = {
 }
 
 
-class VanillaTransformerConfig(PreTrainedConfig):
+class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     """Configuration of a vanilla encoder-decoder Transformer.
 
     The defaults have the sizes of the base model of "Attention Is All You Need" (Vaswani et al.
@@ -290,7 +279,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_unknown_fields(kwargs)
         self.auto_map = {**AUTO_MAP, **(kwargs.pop("auto_map", None) or {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # the base class is untyped
-        self._update_bare_model()
+        self.update_bare_model()
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
@@ -318,13 +307,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value  # a shared matrix has one size
         elif name == "architectures" and hasattr(self, "auto_map"):
-            self._update_bare_model()
-
-    def _update_bare_model(self) -> None:
-        """Sets the class that `AutoModel` loads to the one that fits `architectures`."""
-        self.__dict__["architectures"], self.auto_map = choose_bare_model(
-            self.architectures, self.auto_map, self.is_encoder_decoder
-        )
+            self.update_bare_model()
 
     def __eq__(self, other: object) -> bool:
         """Compares attributes; the base class would also read fields that this config lacks."""
@@ -333,37 +316,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def head_dim_with(self, num_heads: int) -> int:
         """Returns the width of an attention head of a stack that has this many heads."""
         return getattr(self, "head_dim", None) or self.d_model // num_heads
-
-    # --- saving and loading ----------------------------------------------------------------------
-
-    @property
-    def custom_pipelines(self) -> CustomPipelines:
-        """A copy of the pipelines of the saved architecture and those that the user set."""
-        return collect_pipelines(self.architectures, self.__dict__.get("custom_pipelines", {}))
-
-    @custom_pipelines.setter
-    def custom_pipelines(self, pipelines: dict[str, Any]) -> None:
-        self.__dict__.pop("custom_pipelines", None)
-        if user_pipelines := select_user_pipelines(pipelines):
-            self.__dict__["custom_pipelines"] = user_pipelines
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
-    ) -> None:
-        """Writes the config, with the current versions, and the code of all classes it names."""
-        self.saved_with = current_versions()
-        super().save_pretrained(save_directory, push_to_hub, **kwargs)
-        if self._auto_class is not None:
-            for file in list_code_files():
-                shutil.copyfile(file, Path(save_directory) / file.name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all fields as they are written to a file, without empty `custom_pipelines`."""
-        fields: dict[str, Any] = super().to_dict()
-        fields.pop("custom_pipelines", None)
-        if self.custom_pipelines:
-            fields["custom_pipelines"] = dict(self.custom_pipelines)
-        return fields
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":

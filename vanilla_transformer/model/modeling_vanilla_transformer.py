@@ -94,17 +94,6 @@ class VanillaTransformerModel(EmbeddingModel):
         self.decoder = VanillaTransformerDecoder(config)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
-    def get_decoder_input_embeddings(self) -> nn.Module:
-        """Returns the target's embedding, which may be the shared one."""
-        return self.decoder.embed_tokens
-
-    def set_decoder_input_embeddings(self, value: nn.Module) -> None:
-        """Replaces the target's embedding, and the source's if they are shared."""
-        if self.config.share_encoder_decoder_embeddings:
-            self.set_input_embeddings(value)
-        else:
-            self.decoder.embed_tokens = cast(nn.Embedding, value)
-
     @accepts_both_cache_names
     @can_return_tuple
     def forward(

@@ -7,10 +7,12 @@ saved with; they are compared with the installed ones when it is built, also as 
 """
 
 import copy
+import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -79,48 +81,69 @@ class CustomPipelines(dict[str, Any]):
         return super().__contains__(task) and task not in PIPELINE_REGISTRY.supported_tasks
 
 
-def collect_pipelines(
-    architectures: Sequence[str] | None, user_pipelines: Mapping[str, Any]
-) -> CustomPipelines:
-    """Collects the pipelines of the saved architectures and those that the user set.
+class SharedConfig:
+    """What a config does to make a saved model usable elsewhere."""
 
-    Args:
-        user_pipelines: Entries by task; they override those of the architectures.
+    architectures: list[str] | None
+    auto_map: dict[str, str]
+    is_encoder_decoder: bool
+    _auto_class: str | None
 
-    Returns:
-        A deep copy: `pipeline` puts classes into the entries, and no config file can hold those.
-    """
-    pipelines: dict[str, Any] = {}
-    for architecture in architectures or []:
-        pipelines |= PIPELINES.get(architecture, {})
-    return CustomPipelines(copy.deepcopy({**pipelines, **user_pipelines}))
+    @property
+    def custom_pipelines(self) -> CustomPipelines:
+        """A copy of the pipelines of the saved architecture and those that the user set.
 
+        It is a deep copy: `pipeline` puts classes into the entries, and no config file can hold
+        those.
+        """
+        pipelines: dict[str, Any] = {}
+        for architecture in self.architectures or []:
+            pipelines |= PIPELINES.get(architecture, {})
+        return CustomPipelines(copy.deepcopy(pipelines | self.__dict__.get("custom_pipelines", {})))
 
-def select_user_pipelines(pipelines: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the pipelines without those of this package, which follow from the architecture."""
-    own_tasks = {task for tasks in PIPELINES.values() for task in tasks}
-    return {task: entry for task, entry in pipelines.items() if task not in own_tasks}
+    @custom_pipelines.setter
+    def custom_pipelines(self, pipelines: Mapping[str, Any]) -> None:
+        own_tasks = {task for tasks in PIPELINES.values() for task in tasks}
+        self.__dict__.pop("custom_pipelines", None)
+        if theirs := {task: entry for task, entry in pipelines.items() if task not in own_tasks}:
+            self.__dict__["custom_pipelines"] = theirs
 
+    def update_bare_model(self) -> None:
+        """Makes `AutoModel` load a saved encoder, with or without a classifier, as a bare encoder.
 
-def choose_bare_model(
-    architectures: Sequence[str] | None, auto_map: Mapping[str, str], is_encoder_decoder: bool
-) -> tuple[list[str], dict[str, str]]:
-    """Makes `AutoModel` load a saved encoder, with or without a classifier, as the bare encoder.
+        `AutoModel` takes the first class in `architectures` that it knows. For remote code, it
+        takes the class in `auto_map`; one that the user set there is kept.
+        """
+        names = list(self.architectures or [])
+        is_saved_encoder = any(name in ENCODER_ARCHITECTURES for name in names)
+        is_encoder = is_saved_encoder and not self.is_encoder_decoder
+        if is_encoder and BARE_ENCODER not in names:
+            names.append(BARE_ENCODER)
+        self.__dict__["architectures"] = names
+        if self.auto_map["AutoModel"] in (
+            AUTO_MAP["AutoModel"],
+            AUTO_MAP["AutoModelForTextEncoding"],
+        ):
+            bare = AUTO_MAP["AutoModelForTextEncoding" if is_encoder else "AutoModel"]
+            self.auto_map = {**self.auto_map, "AutoModel": bare}
 
-    `AutoModel` takes the first class in `architectures` that it knows. For remote code, it takes
-    the class in `auto_map`.
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
+        """Writes the config, with the current versions, and the code of all classes it names."""
+        self.saved_with = current_versions()
+        cast(Any, super()).save_pretrained(save_directory, push_to_hub, **kwargs)
+        if self._auto_class is not None:
+            for file in list_code_files():
+                shutil.copyfile(file, Path(save_directory) / file.name)
 
-    Args:
-        auto_map: Class names by Auto class. An `AutoModel` class that the user set is kept.
-    """
-    names = list(architectures or [])
-    is_encoder = not is_encoder_decoder and any(name in ENCODER_ARCHITECTURES for name in names)
-    if is_encoder and BARE_ENCODER not in names:
-        names.append(BARE_ENCODER)
-    chosen = AUTO_MAP["AutoModelForTextEncoding" if is_encoder else "AutoModel"]
-    if auto_map["AutoModel"] in (AUTO_MAP["AutoModel"], AUTO_MAP["AutoModelForTextEncoding"]):
-        return names, {**auto_map, "AutoModel": chosen}
-    return names, dict(auto_map)
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all fields as they are written to a file, without empty `custom_pipelines`."""
+        fields: dict[str, Any] = cast(Any, super()).to_dict()
+        fields.pop("custom_pipelines", None)
+        if self.custom_pipelines:
+            fields["custom_pipelines"] = dict(self.custom_pipelines)
+        return fields
 
 
 def list_code_files() -> list[Path]:

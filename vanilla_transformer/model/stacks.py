@@ -94,7 +94,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None,
         layout: TokenLayout = PADDED,
     ) -> torch.Tensor:
-        """Returns the embeddings of tokens, or the given ones, scaled (§3.4), without positions."""
+        """Returns the embeddings of tokens, or those of the caller, scaled (§3.4)."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
             hint = _HINT_FOR_MISSING_IDS.get(name, "") if input_ids is None else ""
@@ -206,9 +206,9 @@ class VanillaTransformerEncoder(TransformerStack):
             shape = batch_shape(input_ids, inputs_embeds)
             is_free = self.active_shortcuts(kwargs).padding_free
             layout = layout_of(source_slots(attention_mask, shape) if is_free else None)
-        embeds = self.embed(input_ids, inputs_embeds, layout)
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
         padded = layout.padded_like(embeds)  # of it, only shape, type and device count
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
         mask = check_mask("attention_mask", attention_mask, *padded.shape[:2])
         context = CallContext(
             attend,
@@ -267,19 +267,19 @@ class VanillaTransformerDecoder(TransformerStack):
             `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`, `cache`, and
             what was asked for.
         """
-        embeds = self.embed(input_ids, inputs_embeds, layout)
+        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
         source = cast(torch.Tensor, encoder_hidden_states)
+        # Of these two, only shape, type and device count.
+        padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+
         cache = self.make_cache(past_key_values, bool(use_cache))
         own_cache = None if cache is None else cache.self_attention_cache
         past = 0 if own_cache is None else own_cache.get_seq_length()
-        rows_per_source = rows_per_source_of(cache)
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
-        padded = layout.padded_like(embeds)  # of it, only shape, type and device count
+        rows_per_source = rows_per_source_of(cache)  # beams of one source share its keys
+
         rows, length = padded.shape[:2]
-        mask = check_mask(
-            "decoder_attention_mask", attention_mask, rows, length, past, is_causal=True
-        )
-        padded_source = encoder_layout.padded_like(source)
+        mask = check_mask("decoder_attention_mask", attention_mask, rows, length, past, True)
         source_mask = check_mask("attention_mask", encoder_attention_mask, *padded_source.shape[:2])
         source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
         context = CallContext(
