@@ -241,10 +241,3 @@ def test_samples_are_counted(tmp_path):
     run = make_trainer(tmp_path)
     expected = round(EXAMPLES / len(run.get_train_dataloader()))
     assert run.get_total_train_batch_size(run.args) == expected
-
-
-def test_without_a_budget_batches_are_stock(tmp_path):
-    options = {"max_tokens": None, "per_device_train_batch_size": 50, "num_train_epochs": 1}
-    run = make_trainer(tmp_path, **options)
-    run.train()
-    assert list(map(len, numbers(run))) == [50, 50, 1]

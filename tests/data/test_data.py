@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import logging
 import os
 import random
 from ast import literal_eval
@@ -16,7 +15,7 @@ from datasets import Dataset, DatasetDict
 from hub_server import Hub, run
 from transformers import AutoTokenizer
 
-from vanilla_transformer import VanillaTransformerTokenizer, progress
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data import encoding
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
@@ -410,17 +409,6 @@ def test_truncation_is_counted(tokenizer, caplog, num_proc):
     assert caplog.text.count("truncated 1 of 3 source texts to 3 tokens") == 2
     assert caplog.text.count("truncated 2 of 3 target texts to 2 tokens") == 2
     assert data["train"].column_names == ["source", "target"]
-
-
-def test_encoding_tells_how_far_it_is(tokenizer, monkeypatch, capsys, caplog):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    data = Dataset.from_dict({"source": ["a b"] * 1500, "target": ["c"] * 1500})
-    with caplog.at_level(logging.WARNING, "vanilla_transformer"):
-        encode(data, tokenizer, 3)
-    assert "Encoding: " not in capsys.readouterr().err
-    with caplog.at_level(logging.INFO, "vanilla_transformer"):
-        encode(data, tokenizer, 4)
-    assert "Encoding: 1,000 of 1,500 pairs, " in capsys.readouterr().err
 
 
 SIGNS = [*"abée<AΣςİ1-漢ﬁ▁\u0301\u0338\t\n\u00a0", *[" "] * 8, "</s>", "<unk>", "<2de>"]

@@ -8,7 +8,7 @@ from vanilla_transformer.data.text_files import short_line
 
 SUMMARY = (
     "A report of the filters: how many pairs of each corpus of a recipe they keep, and what they "
-    "drop, with examples. It writes nothing."
+    "drop, with examples."
 )
 EXAMPLES = """
 vanilla-transformer corpora recipe.yaml
@@ -25,20 +25,19 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Reads the corpora, and prints counts and examples."""
-    from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
+    from vanilla_transformer.data.corpora import count_reasons, dropped_examples, load_tables
     from vanilla_transformer.run.parsing import parse_arguments
 
     with usage_errors():
         data = parse_arguments([options.recipe]).data
-    if not (corpora := entries_of(data)):
+    if not data.corpora:
         raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
-    held_out = held_out_keys(data)
-    for corpus in corpora:
-        count, dropped = dropped_examples(corpus, held_out)
-        kept = count - sum(number for number, _ in dropped.values())
-        print(f"{corpus.name}: {kept:,} of {count:,} pairs are kept", flush=True)
-        for name, (number, examples) in dropped.items():
-            print(f"  {name} drops {number:,}")
-            for row in examples:
-                sides = [short_line(text, _LONGEST_TEXT) for text in (row.source, row.target)]
-                print(f"    {row.line}: {sides[0]} → {sides[1]}")
+    _, tables = load_tables(data)
+    for name, table in tables.items():
+        dropped = count_reasons(table)
+        print(f"{name}: {len(table) - dropped.total():,} of {len(table):,} pairs are kept")
+        for reason, number in dropped.most_common():
+            print(f"  {reason} drops {number:,}")
+            for row in dropped_examples(table, reason):
+                sides = [short_line(row[side], _LONGEST_TEXT) for side in ("source", "target")]
+                print(f"    {row['line']}: {sides[0]} → {sides[1]}")

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
@@ -29,23 +29,6 @@ _FEATURES = Features(
     }
 )
 _MOST_EXAMPLES = 3
-
-
-class CorpusRow(NamedTuple):
-    """A pair of a corpus.
-
-    Attributes:
-        source: Its source, without a tag.
-        line: The line or row of the file, from 1 on.
-        reason: The filter that drops it; "": none does.
-        document: The document that it belongs to; "": it is not known.
-    """
-
-    source: str
-    target: str
-    line: int
-    reason: str
-    document: str
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -84,45 +67,34 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
 
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
     """Loads the rows of a table or of a data set as `load_parallel_data` does."""
-    return load_parallel_data(arguments_of(corpus, split) or DataArguments())[split]
-
-
-def arguments_of(corpus: Corpus, split: str) -> DataArguments | None:
-    """Returns the options that name the data of a split of a corpus; None: it has none."""
-    options: dict[str, Any]
-    paths = [] if corpus.dataset is not None else corpus.paths(split)
-    if corpus.dataset is None and not paths:
-        return None
-    if len(paths) == 2 or paths == [corpus.monolingual]:
-        options = {f"{split}_source": paths[0], f"{split}_target": paths[-1]}
-    else:
-        options = {f"{split}_file": paths[0]} if paths else {"dataset_name": corpus.dataset}
-        if not paths or suffix_of(paths[0]) != ".tsv":  # whose columns have no names
-            columns = map(str, (corpus.columns or ("source", "target"))[:2])
-            options |= dict(zip(("source_column", "target_column"), columns, strict=True))
-    return DataArguments(**options)
-
-
-def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:
-    """Yields the pairs of a split with the reason why each is dropped; only a training has filters.
-
-    Raises:
-        ValueError: As `read_pairs`.
-    """
-    limits = corpus.limits() if split == "train" else {"empty": True}
-    reason = reasons_to_drop(limits, corpus.languages, held_out)
-    for source, target, line, document in read_pairs(corpus, split):
-        yield CorpusRow(source, target, line, reason(source, target), document)
+    paths = corpus.paths(split)
+    options: dict[str, Any] = {"dataset_name": corpus.dataset}
+    if paths:
+        options = {f"{split}_file": paths[0]}
+    columns = map(str, (corpus.columns or ("source", "target"))[:2])
+    options |= zip(("source_column", "target_column"), columns, strict=True)
+    return load_parallel_data(DataArguments(**options))[split]
 
 
 def _tagged_rows(
     spec: dict[str, Any], split: str, held_out: Sequence[int], **_: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows of the table of a corpus; its arguments are what the table depends on."""
+    """Yields the rows of the table of a corpus; its arguments are what the table depends on.
+
+    Each row has the reason why it is dropped; "" keeps it. Only a training has filters.
+    """
     corpus = Corpus(**spec)
-    for row in corpus_rows(corpus, split, frozenset(held_out)):
-        source = row.source if corpus.tag is None else f"{corpus.tag} {row.source}"
-        yield {**row._asdict(), "source": source, "corpus": corpus.name}
+    limits = corpus.limits() if split == "train" else {"empty": True}
+    reason_of = reasons_to_drop(limits, corpus.languages, frozenset(held_out))
+    for source, target, line, document in read_pairs(corpus, split):
+        yield {
+            "source": source if corpus.tag is None else f"{corpus.tag} {source}",
+            "target": target,
+            "corpus": corpus.name,
+            "reason": reason_of(source, target),
+            "document": document,
+            "line": line,
+        }
 
 
 def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Dataset:
@@ -155,41 +127,48 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
         ValueError: If an entry is wrong, a file is damaged, a split is given twice, nothing is left
             of a corpus, or all of the validation or test pairs are in the training data.
     """
-    corpora, others = entries_of(args), _load_other_splits(args)
     if links is not None:
         raise ValueError(
             "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
             "leave it or `corpora` out, or give `guided_alignment: own`."
         )
-    whole = {split: [rows] for split, rows in others.items()}
+    whole, tables = load_tables(args)
+    loaded = {
+        split: concatenate_datasets([first_rows(rows, args, split) for rows in parts])
+        for split, parts in whole.items()
+    }
+    if tables:
+        _check_held_out(whole, tables, tags_of(args))
+        parts = [first_rows(_kept_rows(table), args, "train") for table in tables.values()]
+        loaded["train"] = concatenate_datasets(parts)
+        sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
+        shares = shares_of(entries_of(args), sizes, args.corpora_temperature)
+        loaded["train"].info.description = json.dumps(_make_reports(tables, sizes, shares))
+    return DatasetDict({split: loaded[split] for split in SPLITS if split in loaded})
+
+
+def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str, Dataset]]:
+    """Loads what the entries of `corpora` name, before the limits on the number of rows.
+
+    Returns:
+        The parts of the validation and the test split; for each corpus its training pairs, in which
+        the column "reason" names the filter that drops a pair.
+    """
+    corpora, tags = entries_of(args), tags_of(args)
+    whole = {split: [rows] for split, rows in _load_other_splits(args).items()}
     for split in ("validation", "test"):
         for corpus in corpora:
             if _has_split(corpus, split):
                 kept = _kept_rows(_load_table_of(corpus, split, frozenset()))
                 whole.setdefault(split, []).append(kept)
-    loaded = {
-        split: concatenate_datasets([first_rows(rows, args, split) for rows in parts])
-        for split, parts in whole.items()
-    }
-    tags = tags_of(args)
-    keys = {
-        split: set[int]().union(*(_keys_of(rows, tags) for rows in parts))
-        for split, parts in whole.items()
-    }
-    held_out = frozenset().union(*keys.values())
+    keys = [_keys_of(rows, tags) for parts in whole.values() for rows in parts]
+    held_out = frozenset[int]().union(*keys)
     tables = {
         corpus.name: _load_table_of(corpus, "train", held_out)
         for corpus in corpora
         if _has_split(corpus, "train")
     }
-    if tables:
-        _check_held_out(keys, tables, tags)
-        parts = [first_rows(_kept_rows(table), args, "train") for table in tables.values()]
-        loaded["train"] = concatenate_datasets(parts)
-        sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
-        reports = _make_reports(tables, sizes, shares_of(corpora, sizes, args.corpora_temperature))
-        loaded["train"].info.description = json.dumps(reports)
-    return DatasetDict({split: loaded[split] for split in SPLITS if split in loaded})
+    return whole, tables
 
 
 def entries_of(args: DataArguments) -> list[Corpus]:
@@ -200,17 +179,6 @@ def entries_of(args: DataArguments) -> list[Corpus]:
 def tags_of(args: DataArguments) -> list[str]:
     """Returns the tags of `corpora`, each once."""
     return list(dict.fromkeys(corpus.tag for corpus in entries_of(args) if corpus.tag is not None))
-
-
-def held_out_keys(args: DataArguments) -> frozenset[int]:
-    """Returns `pair_key` of each validation and test pair, without tags."""
-    keys = [_keys_of(rows, tags_of(args)) for rows in _load_other_splits(args).values()]
-    for corpus in entries_of(args):
-        for split in ("validation", "test"):
-            if _has_split(corpus, split):
-                rows = corpus_rows(corpus, split, frozenset())
-                keys.append({pair_key(row.source, row.target) for row in rows})
-    return frozenset().union(*keys)
 
 
 def _has_split(corpus: Corpus, split: str) -> bool:
@@ -264,15 +232,16 @@ def _keys_of(rows: Dataset, tags: Sequence[str]) -> set[int]:
 
 
 def _check_held_out(
-    keys: Mapping[str, set[int]], tables: Mapping[str, Dataset], tags: Sequence[str]
+    whole: Mapping[str, Sequence[Dataset]], tables: Mapping[str, Dataset], tags: Sequence[str]
 ) -> None:
     """Refuses a split that lies in the training data as a whole."""
     leaked: set[int] = set()
     for table in tables.values():
-        leaks = _rows_with_reason(table, "held_out").nonzero()[0]
-        leaked |= _keys_of(table.select(leaks), tags)
-    for split, wanted in keys.items():
-        if wanted and wanted <= leaked:
+        rows = _rows_with_reason(table, "held_out").nonzero()[0]
+        leaked |= _keys_of(table.select(rows), tags)
+    for split, parts in whole.items():
+        keys = set[int]().union(*(_keys_of(rows, tags) for rows in parts))
+        if keys and keys <= leaked:
             raise ValueError(
                 f"All pairs of the {split} set are in the training data: give texts that the model "
                 "does not learn from."
@@ -292,8 +261,7 @@ def _make_reports(
     """
     reports = []
     for name, table in tables.items():
-        counted = pc.value_counts(table.with_format("arrow")["reason"][:]).to_pylist()
-        reasons = Counter({row["values"]: row["counts"] for row in counted if row["values"]})
+        reasons = count_reasons(table)
         if not sizes[name]:
             raise ValueError(
                 f"The filters leave nothing of the corpus {name!r} with {len(table):,} pairs "
@@ -335,20 +303,12 @@ def _list_reasons(reasons: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in reasons.items())
 
 
-def dropped_examples(
-    corpus: Corpus, held_out: frozenset[int]
-) -> tuple[int, dict[str, tuple[int, list[CorpusRow]]]]:
-    """Reads the training pairs of a corpus as a stream, and keeps nothing.
+def count_reasons(table: Dataset) -> Counter[str]:
+    """Counts the pairs that each filter drops from a corpus."""
+    counted = pc.value_counts(table.with_format("arrow")["reason"][:]).to_pylist()
+    return Counter({row["values"]: row["counts"] for row in counted if row["values"]})
 
-    Returns:
-        The number of pairs; for each filter that drops some, their number and the first ones.
-    """
-    count, dropped = 0, Counter[str]()
-    examples: dict[str, list[CorpusRow]] = {}
-    for row in corpus_rows(corpus, "train", held_out):
-        count += 1
-        if row.reason:
-            dropped[row.reason] += 1
-            if len(known := examples.setdefault(row.reason, [])) < _MOST_EXAMPLES:
-                known.append(row)
-    return count, {name: (number, examples[name]) for name, number in dropped.most_common()}
+
+def dropped_examples(table: Dataset, reason: str) -> Dataset:
+    """Returns the first pairs that a filter drops from a corpus."""
+    return table.select(_rows_with_reason(table, reason).nonzero()[0][:_MOST_EXAMPLES])
