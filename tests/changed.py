@@ -9,23 +9,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ALWAYS = ("tests/test_architecture.py",)
-OF_THE_MODEL = tuple(
-    f"tests/model/test_{name}.py"
-    for name in (
-        *("attention", "configuration", "decoding_cache", "dropout", "feed_forward"),
-        *("forward_arguments", "layers", "losses", "modeling", "normalization", "positions"),
-        *("saving", "token_layout"),
-    )
-)
-"""The tests of the model that end soon; `bash scripts/test.sh tests/model` runs all of them."""
-
 RULES = (
     (r"tests/(?:.+/)?test_\w+\.py", (r"\g<0>",)),
     (r"tests/(\w+)/.*", (r"tests/\1",)),
     (r"tests/\w+\.py", ("tests/smoke", "tests/test_contributing.py")),
-    (r"vanilla_transformer/model/.*", OF_THE_MODEL),
     (r"vanilla_transformer/(\w+)/.*", (r"tests/\1",)),
-    (r"vanilla_transformer/(\w+)\.py", (r"tests/test_\1.py", "tests/test_registration.py")),
+    (r"vanilla_transformer/(\w+)\.py", (r"tests/test_\1.py",)),
     (r"scripts/experiments/(\w+)\.py", (r"tests/experiments/test_\1.py",)),
     (r"scripts/recipes/.*", ("tests/experiments/test_recipes.py",)),
     (r"scripts/docker/.*", ("tests/test_docker.py",)),
@@ -40,8 +29,8 @@ def tests_of(path: str) -> list[str]:
     """Returns the tests of a changed file that exist."""
     for expression, tests in RULES:
         if match := re.fullmatch(expression, path):
-            found = [match.expand(test) for test in tests]
-            return [test for test in found if (REPOSITORY / test).exists()]
+            paths = [match.expand(test) for test in tests]
+            return [path for path in paths if (REPOSITORY / path).exists()]
     return []
 
 

@@ -65,12 +65,3 @@ def test_links_of_a_notebook_lead_to_files(name):
     for cell in read(name).cells:
         for link in re.findall(r"\]\(((?!https?:)[^)]+)\)", cell.source):
             assert (DOCS / "notebooks" / link).is_file(), link
-
-
-def test_every_notebook_is_in_the_readme_and_in_the_navigation():
-    navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert len(NOTEBOOKS) == 2
-    for path in NOTEBOOKS.values():
-        assert f": notebooks/{path.name}\n" in navigation
-        assert f"(docs/notebooks/{path.name})" in readme

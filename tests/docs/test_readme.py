@@ -20,12 +20,6 @@ PATH = re.compile(
 )
 
 
-def test_the_readme_is_short():
-    text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 200
-    assert len(text.split()) <= 1600
-
-
 def test_the_first_example_runs_as_printed(workspace):
     """In a new process, which imports the package only by the line that is printed."""
     code = next(block.code for block in blocks(README) if block.language == "python")
