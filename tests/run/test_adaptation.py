@@ -321,7 +321,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
         (["--lora", "4", "--optim", "muon"], "`lora` 4 does not work with `optim` 'muon'"),
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
         (["untrained.yaml"], "only 0 training pairs in the corpus"),
-        (["own.yaml", "--test", "new.tsv"], "belongs into the recipe 'own.yaml'"),
+        (["own.yaml", "--test", "new.tsv"], "belongs in the recipe 'own.yaml'"),
         (["general.yaml", "--general", "old.tsv"], "The recipe has general pairs"),
     ],
 )

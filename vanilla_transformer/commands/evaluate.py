@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> None:
     with ExitStack() as files:  # what cannot be written is told before the work
         report_file, page_file = (
             files.enter_context(open_output(path)) if path else None
-            for path in (options.output, options.html)
+            for path in (options.output, options.html if options.compare else None)
         )
         with usage_errors(SearchError):
             evaluated: Any = (compare_models if options.compare else evaluate_model)(
@@ -122,5 +122,5 @@ def run(options: argparse.Namespace) -> None:
             print(*describe_scores(evaluated.scores), sep="\n", file=sys.stderr)
         if report_file:
             json.dump(report, report_file, indent=1, ensure_ascii=False, allow_nan=False)
-        if page_file and options.compare:
+        if page_file:
             page_file.write(comparison_page(evaluated))

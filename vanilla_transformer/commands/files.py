@@ -1,7 +1,4 @@
-"""What subcommands read and write: lines, whole outputs, outputs that are made in parts.
-
-Nothing here needs torch or transformers before a work begins.
-"""
+"""What subcommands read and write: lines, whole outputs, outputs that are made in parts."""
 
 import argparse
 import gzip
@@ -82,7 +79,7 @@ def check_output(
     """Checks that an output replaces nothing that was not meant.
 
     Args:
-        options: Has `output`, `overwrite` and, where an output can be continued, `resume`.
+        options: Has `output` and `overwrite`.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from vanilla_transformer.names import ENGINES
@@ -127,12 +127,12 @@ def add_fields(
     for field in dataclasses.fields(dataclass):
         if field.name in without:
             continue
-        kinds = [kind for kind in get_args(hints[field.name]) if kind is not NoneType]
-        kind = (
-            kinds[0] if kinds and get_origin(hints[field.name]) is not list else hints[field.name]
-        )
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
+        kind = hints[field.name]
+        if get_origin(kind) is UnionType:  # such as int | None
+            kind = next(member for member in get_args(kind) if member is not NoneType)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
         settings: dict[str, Any] = {"help": field.metadata.get("help"), "default": default}
         if kind is bool:
             settings["action"] = "store_true"

@@ -43,7 +43,7 @@ from vanilla_transformer.run.adaptation_data import (
     split_data,
     text_files,
 )
-from vanilla_transformer.run.comparison import SIGNIFICANT, Comparison, score_with_interval
+from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, score_with_interval
 from vanilla_transformer.run.comparison_page import comparison_page
 from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models, evaluate_model
@@ -95,8 +95,8 @@ class Adapted:
     """
 
     model: Path
-    own: Comparison
-    general: Comparison | None
+    own: ModelComparison
+    general: ModelComparison | None
     seconds: float
     sizes: tuple[Size, Size]
 
@@ -141,7 +141,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         source, target = text_files(folder / "data" / name)
         return DataArguments(test_source=source, test_target=target)
 
-    def compare(name: str) -> Comparison:
+    def compare(name: str) -> ModelComparison:
         return compare_models([str(before), str(after)], held_out(name), metrics=options.metrics)
 
     if GENERAL_VALIDATION in start.splits.held_out:
@@ -479,14 +479,14 @@ def describe_adaptation(done: Adapted) -> Iterator[str]:
     yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
 
 
-def _significant_gain(comparison: Comparison, metric: str) -> float:
+def _significant_gain(comparison: ModelComparison, metric: str) -> float:
     """Returns by how much the second model is better than the first; 0: not significantly."""
     (pair,) = comparison.scores[metric]["pairs"]
     gain = float(pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1)
     return gain if pair["p_value"] < SIGNIFICANT else 0.0
 
 
-def _comparisons(done: Adapted) -> Iterator[tuple[str, Comparison]]:
+def _comparisons(done: Adapted) -> Iterator[tuple[str, ModelComparison]]:
     yield "own", done.own
     if done.general is not None:
         yield "general", done.general
@@ -533,7 +533,7 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         yield "It is significantly worse on the general test set: give more general pairs."
 
 
-def _changed_examples(comparison: Comparison) -> Iterator[str]:
+def _changed_examples(comparison: ModelComparison) -> Iterator[str]:
     before, after = (comparison.text_scores[name] for name in comparison.models)
     sign = -1 if comparison.text_metric in ERROR_RATES else 1
     gains = sorted(

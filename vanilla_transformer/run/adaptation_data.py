@@ -26,7 +26,7 @@ RULES = (
     Rule(
         ("validation", "test"),
         lambda value, options: bool(value) and options.recipe is not None,
-        "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
+        "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
     Rule(
         ("general_texts",),

@@ -28,7 +28,7 @@ _ENDS_OF_LENGTHS = (0, 10, 20, 40, 80)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """The outputs of several models for the same texts, their scores and their differences.
 
     Attributes:
@@ -55,7 +55,7 @@ def compare_outputs(
     references: References,
     metrics: Sequence[str],
     corpora: Sequence[str] | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Scores the outputs of several models, for all texts and for groups of them.
 
     Args:
@@ -74,7 +74,7 @@ def compare_outputs(
     ]
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
     alone = METRICS[first](**options)
-    return Comparison(
+    return ModelComparison(
         models=list(predictions),
         sources=list(sources),
         references=lists,

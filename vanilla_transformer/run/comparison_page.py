@@ -7,12 +7,12 @@ from string import Template
 from typing import Any
 
 from vanilla_transformer.names import ERROR_RATES
-from vanilla_transformer.run.comparison import SIGNIFICANT, Comparison, score_with_interval
+from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, score_with_interval
 
 _TEMPLATE = Path(__file__).parent / "comparison_page.html"
 
 
-def comparison_page(comparison: Comparison) -> str:
+def comparison_page(comparison: ModelComparison) -> str:
     """Returns the page: the scores, those of each group, and all outputs side by side."""
     models, metric = comparison.models, comparison.text_metric
     count = f"{len(comparison.sources):,}"
@@ -76,7 +76,7 @@ def _scores_table(title: str, scores: dict[str, Any]) -> str:
     return f"{heading}<table>{''.join(rows)}</table>"
 
 
-def _text_row(comparison: Comparison, row: int, groups: Sequence[str]) -> str:
+def _text_row(comparison: ModelComparison, row: int, groups: Sequence[str]) -> str:
     """Writes a text, its references, and the outputs with their own scores."""
     scores = [comparison.text_scores[name][row] for name in comparison.models]
     gap, change = max(scores) - min(scores), scores[-1] - scores[0]

@@ -15,7 +15,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.progress import Progress, shows_bars
-from vanilla_transformer.run.comparison import Comparison, compare_outputs
+from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
     number_of_resamples,
@@ -78,7 +78,7 @@ def compare_models(
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
     **options: Any,
-) -> Comparison:
+) -> ModelComparison:
     """Evaluates several models on the same texts, and tests their differences.
 
     The arguments are those of `evaluate_model`, with several models. A search that is not given is
