@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
-from vanilla_transformer.data.atomic_files import check_output_directory
-from vanilla_transformer.data.model_directory import check_model_directory
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
 EXAMPLES = """
@@ -47,19 +45,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Chooses the models and writes their mean."""
-    if not options.best and (options.metric or options.greater_is_better is not None):
-        raise UsageError("--metric and --greater-is-better have no effect without --best")
-    if options.last or options.best:
-        if len(options.models) != 1:
-            raise UsageError(
-                f"--last and --best take the directory of one run, not {len(options.models)}"
-            )
-        if not Path(options.models[0]).is_dir():
-            raise FileNotFoundError(f"The run {options.models[0]!r} does not exist.")
-    else:
-        for model in options.models:
-            check_model_directory(model)
-    check_output_directory(options.output, options.overwrite, options.models)
+    if (options.last or options.best) and len(options.models) != 1:
+        raise UsageError(
+            f"--last and --best take the directory of one run, not {len(options.models)}"
+        )
     from vanilla_transformer.interop.probe import load_for_probe, store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 
@@ -67,9 +56,8 @@ def run(options: argparse.Namespace) -> None:
     if options.last:
         chosen = select_checkpoints(chosen[0], options.last)
     elif options.best:
-        chosen = select_checkpoints(
-            chosen[0], options.best, options.metric or "loss", options.greater_is_better
-        )
+        metric = options.metric or "loss"
+        chosen = select_checkpoints(chosen[0], options.best, metric, options.greater_is_better)
     average_checkpoints(chosen, options.output, options.overwrite)
     store_probe(load_for_probe(Path(options.output)), options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")
