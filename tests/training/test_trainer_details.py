@@ -68,26 +68,6 @@ def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
         assert (saved.decoder_start_token_id, saved.eos_token_id, saved.pad_token_id) == (0, 2, 1)
 
 
-def test_label_smoothing_without_a_decoder_input(tmp_path):
-    """Trainer's smoother removes the labels, so the collator must add the decoder's input."""
-    net = model(dropout=0.0)
-    made = stock(
-        tmp_path,
-        net,
-        None,
-        label_smoothing_factor=0.2,
-        max_steps=1,
-        per_device_train_batch_size=24,
-        logging_steps=1,
-    )
-    assert "decoder_input_ids" not in made.train_dataset[0]
-    own = model(dropout=0.0, label_smoothing=0.2)
-    batch = made.data_collator(list(made.train_dataset))
-    expected = own(**batch).loss.item()
-    made.train()
-    assert losses(made)[1] == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
     options = {"max_steps": 4, "logging_steps": 1, "learning_rate": 0.01}

@@ -235,6 +235,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self._finite.keep(loss)
         return loss
 
+    # Private, here and below: Trainer keeps its sums of losses to itself, and logs their means.
     def sum_of_losses(self) -> float:
         """Returns the sum of the losses of the steps since the last call of `train`."""
         return float(self._total_loss_scalar + self._tr_loss.item())
