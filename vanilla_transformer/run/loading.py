@@ -30,7 +30,6 @@ _FREE_TO_CHANGE = {
     "rope_parameters",
     "max_position_embeddings",
 }
-_VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
 
 
 def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
@@ -146,9 +145,9 @@ def load_teachers(
         difference = _first_difference(tokenizer, load_tokenizer(path))
         teachers.append(load_weights(path).to(device))
         for name in ("decoder_start_token_id", "vocab_size", "decoder_vocab_size"):
-            found = [getattr(model.config, name) for model in (student, teachers[-1])]
-            if difference is None and found[0] != found[1]:
-                difference = f"`{name}` is {found[0]} and {found[1]}"
+            ours, theirs = getattr(student.config, name), getattr(teachers[-1].config, name)
+            if difference is None and ours != theirs:
+                difference = f"`{name}` is {ours} and {theirs}"
         if difference is not None:
             raise ValueError(
                 f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
@@ -202,10 +201,10 @@ def _check_tokenizer_fits(config: VanillaTransformerConfig, tokenizer: Any, init
     """Refuses a tokenizer with more tokens than the saved model, or other special tokens."""
     unfit = []
     for name, value in _tokenizer_fields(tokenizer).items():
-        found = getattr(config, name)
-        is_size = name in _VOCABULARY_SIZES
-        if value is not None and (found < value if is_size else found != value):
-            unfit.append(f"`{name}` {found} (tokenizer: {value})")
+        of_model = getattr(config, name)
+        is_size = name in ("vocab_size", "decoder_vocab_size")
+        if value is not None and (of_model < value if is_size else of_model != value):
+            unfit.append(f"`{name}` {of_model} (tokenizer: {value})")
     if unfit:
         raise ValueError(
             f"The tokenizer does not fit the model in {init_from!r}, which has {', '.join(unfit)}: "
