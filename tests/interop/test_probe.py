@@ -152,7 +152,7 @@ def test_another_type_of_the_weights_is_named(saved):
 
 def test_a_missing_or_broken_probe_is_an_error(saved):
     (saved / "probe.json").write_text("[1]")
-    with pytest.raises(ValueError, match="is not a probe"):
+    with pytest.raises(ValueError, match="is not valid"):
         verify_model(saved)
     (saved / "probe.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no probe .*verify .* --store"):

@@ -85,7 +85,7 @@ def test_what_lies_beside_the_model_becomes_its_tokenizer(pieces, tmp_path):
     ids = tokenizer("the model", text_target="the model")
     assert ids["labels"] == [*ids["input_ids"], 3]
     assert tokenizer.decode(ids["labels"], skip_special_tokens=True) == "the model"
-    given, _ = make_tokenizer(vocabularies, Path("nowhere"), given=pieces)
+    given, _ = make_tokenizer(vocabularies, Path("nowhere"), supplied=pieces)
     assert given("the model")["input_ids"] == ids["input_ids"]
     for name in ("source.spm", "target.spm"):
         (tmp_path / name).write_bytes(pieces.read_bytes())
@@ -93,10 +93,10 @@ def test_what_lies_beside_the_model_becomes_its_tokenizer(pieces, tmp_path):
     (tmp_path / "target.spm").unlink()  # two models, and nothing tells which
     assert "between spaces" in make_tokenizer(vocabularies, tmp_path)[1][-1]
     with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
-        make_tokenizer(vocabularies, tmp_path, given=tmp_path)
+        make_tokenizer(vocabularies, tmp_path, supplied=tmp_path)
     (tmp_path / "broken.model").write_bytes(b"\xffno model")
     with pytest.raises(ValueError, match="is no model of SentencePiece"):
-        make_tokenizer(vocabularies, tmp_path, given=tmp_path / "broken.model")
+        make_tokenizer(vocabularies, tmp_path, supplied=tmp_path / "broken.model")
 
 
 def test_a_tokenizer_with_other_ids_is_left_out(tmp_path):

@@ -210,10 +210,12 @@ def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
     last = around[-1] == tokenizer.eos_token_id
     for text in (" ".join(normalize("NFC", each).split()) for each in (*PROBES, *drawn)):
         cut = [table.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
-        found = [*[tokenizer.bos_token_id] * first, *cut, *[tokenizer.eos_token_id] * last]
+        ids_of_pieces = [*[tokenizer.bos_token_id] * first, *cut, *[tokenizer.eos_token_id] * last]
         expected = tokenizer(text)["input_ids"]
-        if _without_repeated(unknown, found) != _without_repeated(unknown, expected):
-            cuts = (tokens_of_ids(tokenizer, ids[:6], "source") for ids in (found, expected))
+        if _without_repeated(unknown, ids_of_pieces) != _without_repeated(unknown, expected):
+            cuts = (
+                tokens_of_ids(tokenizer, ids[:6], "source") for ids in (ids_of_pieces, expected)
+            )
             raise ValueError(
                 f"SentencePiece cuts {text[:40]!r} into {' '.join(next(cuts))} and so on, but the "
                 f"tokenizer into {' '.join(next(cuts))}: Argos Translate cannot do so. Name the "

@@ -136,8 +136,8 @@ def reason_of(error: Exception) -> str:
     """Returns why a file of weights cannot be read, without torch's advice to run its code."""
     message = str(error)
     refused = r"GLOBAL (\S+) (?:was not an allowed|whose module)|unrecognized function (.+)"
-    if found := re.search(refused, message):
-        return f"it holds an object of `{found[1] or found[2]}`, whose code is never run"
+    if match := re.search(refused, message):
+        return f"it holds an object of `{match[1] or match[2]}`, whose code is never run"
     if "weights_only" in message or "safe_globals" in message:
         return "it holds more than tensors, and code in a file is never run"
     return next(iter(message.splitlines()), type(error).__name__)

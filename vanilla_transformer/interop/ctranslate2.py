@@ -271,7 +271,7 @@ def _set_layer(spec: Any, layer: Any, stack: str, config: VanillaTransformerConf
         name, _, number = part.rpartition("_")
         target = getattr(inner, part, None) or getattr(inner, name)[int(number)]
         is_last = names[0].endswith(("out_proj", "fc2"))
-        modules = [layer.get_submodule(one) for one in names]
+        modules = [layer.get_submodule(module) for module in names]
         _set_module(target, modules, scale if is_last else 1.0)
 
 
@@ -280,7 +280,7 @@ def _set_module(spec: Any, modules: Sequence[Any], scale: float = 1.0) -> None:
     parts = ("gamma", "beta") if hasattr(spec, "gamma") else ("weight", "bias")
     for theirs, ours in zip(parts, ("weight", "bias"), strict=True):
         if getattr(modules[0], ours, None) is not None:
-            values = torch.cat([_float_copy(getattr(one, ours)) for one in modules])
+            values = torch.cat([_float_copy(getattr(module, ours)) for module in modules])
             setattr(spec, theirs, values * scale if scale != 1 else values)
 
 

@@ -54,23 +54,23 @@ def read_ctranslate2(
     fields, weights = read_model(stored, settings)
     zero_start = stored.flag("decoder/start_from_zero_embedding", False)
     raise_problems("The model cannot be converted", list(stored.problems()))
-    given = read_vocabularies(folder)
-    vocabularies = align_vocabularies(*given, settings, zero_start)
+    words = read_vocabularies(folder)
+    vocabularies = align_vocabularies(*words, settings, zero_start)
     renamed = RenamedWeights(weights, {name: name for name in weights})
     zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]  # some layers have no biases, others have
     model = build_with_vocabularies(renamed, fields, vocabularies, changes, zeros)
-    made, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
+    built, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:
         notes.append(
             "A target begins with a token that the user of CTranslate2 gives, such as its language:"
             " set `decoder_start_token_id` or `forced_bos_token_id`."
         )
-    logits = _logits_of_ctranslate2(folder, file, settings, given, vocabularies)
+    logits = _logits_of_ctranslate2(folder, file, settings, words, vocabularies)
     if logits is not None and stored.rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
         logits = partial(_logits_with_exact_positions, logits, model, stored.rounded)
-    return Imported(model, made, library="CTranslate2", source_logits=logits, notes=tuple(notes))
+    return Imported(model, built, library="CTranslate2", source_logits=logits, notes=tuple(notes))
 
 
 def read_specification(folder: Path) -> ModelBin:
@@ -94,12 +94,12 @@ def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
     if (folder / "config.json").is_file():
         return {**defaults, "decoder_start_token": "<s>", **read_object(folder / "config.json")}
     start = defaults["bos_token" if stored.flag("with_target_bos", True) else "eos_token"]
-    given = stored.flag("user_decoder_start_tokens", False)
+    user_chooses_start = stored.flag("user_decoder_start_tokens", False)
     return {
         **defaults,
         "add_source_bos": stored.flag("with_source_bos", False),
         "add_source_eos": stored.flag("with_source_eos", False),
-        "decoder_start_token": None if given else start,
+        "decoder_start_token": None if user_chooses_start else start,
     }
 
 
@@ -140,7 +140,7 @@ def _logits_of_ctranslate2(
     folder: Path,
     file: ModelBin,
     settings: Mapping[str, Any],
-    given: tuple[list[str], list[str]],
+    stored_words: tuple[list[str], list[str]],
     vocabularies: Vocabularies,
 ) -> SourceLogits | None:
     """Returns a function that computes logits with CTranslate2, or None if that cannot be.
@@ -153,14 +153,14 @@ def _logits_of_ctranslate2(
         import numpy as np
     except ImportError:
         return None
-    repeats = any(len(set(words)) < len(words) for words in given)
+    repeats = any(len(set(words)) < len(words) for words in stored_words)
     if file.version < 6 or repeats or vocabularies.adds_sources:
         return None
 
     def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         source, target = (vocabularies.source, vocabularies.target)
         end = str(settings["eos_token"])
-        known = set(given[1])
+        known = set(stored_words[1])
         rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
         sources = [[source[index] for index in ids[mask.bool()].tolist()] for ids, mask in rows]
         words = [[target[i] for i in row] for row in inputs["decoder_input_ids"].tolist()]

@@ -78,7 +78,7 @@ class StoredVariables:
     def __init__(self, file: ModelBin) -> None:
         self.file = file
         self.asked: set[str] = set()
-        self.found: list[str] = []  # problems
+        self.conflicts: list[str] = []  # what has no counterpart, a sentence each
         self.rounded: dict[str, torch.Tensor] = {}  # tables of sinusoids in 16 bits, by stack
 
     def number(self, name: str, default: float | None = None) -> float | None:
@@ -104,8 +104,8 @@ class StoredVariables:
         """Returns a weight with a number of axes; numbers in 8 or 16 bits become floats."""
         variable = self.file.variables.get(name)
         if variable is None or len(variable.shape) != axes:
-            found = "is missing" if variable is None else f"has the shape {variable.shape}"
-            raise ValueError(f"`{name}` {found}: copy the model again.")
+            problem = "is missing" if variable is None else f"has the shape {variable.shape}"
+            raise ValueError(f"`{name}` {problem}: copy the model again.")
         self.asked.update((name, f"{name}_scale"))
         values = self.file.tensor(name)
         if values.is_floating_point():
@@ -124,7 +124,7 @@ class StoredVariables:
 
     def problems(self) -> Iterator[str]:
         """Yields what has no counterpart here: of many layers, a variable is named once."""
-        yield from self.found
+        yield from self.conflicts
         left = [n for n in self.file.variables if n not in self.asked and not _UNREAD.fullmatch(n)]
         for name in dict.fromkeys(re.sub(r"layer_\d+", "layer_N", name) for name in left):
             yield f"`{name}` has no counterpart"
@@ -142,10 +142,10 @@ def read_model(
     for stack in read:
         weights |= stack.weights()
     encoder, decoder = read
-    stored.found += find_differences((encoder.common, decoder.common), encoder.common)
+    stored.conflicts += find_differences((encoder.common, decoder.common), encoder.common)
     for name in _NEUTRAL_FLAGS:
         if stored.flag(f"decoder/{name}", False):
-            stored.found.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
+            stored.conflicts.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
     weights["lm_head.weight"] = stored.weight("decoder/projection/weight", 2)
     if stored.has("decoder/projection/bias"):
         weights["lm_head.bias"] = stored.weight("decoder/projection/bias", 1)
@@ -204,12 +204,12 @@ class _Stack:
         stored, name = self.stored, self.name
         self.heads = int(stored.number(f"{name}/num_heads", 8) or 0)
         pattern = re.compile(rf"{name}/layer_(\d+)/.*")
-        found = {int(m[1]) for n in stored.file.variables if (m := pattern.fullmatch(n))}
-        self.layers = len(found)
-        if self.heads < 1 or not found or found != set(range(self.layers)):
+        numbers = {int(m[1]) for n in stored.file.variables if (m := pattern.fullmatch(n))}
+        self.layers = len(numbers)
+        if self.heads < 1 or not numbers or numbers != set(range(self.layers)):
             raise ValueError(
-                f"`{name}` has {self.heads} heads and the layers {sorted(found)[:9]}: the model is "
-                "damaged, copy it again."
+                f"`{name}` has {self.heads} heads and the layers {sorted(numbers)[:9]}: the model "
+                "is damaged, copy it again."
             )
         self.is_pre_norm = stored.flag(f"{name}/pre_norm", True)
         place = f"{name}/embeddings"
@@ -217,22 +217,22 @@ class _Stack:
         number = int(stored.number(f"{name}/activation", 0) or 0)
         self.activation = next((n for n, code in ACTIVATIONS.items() if code == number), "relu")
         if number not in ACTIVATIONS.values():
-            stored.found.append(f"`{name}/activation` has the unknown number {number}")
+            stored.conflicts.append(f"`{name}/activation` has the unknown number {number}")
 
     def weights(self) -> Weights:
         """Reads embeddings, layers and final norms, and fills in the fields."""
         stored, ours = self.stored, f"model.{self.name}"
         table = stored.weight(f"{self.table}/weight", 2)
-        found: Weights = {f"{ours}.embed_tokens.weight": table}
+        weights: Weights = {f"{ours}.embed_tokens.weight": table}
         for name, our_name in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
             if stored.has(f"{self.name}/{name}/gamma"):
-                found |= self._module_weights(f"{self.name}/{name}", [f"{ours}.{our_name}"])
+                weights |= self._module_weights(f"{self.name}/{name}", [f"{ours}.{our_name}"])
         for number in range(self.layers):
-            found |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
+            weights |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
         first = f"{self.name}/layer_0"
         for values, what in ((self._scales, "queries_scale"), (self._key_heads, "num_heads_kv")):
             if len(values) > 1:
-                stored.found.append(f"`{self.name}`: the layers differ in `{what}`: {values}")
+                stored.conflicts.append(f"`{self.name}`: the layers differ in `{what}`: {values}")
         width = self.head_dim
         self.fields = {
             f"{self.name}_attention_heads": self.heads,
@@ -242,14 +242,14 @@ class _Stack:
             "activation_function": self.activation,
             "gated_ffn": stored.has(f"{first}/ffn/linear_0_noact/weight"),
             "norm_placement": "pre" if self.is_pre_norm else "post",
-            "final_layer_norm": f"{ours}.final_norm.weight" in found,
-            "qk_norm": "self" if f"{ours}.layers.0.self_attn.q_norm.weight" in found else "none",
-            "normalize_embedding": f"{ours}.embed_norm.weight" in found,
+            "final_layer_norm": f"{ours}.final_norm.weight" in weights,
+            "qk_norm": "self" if f"{ours}.layers.0.self_attn.q_norm.weight" in weights else "none",
+            "normalize_embedding": f"{ours}.embed_norm.weight" in weights,
             "scale_embedding": self._scales_embedding(table.shape[1]),
             "head_dim": None if width * self.heads == table.shape[1] else width,
             "attention_scale": min(self._scales, key=str),
         }
-        return found
+        return weights
 
     def _scales_embedding(self, d_model: int) -> bool:
         """Returns whether embeddings are multiplied by the root of d_model."""
@@ -259,7 +259,7 @@ class _Stack:
         if scale is None or variable is None or variable.dtype == torch.int8:
             return bool(flag if scale is None else scale)
         if scale != 1 and not math.isclose(scale, math.sqrt(d_model), rel_tol=1e-3):
-            self.stored.found.append(
+            self.stored.conflicts.append(
                 f"`{self.name}/scale_embeddings` is {scale:g}: only 1 and the root of d_model, "
                 f"{math.sqrt(d_model):g}, have a counterpart"
             )
@@ -270,15 +270,15 @@ class _Stack:
         is_gated = self.stored.has(f"{place}/ffn/linear_0_noact/weight")
         has_qk_norm = self.stored.has(f"{place}/self_attention/q_norm/gamma")
         slot = "pre" if self.is_pre_norm else "post"
-        found: Weights = {}
+        weights: Weights = {}
         for part, modules in layer_parts(self.name, is_gated, slot, has_qk_norm).items():
             rows = None
             if len(modules) > 1:
                 sizes = self._attention_sizes(f"{place}/{part.partition('/')[0]}")
                 rows = [sizes[module.partition(".")[2]] for module in modules]
             names = [f"{ours}.{module}" for module in modules]
-            found |= self._module_weights(f"{place}/{part}", names, rows)
-        return found
+            weights |= self._module_weights(f"{place}/{part}", names, rows)
+        return weights
 
     def _attention_sizes(self, place: str) -> dict[str, int]:
         """Returns the rows of the projections, and notes the scale and the number of keys."""
@@ -302,15 +302,16 @@ class _Stack:
         """Reads a norm, or a matrix with its bias; `rows` tells how many of them each name gets."""
         is_norm = "norm" in place.rpartition("/")[2]
         parts = {"gamma": 1, "beta": 1} if is_norm else {"weight": 2, "bias": 1}
-        found: Weights = {}
+        weights: Weights = {}
         for (theirs, axes), part in zip(parts.items(), ("weight", "bias"), strict=True):
             if part == "weight" or self.stored.has(f"{place}/{theirs}"):
                 values = self.stored.weight(f"{place}/{theirs}", axes)
                 if rows is not None and sum(rows) != len(values):
                     raise ValueError(f"`{place}/{theirs}` has {len(values)} rows, not {sum(rows)}.")
                 cut = [values] if rows is None else values.split(list(rows))
-                found |= {f"{name}.{part}": one for name, one in zip(ours, cut, strict=True)}
-        return found
+                named = zip(ours, cut, strict=True)
+                weights |= {f"{name}.{part}": part_rows for name, part_rows in named}
+        return weights
 
 
 # Positions ----------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def _read_positions(
 ) -> dict[str, Any]:
     """Returns the fields of the positions; learned ones are added to the weights."""
     both = [_positions_of(stored, stack, weights) for stack in (encoder, decoder)]
-    stored.found += find_differences(both, both[0])
+    stored.conflicts += find_differences(both, both[0])
     return both[0]
 
 
@@ -336,7 +337,9 @@ def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> d
             stored.number(f"{each}/relative_attention_max_distance") for each in attentions
         }
         if len(distances) > 1 or not all(torch.equal(tables[0], table) for table in tables):
-            stored.found.append(f"`{stack.name}`: relative positions differ from layer to layer")
+            stored.conflicts.append(
+                f"`{stack.name}`: relative positions differ from layer to layer"
+            )
         weights[ours] = tables[0]
         return {
             "position_embedding_type": "relative",
@@ -344,12 +347,12 @@ def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> d
             "relative_attention_max_distance": int(min(distances, key=str) or 128),
         }
     if stored.has(f"{first}/rotary_dim"):
-        found = [_rope_of(stored, each, stack.head_dim) for each in attentions]
-        if any(each != found[0] for each in found):
-            stored.found.append(f"`{stack.name}`: rotary positions differ from layer to layer")
+        ropes = [_rope_of(stored, each, stack.head_dim) for each in attentions]
+        if any(each != ropes[0] for each in ropes):
+            stored.conflicts.append(f"`{stack.name}`: rotary positions differ from layer to layer")
         # The table of a stack with rotary positions is all zeros, if it is there.
         stored.asked.add(f"{stack.name}/position_encodings/encodings")
-        return {"position_embedding_type": "rope", "rope_parameters": found[0]}
+        return {"position_embedding_type": "rope", "rope_parameters": ropes[0]}
     name = f"{stack.name}/position_encodings/encodings"
     if not stored.has(name):
         return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
@@ -366,7 +369,9 @@ def _rope_of(stored: StoredVariables, place: str, head_dim: int) -> dict[str, An
     """Returns the parameters of RoPE in one attention."""
     width = int(stored.number(f"{place}/rotary_dim", 0) or 0) or head_dim
     if stored.flag(f"{place}/rotary_interleave", True):
-        stored.found.append(f"`{place}/rotary_interleave` is set: only halves have a counterpart")
+        stored.conflicts.append(
+            f"`{place}/rotary_interleave` is set: only halves have a counterpart"
+        )
     rope: dict[str, Any] = {
         "rope_type": "default",
         "rope_theta": stored.number(f"{place}/rotary_base", 10000.0),

@@ -79,8 +79,12 @@ def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
         return state
     separate: Weights = {}
     for stack in _STACKS:
-        own = {name: w for name, w in weights.items() if name.startswith(f"model.{stack}.")}
-        separate |= split_self_attention(own, state.heads_of(stack) * state.head_dim_of(stack))
+        stack_weights = {
+            name: w for name, w in weights.items() if name.startswith(f"model.{stack}.")
+        }
+        separate |= split_self_attention(
+            stack_weights, state.heads_of(stack) * state.head_dim_of(stack)
+        )
     others = {name: w for name, w in weights.items() if "qkv_proj" not in name}
     return ModelState({**fields, "fused_qkv": False}, others | separate)
 

@@ -136,10 +136,10 @@ def _resolve_reference(value: Any, config: Mapping[str, Any]) -> Any:
     match = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
     if match is None:
         return value
-    found: Any = config
+    entry: Any = config
     for name in match[1].split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    return entry
 
 
 def _find_unknown_options(
@@ -267,12 +267,12 @@ def _read_tokenizer(
         return None
     words = [_read_dictionary(path) for path in paths]
     problems = [
-        f"{str(path)!r} gives {len(found)} symbols, but the embedding has {size} rows"
-        for path, found, size in zip(paths, words, sizes, strict=True)
-        if len(found) != size
+        f"{str(path)!r} gives {len(symbols)} symbols, but the embedding has {size} rows"
+        for path, symbols, size in zip(paths, words, sizes, strict=True)
+        if len(symbols) != size
     ]
     raise_problems("The dictionaries do not fit the model", problems)
-    backends = [word_backend(found, UNK_TOKEN, EOS_TOKEN) for found in words]
+    backends = [word_backend(symbols, UNK_TOKEN, EOS_TOKEN) for symbols in words]
     if words[0] == words[1]:
         return VanillaTransformerTokenizer(tokenizer_object=backends[0])
     return VanillaTransformerTokenizer(

@@ -74,17 +74,12 @@ def grow_vocabulary(
 
     Raises:
         OSError: If a file does not exist.
-        ValueError: If the directory is not empty, a file is empty, a token is no single word or
-            there already, or the model or its tokenizer is of a kind that cannot grow.
+        ValueError: If the directory is not empty, a file is empty, or the model or its tokenizer is
+            of a kind that cannot grow.
     """
     check_output_directory(str(output_dir), overwrite, [path, *map(str, add_for)])
     files = check_texts(add_for)
     model, tokenizer = load_model_and_tokenizer(path)
-    known = tokenizer.get_vocab()
-    if wrong := [token for token in tokens if token.split() != [token]]:
-        raise ValueError(f"The token {wrong[0]!r} must be one word, such as <2fr>.")
-    if present := [token for token in tokens if token in known]:
-        raise ValueError(f"{present[0]!r} is a token of the model already: leave it out.")
     cut: dict[str, list[list[int]]] = {
         side: [
             tokenizer(**{argument: token}, add_special_tokens=False, verbose=False)["input_ids"]
@@ -119,7 +114,7 @@ def grow_vocabulary(
                 rows[index] = pieces
             plans.append(rows)
         set_rows(model, *plans)
-        subwords = [list(one.pieces) for one in learnt]
+        subwords = [list(table.pieces) for table in learnt]
         added = sum(map(len, subwords)) + len(tokens)
         save_changed_model(
             (model, larger),
@@ -165,13 +160,13 @@ def _learn_pieces(table: PieceTable, files: Sequence[str | Path], count: int) ->
         backend.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
         with TemporaryDirectory() as scratch:
             backend.save(str(Path(scratch, "tokenizer.json")))
-            own = BackendTable(Path(scratch, "tokenizer.json"))
-            pieces = _learn_subwords(own, files, count // len(table.models)).pieces
-            vocabulary = read_object(own.path)["model"]["vocab"]
+            scratch_table = BackendTable(Path(scratch, "tokenizer.json"))
+            pieces = _learn_subwords(scratch_table, files, count // len(table.models)).pieces
+            vocabulary = read_object(scratch_table.path)["model"]["vocab"]
         learnt |= pieces
         if isinstance(vocabulary, list):
-            found = dict(vocabulary)
-            scores.append({piece: found[piece] for piece in pieces})
+            score_of = dict(vocabulary)
+            scores.append({piece: score_of[piece] for piece in pieces})
         else:  # pairs are joined in the order of their scores: the new ones come last
             last = min(piece.score for piece in read_sentencepiece(path).pieces)
             scores.append({piece: last - 1 - n for n, piece in enumerate(pieces)})
@@ -229,12 +224,12 @@ def _count_missing(
     path: Path, files: Sequence[str | Path], known: Mapping[str, int], is_word: bool
 ) -> Counter[str]:
     """Counts the characters, or the words, of texts that have no token."""
-    backend, found = Tokenizer.from_file(str(path)), Counter[str]()
+    backend, counts = Tokenizer.from_file(str(path)), Counter[str]()
     for line in read_texts(files):
         text = backend.normalizer.normalize_str(line) if backend.normalizer else line
         words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-        found.update(part for word in words for part in ([word] if is_word else word))
-    return Counter({part: number for part, number in found.items() if part not in known})
+        counts.update(part for word in words for part in ([word] if is_word else word))
+    return Counter({part: number for part, number in counts.items() if part not in known})
 
 
 def _count_words(path: Path, files: Sequence[str | Path]) -> Counter[_Word]:
@@ -293,12 +288,12 @@ def _join_pairs(
 
 
 def _join_in(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    made: list[str] = []
+    parts: list[str] = []
     rest = list(word)[::-1]
     while rest:
         first = rest.pop()
-        made.append(first + rest.pop() if rest and (first, rest[-1]) == pair else first)
-    return made
+        parts.append(first + rest.pop() if rest and (first, rest[-1]) == pair else first)
+    return parts
 
 
 def _append_subwords(

@@ -196,11 +196,11 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
     except Exception as error:  # classes of transformers raise errors of several types
         reason = " ".join(str(error).split())
         raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
-    wanted, found = fields_with_effect(ours), fields_with_effect(back)
+    wanted, computed = fields_with_effect(ours), fields_with_effect(back)
     return [
-        f"`{name}` is {wanted[name]!r}, but {family.kind} computes {found[name]!r}"
-        for name in sorted(wanted.keys() & found.keys())
-        if wanted[name] != found[name]
+        f"`{name}` is {wanted[name]!r}, but {family.kind} computes {computed[name]!r}"
+        for name in sorted(wanted.keys() & computed.keys())
+        if wanted[name] != computed[name]
     ]
 
 

@@ -311,15 +311,15 @@ def _find_vocabularies(path: Path) -> list[Path]:
     folder = path.parent
     for options in _read_options_beside(path):
         # Only the names count: the paths are those of the machine that trained the model.
-        found = [folder / re.split(r"[/\\]", str(each))[-1] for each in options.get("vocabs") or []]
-        if found and all(file.is_file() for file in found):
-            return found
+        files = [folder / re.split(r"[/\\]", str(each))[-1] for each in options.get("vocabs") or []]
+        if files and all(file.is_file() for file in files):
+            return files
     for pattern in ("*vocab*.yml", "*vocab*.yaml", "*vocab*.json", "*.spm"):
-        found = sorted(folder.glob(pattern))
-        if len(found) == 1:
-            return found
+        files = sorted(folder.glob(pattern))
+        if len(files) == 1:
+            return files
         for sides in (("source", "target"), ("src", "trg")):
-            pair = [[file for file in found if side in file.name.split(".")] for side in sides]
+            pair = [[file for file in files if side in file.name.split(".")] for side in sides]
             if all(len(each) == 1 for each in pair):
                 return [each[0] for each in pair]
     raise FileNotFoundError(

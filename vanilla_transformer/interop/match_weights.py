@@ -176,16 +176,16 @@ def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) ->
     return renamed
 
 
-def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
+def _apply_rules(before: RenamedWeights, rules: Rules) -> RenamedWeights:
     compiled = [_compile_rule(*rule) for rule in rules.items()]
     weights: Weights = {}
     origins: dict[str, str] = {}
     parts: dict[str, dict[int, torch.Tensor]] = {}
-    problems = list(given.problems)
-    for name, tensor in given.weights.items():
-        old = given.origins[name]
-        found = ((match, rule) for p, rule in compiled if (match := p.fullmatch(name)))
-        match, rule = next(found, (None, WeightRule()))
+    problems = list(before.problems)
+    for name, tensor in before.weights.items():
+        old = before.origins[name]
+        matches = ((match, rule) for p, rule in compiled if (match := p.fullmatch(name)))
+        match, rule = next(matches, (None, WeightRule()))
         try:
             moved = [(name, tensor)] if match is None else _apply_rule(rule, match, tensor)
         except ValueError as error:
@@ -295,10 +295,10 @@ def fit_weights(
     problems = [*renamed.problems, *_find_untied(renamed, tied)]
     for target, source in tied.items():
         aliases = [source, *(name for name, of in tied.items() if of == source)]
-        found = next((weights[name] for name in aliases if name in weights), None)
-        if found is not None:
-            weights.setdefault(target, found)
-            weights.setdefault(source, found)
+        tensor = next((weights[name] for name in aliases if name in weights), None)
+        if tensor is not None:
+            weights.setdefault(target, tensor)
+            weights.setdefault(source, tensor)
     problems += find_misfits(shapes, RenamedWeights(weights, renamed.origins))
     raise_problems("The weights do not fit the config", problems, remedy)
     return config, weights
@@ -316,8 +316,8 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
         else:
             sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
             layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
-            found = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
-            sizes[f"{stack}_layers"] = 1 + max(found)
+            numbers = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
+            sizes[f"{stack}_layers"] = 1 + max(numbers)
         if "decoder" in stacks:
             matrix = _find_matrix(renamed, TABLES[stack])
             if matrix is None:
@@ -338,8 +338,8 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
 
 
 def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor | None:
-    found = (renamed.weights[name] for name in names if name in renamed.weights)
-    return next((tensor for tensor in found if tensor.dim() == 2), None)
+    present = (renamed.weights[name] for name in names if name in renamed.weights)
+    return next((tensor for tensor in present if tensor.dim() == 2), None)
 
 
 def expected_weights(
@@ -372,8 +372,8 @@ def find_misfits(shapes: Mapping[str, tuple[int, ...]], renamed: RenamedWeights)
         if name not in shapes:
             yield f"`{origin}` is not known"
         elif tuple(tensor.shape) != shapes[name]:
-            found = tuple(tensor.shape)
-            yield f"`{origin}` has shape {found}, but `{name}` has {shapes[name]}"
+            shape = tuple(tensor.shape)
+            yield f"`{origin}` has shape {shape}, but `{name}` has {shapes[name]}"
     for name in sorted(shapes.keys() - renamed.weights.keys()):
         yield f"`{name}` is missing"
 

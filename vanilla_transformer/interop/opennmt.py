@@ -147,13 +147,13 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
 def _read_weights_beside(path: Path) -> dict[str, Any]:
     """Reads weights that are in safetensors beside the options (`save_format: safetensors`)."""
     shards = [path.with_suffix(".safetensors"), *sorted(path.parent.glob(f"{path.stem}.*.safet*"))]
-    found = {n: w for shard in dict.fromkeys(shards) if shard.is_file()
+    stored = {n: w for shard in dict.fromkeys(shards) if shard.is_file()
              for n, w in read_state_dict(shard).items()}  # fmt: skip
     parts: dict[str, Any] = {"model": {}, "generator": {}}
-    for name, tensor in found.items():
+    for name, tensor in stored.items():
         part = "generator" if name.startswith("generator.") else "model"
         parts[part][name.removeprefix("generator.")] = tensor
-    return parts if found else {}
+    return parts if stored else {}
 
 
 def import_with_words(

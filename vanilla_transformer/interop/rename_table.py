@@ -84,10 +84,10 @@ def read_with_table(
             f"There is no code to run: name your function in {str(table)!r}, as in "
             "`compare: module:function`, or leave out --run-code."
         )
-    given = {**read.config, **(changes or {})}
-    check_hidden_fields(given, f"Add them to `config` in {str(table)!r}.")
+    fields = {**read.config, **(changes or {})}
+    check_hidden_fields(fields, f"Add them to `config` in {str(table)!r}.")
     renamed = rename_weights(read_state_dict(source, key), read.rules)
-    model = build_model(*fit_weights(renamed, given, read.zeros))
+    model = build_model(*fit_weights(renamed, fields, read.zeros))
     if read.compare is None:
         return Imported(model)
     if not run_code:
@@ -117,10 +117,12 @@ def _run_source(name: str, folder: Path, source: str | Path, config: Any) -> tor
     finally:
         sys.path.remove(str(folder))
     if not isinstance(logits, torch.Tensor) or logits.shape != shape:
-        found = f"shape {tuple(logits.shape)}" if hasattr(logits, "shape") else repr(logits)[:80]
+        described = (
+            f"shape {tuple(logits.shape)}" if hasattr(logits, "shape") else repr(logits)[:80]
+        )
         raise ValueError(
             f"`{name}` must return logits of shape {shape} (batch, target_len, vocab), and "
-            f"returned {type(logits).__name__} {found}."
+            f"returned {type(logits).__name__} {described}."
         )
     return logits.detach().cpu()
 

@@ -73,14 +73,14 @@ def _find_differences(
     both = (tokenizer, saved)
     for text, side in product(texts, sides):
         argument = {"source": "text", "target": "text_target"}[side]
-        expected, found = (each(**{argument: text})["input_ids"] for each in both)
-        own = [isinstance(each, VanillaTransformerTokenizer) for each in both]
+        expected, encoded = (each(**{argument: text})["input_ids"] for each in both)
+        is_ours = [isinstance(each, VanillaTransformerTokenizer) for each in both]
         original, decoded = (
             each.decode(expected, **({"side": side} if is_own else {}))
-            for each, is_own in zip(both, own, strict=True)
+            for each, is_own in zip(both, is_ours, strict=True)
         )
-        if expected != found:
-            yield f"`{argument}` {text!r} becomes {found}, not {expected}"
+        if expected != encoded:
+            yield f"`{argument}` {text!r} becomes {encoded}, not {expected}"
         elif original != decoded:
             yield f"{expected} becomes {decoded!r}, not {original!r}"
 

@@ -53,7 +53,7 @@ def close_under_parents(table: "Table", kept: Iterable[int]) -> set[int]:
         if index not in closed:
             closed.add(index)
             if index in tokens:
-                waiting += [table.ids[one] for one in table.parents(tokens[index])]
+                waiting += [table.ids[parent] for parent in table.parents(tokens[index])]
     return closed
 
 
@@ -187,11 +187,11 @@ class PieceTable:
     def _added_ids(self) -> dict[str, int]:
         """Added tokens, as both files that may hold them list them."""
         folder = self.path.parent
-        found = {}
+        added = {}
         if self.path.name == "vocab.json" and (folder / "added_tokens.json").is_file():
-            found = read_object(folder / "added_tokens.json")
+            added = read_object(folder / "added_tokens.json")
         decoder = read_object(folder / _CONFIG).get("added_tokens_decoder") or {}
-        return found | {token["content"]: int(index) for index, token in decoder.items()}
+        return added | {token["content"]: int(index) for index, token in decoder.items()}
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
-from vanilla_transformer.interop.formats import TUTORIALS
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
@@ -129,12 +128,10 @@ def convert_tutorial(
         the weights are those of the encoder of a `VanillaTransformerModel`, without its embedding.
 
     Raises:
-        ValueError: If there is no such system, if a rule is not a regular expression, or if a field
-            is invalid. One error lists all weights that are left over or missing, that have another
-            shape, or that differ although the config ties them.
+        ValueError: If a rule is not a regular expression, or if a field is invalid. One error
+            lists all weights that are left over or missing, that have another shape, or that differ
+            although the config ties them.
     """
-    if system not in TUTORIALS:
-        raise ValueError(f"There is no `system` {system!r}: choose one of {list(TUTORIALS)}.")
     is_encoder = system == ENCODER_ONLY
     stacks = ("encoder",) if is_encoder else ("encoder", "decoder")
     read = {*SIZES} - {"max_position_embeddings"}  # the sizes that the weights show
@@ -201,12 +198,7 @@ def _move_padding(
     """Exchanges the source's rows of both padding tokens; a row that is not there is zero."""
     pad = fields.get("pad_token_id", VanillaTransformerConfig().pad_token_id)
     table = renamed.weights.get(SOURCE_TABLE)
-    if not isinstance(pad, int) or fields.get("share_encoder_decoder_embeddings", True):
-        raise ValueError(
-            f"`source_pad_token_id` is {source_pad}, which needs a separate source embedding and a "
-            f"`pad_token_id` (got {pad}): leave it out."
-        )
-    if table is None or table.dim() != 2:
+    if table is None:
         return renamed  # reported with the other problems
     if source_pad not in range(len(table)):
         raise ValueError(
@@ -330,8 +322,8 @@ def read_layout(
     Raises:
         ValueError: If the weights are of neither tutorial, or do not fit.
     """
-    given = {} if rename is None else read_rename_rules(rename)
-    renamed = rename_weights(read_state_dict(source, key), given, {r"module\.(.*)": r"\1"})
+    rules = {} if rename is None else read_rename_rules(rename)
+    renamed = rename_weights(read_state_dict(source, key), rules, {r"module\.(.*)": r"\1"})
     layout = next((each for each in LAYOUTS if each.sign in renamed.weights), None)
     if layout is None:
         signs = " nor ".join(f"`{each.sign}` ({each.title})" for each in LAYOUTS)

@@ -251,16 +251,16 @@ def vocabularies_of(
 def make_tokenizer(
     vocabularies: Vocabularies,
     folder: Path | None = None,
-    given: str | Path | Sequence[Path] | None = None,
+    supplied: str | Path | Sequence[Path] | None = None,
     source_eos: bool | None = None,
 ) -> tuple[Any, tuple[str, ...]]:
     """Makes the tokenizer of a model that was stored with vocabularies only.
 
     Args:
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
-        given: Model of SentencePiece, or that of the source and that of the target; directory that
-            holds one or two; directory or name of a tokenizer of transformers. None: what lies in
-            the folder.
+        supplied: Model of SentencePiece, or that of the source and that of the target; directory
+            that holds one or two; directory or name of a tokenizer of transformers. None: what lies
+            in the folder.
         source_eos: Whether sources end with the end token. None: as the vocabularies say.
 
     Returns:
@@ -269,27 +269,27 @@ def make_tokenizer(
         sentences on what a user must know about it.
 
     Raises:
-        OSError: If what was given cannot be loaded.
+        OSError: If what was supplied cannot be loaded.
         ValueError: If it does not fit the vocabulary.
     """
     files: tuple[Path, ...] = ()
     notes: list[str] = []
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        files = (given[0], given[-1])
-    elif (place := folder if given is None else given) is not None:
+    if isinstance(supplied, Sequence) and not isinstance(supplied, str):
+        files = (supplied[0], supplied[-1])
+    elif (place := folder if supplied is None else supplied) is not None:
         if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
             tokenizer = load_tokenizer(place, ("sentencepiece",))
             differing = _differing_tokens(tokenizer, vocabularies.source)
             if not differing:
                 return tokenizer, ()
             problem = f"The tokenizer of {str(place)!r} has other ids, as of {differing[0]}"
-            if given is not None:
+            if supplied is not None:
                 raise ValueError(f"{problem}: give the one that the model was trained with.")
             notes.append(f"{problem}: it was left out.")
         files = find_pieces(Path(place))
-        if given is not None and not files:
+        if supplied is not None and not files:
             raise FileNotFoundError(
-                f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or "
+                f"{str(supplied)!r} holds no tokenizer: give a model of SentencePiece (.model or "
                 ".spm), or a directory."
             )
     ends = vocabularies.ends if source_eos is None else source_eos
@@ -326,21 +326,21 @@ def make_tokenizer(
 
 
 def pieces_of(
-    tokenizer: Any, folder: str | Path, given: str | Path | None = None
+    tokenizer: Any, folder: str | Path, supplied: str | Path | None = None
 ) -> tuple[list[bytes], str]:
     """Returns the models of SentencePiece that cut texts as a tokenizer does.
 
     Args:
         folder: Its directory, which may hold models of SentencePiece.
-        given: File of the model. None: that in the directory, or else one that is made.
+        supplied: File of the model. None: that in the directory, or else one that is made.
 
     Returns:
         The model, or that of the source and that of the target; and a sentence on it, if it was
         made.
     """
-    found = [Path(given)] if given is not None else find_pieces(Path(folder))
-    if found:
-        return [read_sentencepiece(p).SerializeToString() for p in dict.fromkeys(found)], ""
+    files = [Path(supplied)] if supplied is not None else find_pieces(Path(folder))
+    if files:
+        return [read_sentencepiece(p).SerializeToString() for p in dict.fromkeys(files)], ""
     sides = [tokenizer]
     if getattr(tokenizer, "separate_vocabularies", False):
         sides.append(tokenizer.target_tokenizer())
@@ -373,5 +373,5 @@ def find_pieces(place: Path) -> tuple[Path, ...]:
     pair = tuple(place / name for name in _PIECES)
     if all(path.is_file() for path in pair):
         return pair
-    found = sorted(path for end in ("*.model", "*.spm") for path in place.glob(end))
-    return (found[0], found[0]) if len(found) == 1 else ()
+    files = sorted(path for end in ("*.model", "*.spm") for path in place.glob(end))
+    return (files[0], files[0]) if len(files) == 1 else ()

@@ -194,13 +194,13 @@ def _choose_ids(
         )
     named = _named_ids(model.config.to_dict()) | _named_ids(model.generation_config.to_dict())
     kept = []
-    for table, found, size in zip(tables, used, sizes, strict=False):
+    for table, used_ids, size in zip(tables, used, sizes, strict=False):
         if (largest := max(table.ids.values())) >= size:
             raise ValueError(
                 f"The tokenizer has the id {largest}, and the model has {size} rows: save the "
                 "tokenizer that the model was trained with in its directory."
             )
-        ids = table.required | found | characters_of(table, found)
+        ids = table.required | used_ids | characters_of(table, used_ids)
         ids |= {index for index in named if index < size}
         rest = sorted(set(table.ids.values()) - ids)
         kept.append(close_under_parents(table, ids | set(rest[:keep_frequent])))
@@ -234,19 +234,19 @@ def _align_sides(tables: Sequence[Table], kept: list[set[int]]) -> None:
 
 def _named_ids(fields: Mapping[str, Any]) -> set[int]:
     """Returns the ids that a config names and a model needs."""
-    found = set[int]()
+    ids = set[int]()
     for name, value in fields.items():
         if name.endswith("_token_id"):
-            found.update(value if isinstance(value, list) else [value])
+            ids.update(value if isinstance(value, list) else [value])
         elif name in _REQUIRED_IDS:
-            found.update(_flat_ids(value))
-    return found - {None, -1}
+            ids.update(_flat_ids(value))
+    return ids - {None, -1}
 
 
 def _flat_ids(value: Any) -> Iterator[int]:
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _flat_ids(one)
+        for entry in value:
+            yield from _flat_ids(entry)
     elif isinstance(value, int):
         yield value
 
@@ -254,7 +254,7 @@ def _flat_ids(value: Any) -> Iterator[int]:
 def _renumber_ids(value: Any, new: Mapping[int, int]) -> Any:
     """Replaces the ids in nested lists."""
     if isinstance(value, list | tuple):
-        return [_renumber_ids(one, new) for one in value]
+        return [_renumber_ids(entry, new) for entry in value]
     return new.get(value, value) if isinstance(value, int) else value
 
 
@@ -266,7 +266,7 @@ def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
         if name.endswith("_token_id") or name == "force_words_ids":
             setattr(config, name, _renumber_ids(value, new))
         elif name in _ID_LISTS:
-            setattr(config, name, [new[one] for one in value if one in new] or None)
+            setattr(config, name, [new[index] for index in value if index in new] or None)
         elif name == "bad_words_ids":
             rows = [_renumber_ids(row, new) for row in value if new.keys() >= set(row)]
             setattr(config, name, rows or None)
