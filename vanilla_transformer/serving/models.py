@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
+from vanilla_transformer.inference.documents import SplitTexts
 from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.translator import SplitTexts, Translator, TranslatorCall
+from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
@@ -52,14 +54,9 @@ class ServedModel:
         self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
         self._metrics = metrics
-        self.batcher = Batcher(
-            translator.compute_segments,
-            computation,
-            metrics,
-            source.name,
-        )
+        self.batcher = Batcher(translator.compute_segments, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
-        self._plans: dict[Query, TranslatorCall] = {}
+        self._plan = lru_cache(PLANS_KEPT)(self._plan_query)
 
     async def answer(self, texts: list[str], query: Query) -> Answers:
         """Computes the outputs of the texts of a request.
@@ -95,17 +92,14 @@ class ServedModel:
 
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            call = self._plans.get(query)
-            if call is None:
-                call = self.translator.plan_call(
-                    query.n_best, query.details, self._batch_tokens, **dict(query.options)
-                )
-                if len(self._plans) >= PLANS_KEPT:
-                    self._plans.clear()
-                self._plans[query] = call
-            return call, self.translator.split_texts(texts)
+            return self._plan(query), self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
+
+    def _plan_query(self, query: Query) -> TranslatorCall:
+        return self.translator.plan_call(
+            query.n_best, query.details, self._batch_tokens, **dict(query.options)
+        )
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
