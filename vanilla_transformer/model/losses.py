@@ -172,8 +172,8 @@ def _smoothing_sum(
     With z the log-sum-exp of the logits: (1 - s) (z - logit) + s (z - mean logit)
     = (z - logit) + s (logit - mean logit). Both logits are scalar products; no others are needed.
     """
-    given = labels != IGNORE_INDEX
-    labels = labels.where(given, 0)
+    is_labelled = labels != IGNORE_INDEX
+    labels = labels.where(is_labelled, 0)
     sum_type = torch.promote_types(hidden_states.dtype, torch.float32)
     weight = weight.to(sum_type)
     rows = F.embedding(labels, weight) - weight.mean(0)
@@ -181,7 +181,7 @@ def _smoothing_sum(
     if bias is not None:
         bias = bias.to(sum_type)
         difference = difference + bias[labels] - bias.mean()
-    return difference.where(given, 0).sum()
+    return difference.where(is_labelled, 0).sum()
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -230,7 +230,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _refuse_second_derivative()
         saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*(made * gradient if needed else None for made, needed in saved), None, None, None)
+        return (*(part * gradient if needed else None for part, needed in saved), None, None, None)
 
 
 _sum_chunks_on_cpu = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
@@ -242,7 +242,7 @@ def _losses_and_errors(
     """Sums the losses of some tokens, and turns their logits in place into their gradient."""
     labels = labels[:, None]  # a column, as all that follow except the logits
     ignored = labels == IGNORE_INDEX
-    given = (~ignored).to(logits.dtype)
+    weights = (~ignored).to(logits.dtype)  # 1 for a label, 0 for none
     labels = labels.masked_fill(ignored, 0)
     logits -= logits.amax(-1, keepdim=True)
     expected = (1 - smoothing) * logits.gather(1, labels)
@@ -250,10 +250,10 @@ def _losses_and_errors(
         expected += smoothing * logits.mean(-1, keepdim=True)
     sums = logits.exp_().sum(-1, keepdim=True)
     losses = (sums.log() - expected).masked_fill(ignored, 0.0)  # not 0 · inf, if a logit is -inf
-    logits *= given / sums
+    logits *= weights / sums
     if smoothing:
-        logits -= given * (smoothing / logits.shape[-1])
-    logits.scatter_add_(1, labels, (smoothing - 1) * given)
+        logits -= weights * (smoothing / logits.shape[-1])
+    logits.scatter_add_(1, labels, (smoothing - 1) * weights)
     return losses.sum(), logits
 
 

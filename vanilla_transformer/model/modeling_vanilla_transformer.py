@@ -445,8 +445,8 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         self.num_labels = cast(int, config.num_labels)
         self.model = VanillaTransformerEncoderModel(config)
         self.pool = POOLINGS[config.classifier_pooling]
-        own = config.classifier_dropout
-        self.dropout = Dropout(config.dropout if own is None else own)
+        rate = config.classifier_dropout
+        self.dropout = Dropout(config.dropout if rate is None else rate)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 

@@ -274,8 +274,8 @@ class VanillaTransformerDecoder(TransformerStack):
         config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
 
         cache = self.make_cache(past_key_values, bool(use_cache))
-        own_cache = None if cache is None else cache.self_attention_cache
-        past = 0 if own_cache is None else own_cache.get_seq_length()
+        target_cache = None if cache is None else cache.self_attention_cache
+        past = 0 if target_cache is None else target_cache.get_seq_length()
         rows_per_source = rows_per_source_of(cache)  # beams of one source share its keys
 
         rows, length = padded.shape[:2]
@@ -285,9 +285,9 @@ class VanillaTransformerDecoder(TransformerStack):
         context = CallContext(
             attend,
             kwargs,
-            mask=create_causal_mask(config, padded, mask, own_cache),
-            positions=self.make_positions(padded, mask, own_cache),
-            cache=own_cache,
+            mask=create_causal_mask(config, padded, mask, target_cache),
+            positions=self.make_positions(padded, mask, target_cache),
+            cache=target_cache,
             layout=layout,
             source_mask=mask_per_source(source_mask, rows_per_source, length),
             source_cache=cache,
