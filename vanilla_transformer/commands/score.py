@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from math import exp, inf
-from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
     FileLines,
@@ -22,9 +21,6 @@ from vanilla_transformer.commands.options import (
     add_pair_options,
 )
 from vanilla_transformer.data.text_files import read_line_pairs
-
-if TYPE_CHECKING:
-    from vanilla_transformer.inference.results import Score
 
 SUMMARY = "Prints the log-probability of each target line given its source line."
 EXAMPLES = """
@@ -52,6 +48,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
     check_output(options, {"--source": options.source, "--target": options.target})
+    from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.progress import Progress
 
@@ -69,23 +66,18 @@ def run(options: argparse.Namespace) -> None:
             for score in scores:
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability
-                print(_format_score(score, options.json), file=stream)
+                line = f"{score.log_probability:.4f}"
+                if options.json:
+                    fields = {
+                        "log_probability": round(score.log_probability, 4),
+                        "perplexity": round(score.perplexity, 4),
+                        "tokens": score.tokens,
+                        "token_scores": [round(value, 4) for value in score.token_scores],
+                    }
+                    line = json.dumps(without_infinities(fields), ensure_ascii=False)
+                print(line, file=stream)
             progress.reach(num_pairs)
     mean = -total / max(num_tokens, 1)
     perplexity = exp(mean) if mean < 700 else inf
     summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"
     print(summary, file=sys.stderr)
-
-
-def _format_score(score: "Score", as_json: bool) -> str:
-    if not as_json:
-        return f"{score.log_probability:.4f}"
-    from vanilla_transformer.inference.results import finite_or_none
-
-    fields = {
-        "log_probability": finite_or_none(round(score.log_probability, 4)),
-        "perplexity": finite_or_none(round(score.perplexity, 4)),
-        "tokens": score.tokens,
-        "token_scores": [finite_or_none(round(value, 4)) for value in score.token_scores],
-    }
-    return json.dumps(fields, ensure_ascii=False)

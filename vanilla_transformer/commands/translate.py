@@ -35,6 +35,7 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.data.word_alignment import format_links
 
 if TYPE_CHECKING:
+    from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
 
 _ENTRIES = """\
@@ -237,6 +238,8 @@ def print_outputs(
     progress: bool = False,
 ) -> None:
     """Translates lines, and prints the outputs as the options say."""
+    from vanilla_transformer.inference.results import without_infinities
+
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
@@ -255,7 +258,7 @@ def print_outputs(
         several = output if isinstance(output, list) else [output]
         if options.json:
             content = {"source": source, "outputs": [_output_fields(best) for best in several]}
-            print(json.dumps(content, ensure_ascii=False, allow_nan=False), file=stream)
+            print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
             continue
         for best in several:
             text = _output_line(best)
@@ -275,10 +278,6 @@ def _output_line(output: Any) -> str:
     return f"{output.text} ||| {format_links(links)}".rstrip()
 
 
-def _output_fields(output: Any) -> dict[str, Any]:
-    from vanilla_transformer.inference.results import finite_or_none
-
+def _output_fields(output: "Translation") -> dict[str, Any]:
     fields = {name: value for name, value in asdict(output).items() if value is not None}
-    fields["score"] = finite_or_none(fields["score"])
-    fields["token_scores"] = [finite_or_none(round(v, 4)) for v in fields["token_scores"]]
-    return fields
+    return {**fields, "token_scores": [round(score, 4) for score in output.token_scores]}
