@@ -15,7 +15,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.training.fsdp_groups import group_tied_modules
+from vanilla_transformer.training.trainer import group_tied_modules
 
 torch.set_num_threads(1)
 KINDS = ("tp_size", "fsdp_size", "fsdp by Accelerate")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -43,7 +44,6 @@ from vanilla_transformer.training.checkpoints import (
     resumed_checkpoint,
 )
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
-from vanilla_transformer.training.fsdp_groups import group_tied_modules
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
     LinkCollator,
@@ -137,16 +137,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         """Makes the accelerator, whose DDP looks for unused parameters only if there may be any."""
-        if self.args.ddp_find_unused_parameters is None and not self._drops_layers():
-            self.args.ddp_find_unused_parameters = False
-        super().create_accelerator_and_postprocess()
-
-    def _drops_layers(self) -> bool:
-        """Whether a step may leave out parameters; of other models than ours this is unknown."""
         config: Any = getattr(self.model, "config", None)
-        if getattr(config, "model_type", None) != MODEL_TYPE:
-            return True
-        return bool(config.encoder_layerdrop or config.decoder_layerdrop)
+        if getattr(config, "model_type", None) == MODEL_TYPE:  # of other models it is unknown
+            drops_layers = config.encoder_layerdrop or config.decoder_layerdrop
+            if self.args.ddp_find_unused_parameters is None and not drops_layers:
+                self.args.ddp_find_unused_parameters = False
+        super().create_accelerator_and_postprocess()
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Names the guided head in the model's config, and lets batches hold links."""
@@ -627,16 +623,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         fields = vars(GenerationConfig())
         settings = {name: options[name] for name in options if name in fields}
         if getattr(self.args, "predict_with_generate", False):
-            self._search = self._resolve_search(settings)
+            owner = cast(Any, self.model)
+            self._search = Search.of_training(self.args, owner.generation_config, owner.config)
+            if settings:
+                saved = self._search.settings
+                self._search = Search.resolve(saved, settings, config=owner.config)
         return {name: value for name, value in options.items() if name not in settings}
-
-    def _resolve_search(self, settings: dict[str, Any]) -> Search:
-        """Combines the settings of the model, the arguments and a call, in this order."""
-        owner = cast(Any, self.model)
-        search = Search.of_training(self.args, owner.generation_config, owner.config)
-        if settings:
-            search = Search.resolve(search.settings, settings, config=owner.config)
-        return search
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
@@ -664,3 +656,36 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
+
+
+def group_tied_modules(model: torch.nn.Module, plugin: Any) -> None:
+    """Shards the modules that share a matrix together, before Accelerate shards the others.
+
+    A shared matrix may be in one group of FSDP only (torch 2.13 refuses it in two). Accelerate
+    knows of two modules that may share one, the embedding of the inputs and the output projection,
+    but an encoder and a decoder have two embeddings. It leaves modules alone that are sharded.
+
+    Raises:
+        ValueError: If the plugin would empty the model first.
+    """
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+    owners: dict[torch.nn.Parameter, dict[torch.nn.Module, None]] = defaultdict(dict)
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            owners[parameter][module] = None
+    for modules in owners.values():
+        if len(modules) == 1 or any(isinstance(module, FSDPModule) for module in modules):
+            continue
+        if plugin.cpu_ram_efficient_loading:
+            raise ValueError(
+                "`fsdp_cpu_ram_efficient_loading` is true, which does not work with a model that "
+                "shares matrices: set it to false in the launch file, as "
+                "scripts/accelerate/fsdp.yaml does."
+            )
+        fully_shard(
+            list(modules),
+            reshard_after_forward=False,
+            mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
+            offload_policy=plugin.cpu_offload,
+        )
