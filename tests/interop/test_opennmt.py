@@ -13,7 +13,6 @@ from opennmt_models import (
     save,
     weights_of,
 )
-from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -53,20 +52,6 @@ def test_the_tokenizer_and_the_first_versions_of_norms(tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(out)
     found = model.state_dict()["model.decoder.layers.0.feed_forward_pre_norm.bias"]
     assert torch.equal(found, reference.decoder.layers[0].norm3.bias)
-
-
-def test_weights_may_stand_in_safetensors_beside_the_options(tmp_path):
-    path = save(tmp_path / "model_step_10.pt", reference_model())
-    expected = read_opennmt(path).model.state_dict()
-    checkpoint = torch.load(path, weights_only=False)
-    output = {f"generator.{n}": w for n, w in checkpoint.pop("generator").items()}
-    weights = {**checkpoint.pop("model"), **output}
-    torch.save(checkpoint, path)
-    for name in ("model_step_10.safetensors", "model_step_10.00.safetensors"):
-        save_file(weights, tmp_path / name)
-        found = read_opennmt(path).model.state_dict()
-        assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
-        (tmp_path / name).unlink()
 
 
 def test_biases_that_no_layer_has_are_zero(tmp_path):

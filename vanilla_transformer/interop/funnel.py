@@ -68,7 +68,6 @@ def convert(
 
     Raises:
         OSError: If there is no such source.
-        ModuleNotFoundError: If a package is missing that the tokenizer needs.
         ValueError: If the directory is not empty, if the source is of another kind, if its weights
             do not fit, or if it has an option that no config here expresses. One error lists all of
             them. Also if the new model or its tokenizer computes something else than the source.

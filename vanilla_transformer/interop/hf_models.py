@@ -58,17 +58,13 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 LENGTH_OF_GENERATE = 21
 """Longest output of `generate()` in tokens, with the start, where nothing names a length."""
 
-TOKENIZER_PACKAGES = {"fsmt": ("sacremoses",), "bart": (), "blenderbot": ()}
-"""Modules that the tokenizers of some kinds may need; of the others: sentencepiece."""
-
-
 # From transformers -------------------------------------------------------------------------------
 
 
 def read_hf_model(source: str | Path, kind: str) -> Imported:
     """Reads a model of transformers, with its tokenizer: see `interop.formats`."""
     family = _find_family(kind, source)
-    tokenizer = load_tokenizer(source, TOKENIZER_PACKAGES.get(kind, ("sentencepiece",)))
+    tokenizer = load_tokenizer(source)
     theirs = _load_source(family, source)
     return Imported(import_model(family, theirs), tokenizer, source_model=theirs)
 

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from vanilla_transformer.interop.checkpoint_files import (
-    read_state_dict,
     read_training_checkpoint,
 )
 from vanilla_transformer.interop.funnel import Imported
@@ -108,8 +107,6 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
         if "torchtext" not in str(error):
             raise
         raise ValueError(f"{error}. {_REMEDY_FOR_OLD_FILES}") from error
-    if "model" not in checkpoint:
-        checkpoint |= _read_weights_beside(Path(source))
     missing = [
         f"`{name}` is missing"
         for name in ("model", "generator", "opt", "vocab")
@@ -142,18 +139,6 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     renamed = rename_weights(weights, OLD_NORMS, rules)
     zeros = absent_biases(weights)
     return import_with_words(renamed, fields, checkpoint["vocab"], SPECIAL_TOKENS, changes, zeros)
-
-
-def _read_weights_beside(path: Path) -> dict[str, Any]:
-    """Reads weights that are in safetensors beside the options (`save_format: safetensors`)."""
-    shards = [path.with_suffix(".safetensors"), *sorted(path.parent.glob(f"{path.stem}.*.safet*"))]
-    stored = {n: w for shard in dict.fromkeys(shards) if shard.is_file()
-             for n, w in read_state_dict(shard).items()}  # fmt: skip
-    parts: dict[str, Any] = {"model": {}, "generator": {}}
-    for name, tensor in stored.items():
-        part = "generator" if name.startswith("generator.") else "model"
-        parts[part][name.removeprefix("generator.")] = tensor
-    return parts if stored else {}
 
 
 def import_with_words(

@@ -1,7 +1,6 @@
 """Tokenizers of converted and exported models."""
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vanilla_transformer.extras import missing_package
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
@@ -29,30 +27,12 @@ _PATTERNS = ("tokenizer*.json", "vocab*.json", "vocab*.txt", "*.spm", "*.model",
 _CORE = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
-def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
-    """Loads the tokenizer of a source.
-
-    Args:
-        packages: Modules that tokenizers of this kind may need.
-
-    Returns:
-        The tokenizer. None: the source is a directory without one.
-
-    Raises:
-        ModuleNotFoundError: If the tokenizer cannot be loaded, and one of the packages is missing.
-        OSError: If it cannot be loaded for another reason.
-        ValueError: As OSError.
-    """
+def load_tokenizer(source: str | Path) -> Any:
+    """Loads the tokenizer of a source; None: the source is a directory without one."""
     if Path(source).is_dir() and not any(any(Path(source).glob(each)) for each in _PATTERNS):
         return None
     load: Any = AutoTokenizer.from_pretrained
-    try:
-        return load(source, trust_remote_code=False)
-    except (ImportError, OSError, ValueError) as error:  # some name a package that does not help
-        for package in packages:
-            if find_spec(package) is None:
-                raise missing_package(package, "convert") from error
-        raise
+    return load(source, trust_remote_code=False)
 
 
 def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:

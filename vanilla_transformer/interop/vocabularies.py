@@ -278,7 +278,7 @@ def make_tokenizer(
         files = (supplied[0], supplied[-1])
     elif (place := folder if supplied is None else supplied) is not None:
         if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
-            tokenizer = load_tokenizer(place, ("sentencepiece",))
+            tokenizer = load_tokenizer(place)
             differing = _differing_tokens(tokenizer, vocabularies.source)
             if not differing:
                 return tokenizer, ()

@@ -37,7 +37,6 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 CHECKED_LINES = 1000
 """Number of lines of each side whose ids are compared before the model is saved."""
 
-_REQUIRED_IDS = ("force_words_ids", "forced_decoder_ids")
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 _SIDES = ("text", "text_target")
 
@@ -236,11 +235,9 @@ def _named_ids(fields: Mapping[str, Any]) -> set[int]:
     """Returns the ids that a config names and a model needs."""
     ids = set[int]()
     for name, value in fields.items():
-        if name.endswith("_token_id"):
-            ids.update(value if isinstance(value, list) else [value])
-        elif name in _REQUIRED_IDS:
+        if name.endswith("_token_id") or name == "force_words_ids":
             ids.update(_flat_ids(value))
-    return ids - {None, -1}
+    return ids - {-1}
 
 
 def _flat_ids(value: Any) -> Iterator[int]:
@@ -270,8 +267,6 @@ def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
         elif name == "bad_words_ids":
             rows = [_renumber_ids(row, new) for row in value if new.keys() >= set(row)]
             setattr(config, name, rows or None)
-        elif name == "forced_decoder_ids":
-            setattr(config, name, [[place, new[token]] for place, token in value])
         elif name == "sequence_bias":
             pairs = value.items() if isinstance(value, dict) else value
             kept = [(list(ids), bias) for ids, bias in pairs if new.keys() >= set(ids)]
