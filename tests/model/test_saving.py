@@ -211,11 +211,6 @@ def test_a_directory_of_another_model_is_an_error(tmp_path):
         VanillaTransformerConfig.from_pretrained(tmp_path)
 
 
-def test_a_directory_without_a_model_is_an_error(tmp_path):
-    with pytest.raises(OSError, match=r"model\.safetensors"):
-        VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_part_of_a_model_is_not_resized_alone(tiny_model, tied):
     model = tiny_model(tie_word_embeddings=tied)

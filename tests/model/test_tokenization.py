@@ -3,7 +3,6 @@
 import copy
 import json
 import pickle
-import re
 import sys
 import threading
 from pathlib import Path
@@ -162,13 +161,6 @@ def test_subwords_are_learnt_from_pieces_of_long_words(kind):
     assert whole.get_vocab() == cut.get_vocab()
 
 
-def test_generators_are_enough_for_training():
-    tokenizer = VanillaTransformerTokenizer.train(
-        (text for text in SOURCE), (text for text in TARGET), vocab_size=SIZES["bpe"]
-    )
-    assert tokenizer.get_vocab() == train("bpe").get_vocab()
-
-
 def test_lowercase_concerns_both_sides():
     tokenizer = train("char", lowercase=True, shared=False)
     assert tokenizer.decode(tokenizer("Dog").input_ids, True, side="source") == "dog"
@@ -216,13 +208,6 @@ def test_byte_level_gives_any_text_back(byte_level, text):
     assert ids[-1] == 2
     assert not {0, 1, 2, 3} & set(ids[:-1])
     assert byte_level.decode(ids, skip_special_tokens=True) == text
-
-
-@pytest.mark.parametrize("text", HARD_TEXTS)
-def test_byte_level_gives_hard_texts_back(byte_level, text):
-    ids = byte_level(text, add_special_tokens=False).input_ids
-    assert byte_level.decode(ids) == text
-    assert byte_level.decode(byte_level(text_target=text).input_ids, True) == text
 
 
 @given(text=st.text(alphabet=sorted(set("".join(SOURCE + TARGET)))))
@@ -288,12 +273,9 @@ def test_special_tokens_that_a_user_adds_are_recognised(kind, copied, tmp_path):
     assert tokenizer("<2fr>", split_special_tokens=False).input_ids == [tags[0], 2]
 
 
-def test_word_splits_at_white_space_only():
+def test_word_splits_at_white_space_only_and_bpe_at_signs(shared):
     tokens = train("word").tokenize("dog,  old\tgrey 42,")
     assert tokens == ["dog,", "old", "<unk>", "<unk>"]
-
-
-def test_bpe_cuts_signs_off_words(shared):
     tokens = shared.tokenize("the dog, old")
     assert "," in tokens
     assert not [token for token in tokens if "," in token and token != ","]
@@ -546,10 +528,11 @@ def test_every_kind_survives_saving(kind, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
     texts = [*SOURCE, *TARGET, *HARD_TEXTS]
-    assert loaded(texts).input_ids == tokenizer(texts).input_ids
-    assert loaded.batch_decode(loaded(texts).input_ids) == tokenizer.batch_decode(
-        tokenizer(texts).input_ids
-    )
+    ids = tokenizer(texts).input_ids
+    assert loaded(texts).input_ids == ids
+    decoded = loaded.batch_decode(ids, skip_special_tokens=True)
+    assert decoded == tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert kind != "byte_bpe" or decoded == texts
 
 
 LOAD_AND_SAVE_AGAIN = """
@@ -597,25 +580,11 @@ def test_loads_saves_and_loads_again_without_the_package(separate, with_config, 
         assert loaded.get_vocab(side="target") == separate.get_vocab(side="target")
 
 
-def test_the_module_stands_alone():
-    code = Path(module.__file__).read_text(encoding="utf-8")
-    assert not re.findall(r"^\s*(?:from|import)\s+\.", code, flags=re.MULTILINE)
-    packages = set(re.findall(r"^(?:from|import)\s+(\w+)", code, flags=re.MULTILINE))
-    assert packages - set(sys.stdlib_module_names) == {"tokenizers", "transformers"}
-
-
-def test_missing_and_broken_files_are_named(separate, tmp_path):
+@pytest.mark.parametrize("name", VanillaTransformerTokenizer.vocab_files_names.values())
+def test_a_missing_vocabulary_is_named(separate, tmp_path, name):
     separate.save_pretrained(tmp_path)
-    target = tmp_path / "target_tokenizer.json"
-    text = target.read_text(encoding="utf-8")
-    target.write_text(text[: len(text) // 2], encoding="utf-8")
-    with pytest.raises(ValueError, match=r"target_tokenizer\.json' is not a saved tokenizer"):
-        VanillaTransformerTokenizer.from_pretrained(tmp_path)
-    target.unlink()
-    with pytest.raises(FileNotFoundError, match=r"no target_tokenizer\.json"):
-        VanillaTransformerTokenizer.from_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no tokenizer\.json"):
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"no {name}"):
         VanillaTransformerTokenizer.from_pretrained(tmp_path)
 
 
@@ -637,11 +606,6 @@ def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_p
     loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
     assert not loaded.separate_vocabularies
     assert loaded.get_vocab(side="target") == shared.get_vocab()
-
-
-def test_saved_names_can_have_a_prefix(separate, tmp_path):
-    names = {Path(file).name for file in separate.save_pretrained(tmp_path, filename_prefix="x")}
-    assert names == {"x-tokenizer_config.json", "x-tokenizer.json", "x-target_tokenizer.json"}
 
 
 @pytest.mark.parametrize("name", ["shared", "separate"])

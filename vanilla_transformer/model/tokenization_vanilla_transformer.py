@@ -345,7 +345,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     ) -> BatchEncoding:
         """Encodes one text or a batch; `encode` and `tokenize` pass `side` on to it."""
         if isinstance(text, (list, tuple)) and not text and not kwargs.get("is_split_into_words"):
-            empty = {name: [] for name in self.model_input_names}
+            empty: dict[str, list[int]] = {name: [] for name in self.model_input_names}
             return BatchEncoding(empty, tensor_type=kwargs.get("return_tensors"))
         with self._on_side(side), self._on_backend_of_its_own():
             try:
