@@ -189,10 +189,9 @@ def add_pair_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
 def add_output_options(
     group: argparse._ArgumentGroup | argparse.ArgumentParser,
     what: str = "file to write (default: print)",
-    required: bool = False,
 ) -> None:
     """Adds an output, and whether it may replace a file."""
-    group.add_argument("--output", metavar="FILE", required=required, help=what)
+    group.add_argument("--output", metavar="FILE", help=what)
     group.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
 

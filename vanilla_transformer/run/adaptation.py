@@ -177,12 +177,14 @@ class _PreparedStart:
     """What a training starts from.
 
     Attributes:
+        entries: The entries of `corpora` for the training.
         before: The old model.
         model: The same, with the vocabulary of the training.
         is_resumed: Whether an interrupted training goes on.
     """
 
     splits: Splits
+    entries: list[dict[str, Any]]
     before: Path
     model: Path
     is_resumed: bool
@@ -214,11 +216,12 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     before = _converted(source, options)
     if options.general_texts:
         add_own_outputs(splits, options, before, folder / "data")
-    splits.write(folder / "data")
+    entries = splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
-    model = _with_vocabulary(before, options, splits)
-    return _PreparedStart(splits, before, model, (folder / "training").exists())
+    texts = [entry["train"] for entry in entries] + [text_files(folder / "data" / "validation")]
+    model = _with_vocabulary(before, options, texts, splits.tags)
+    return _PreparedStart(splits, entries, before, model, (folder / "training").exists())
 
 
 def _converted(source: Path, options: AdaptArguments) -> Path:
@@ -232,23 +235,29 @@ def _converted(source: Path, options: AdaptArguments) -> Path:
     return converted
 
 
-def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> Path:
-    """Returns the model that the training starts from, with its vocabulary trimmed and grown."""
+def _with_vocabulary(
+    before: Path, options: AdaptArguments, texts: Sequence[Sequence[str]], tags: Sequence[str]
+) -> Path:
+    """Returns the model that the training starts from, with its vocabulary trimmed and grown.
+
+    Args:
+        texts: Pairs of files of sources and targets.
+        tags: Words that must be tokens.
+    """
     folder, start = Path(options.output_dir), before
-    files = [entry["train"] for entry in splits.entries(folder / "data")]
-    sources, targets = zip(*files, text_files(folder / "data" / "validation"), strict=True)
+    sources, targets = zip(*texts, strict=True)
     if options.trim:
         trimmed = folder / "trimmed"
         if not trimmed.exists():
             print_message(trim_vocabulary(str(start), str(trimmed), sources, targets).describe())
         start = trimmed
-    known = load_tokenizer(str(start)).get_vocab() if splits.tags else {}
-    tags = [tag for tag in splits.tags if tag not in known]
-    if options.add or tags:
+    known = load_tokenizer(str(start)).get_vocab() if tags else {}
+    new_tags = [tag for tag in tags if tag not in known]
+    if options.add or new_tags:
         grown = folder / "grown"
         if not grown.exists():
-            texts = [*sources, *targets] if options.add else []
-            grow_vocabulary(str(start), str(grown), texts, options.add or 0, tags)
+            learned_from = [*sources, *targets] if options.add else []
+            grow_vocabulary(str(start), str(grown), learned_from, options.add or 0, new_tags)
         start = grown
     return start
 
@@ -386,7 +395,7 @@ class _Training:
             options |= {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
         words = [f"--{name}={value}" for name, value in {**options, **others}.items()]
         words += ["--metrics", *self.options.metrics]
-        words += ["--corpora", *map(json.dumps, self.start.splits.entries(self.folder / "data"))]
+        words += ["--corpora", *map(json.dumps, self.start.entries)]
         return parse_arguments(words, command)
 
 

@@ -183,17 +183,17 @@ class Splits:
     options: dict[str, Any]
     tags: list[str]
 
-    def write(self, folder: Path) -> None:
-        """Writes two text files for each corpus and each split."""
-        folder.mkdir(exist_ok=True)
-        for name, pairs in (*self._training_files(), *self.held_out.items()):
-            for side, path in enumerate(text_files(folder / name)):
-                write_atomic(Path(path), "".join(f"{pair[side]}\n" for pair in pairs))
+    def write(self, folder: Path) -> list[dict[str, Any]]:
+        """Writes two text files for each corpus and each split.
 
-    def entries(self, folder: Path) -> list[dict[str, Any]]:
-        """Returns the entries of `corpora` for the training, with the written files."""
+        Returns:
+            The entries of `corpora` for the training, with the written files.
+        """
+        folder.mkdir(exist_ok=True)
         entries = []
-        for corpus, (file, _) in zip(self.training, self._training_files(), strict=True):
+        for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
+            file = "train" if number == 1 else GENERAL if corpus == GENERAL else f"train-{number}"
+            _write_pairs(folder / file, pairs)
             entry: dict[str, Any] = {"name": corpus, "filters": False}
             entry["train"] = text_files(folder / file)
             held_out = {"train": "validation", GENERAL: GENERAL_VALIDATION}.get(file, "")
@@ -202,13 +202,14 @@ class Splits:
             if corpus in self.weights:
                 entry["weight"] = self.weights[corpus]
             entries.append(entry)
+        for name, pairs in self.held_out.items():
+            _write_pairs(folder / name, pairs)
         return entries
 
-    def _training_files(self) -> Iterable[tuple[str, list[Pair]]]:
-        """Returns the pairs of each corpus by the name of their files: train, train-2, general."""
-        for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
-            own = "train" if number == 1 else f"train-{number}"
-            yield GENERAL if corpus == GENERAL else own, pairs
+
+def _write_pairs(stem: Path, pairs: Iterable[Pair]) -> None:
+    for side, path in enumerate(text_files(stem)):
+        write_atomic(Path(path), "".join(f"{pair[side]}\n" for pair in pairs))
 
 
 def text_files(stem: Path) -> list[str]:
