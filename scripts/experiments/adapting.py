@@ -126,7 +126,7 @@ class Study:
             translator = Translator.from_pretrained(str(model))
             outputs = translator.translate(sources, num_beams=5)
             known[of] = {
-                metric: score_texts(metric, outputs, [[one] for one in references])[metric]
+                metric: score_texts(metric, outputs, [[text] for text in references])[metric]
                 for metric in ("bleu", "chrf")
             }
             record.write_text(json.dumps(known, indent=1))
@@ -154,13 +154,13 @@ def localization(study: Study) -> None:
     }
     files = {split: study.folder / f"{split}.tsv" for split in ("validation", "test")}
     for name, path in zip(pairs, files.values(), strict=True):
-        path.write_text("".join(f"{one}\t{two}\n" for one, two in pairs[name][:500]))
+        path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs[name][:500]))
     sources, references = (list(side) for side in zip(*pairs["test"], strict=True))
     rows = [("the model", [study_scores(study, model, "before", sources, references)])]
     for size in study.options.pairs:
         epochs, share, epochs_from_nothing = SIZES[size]
         texts = study.folder / f"{size}.tsv"
-        texts.write_text("".join(f"{one}\n" for one in first_lines(own, size)))
+        texts.write_text("".join(f"{line}\n" for line in first_lines(own, size)))
         own_pairs: dict[str, object] = {
             "train": str(texts),
             "columns": [1, 2],
@@ -183,7 +183,7 @@ def localization(study: Study) -> None:
             for arm in study.options.arms:
                 name = f"{arm}-{size}-{seed}"
                 if arm == "nothing":
-                    made = study.train(
+                    adapted = study.train(
                         name,
                         [own_pairs],
                         f"--num_train_epochs={epochs_from_nothing}",
@@ -192,7 +192,7 @@ def localization(study: Study) -> None:
                 else:
                     recipe = study.folder / f"{arm}-{size}.yaml"
                     recipe.write_text(json.dumps({"corpora": entries[arm]}))
-                    made = study.run(
+                    adapted = study.run(
                         name,
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
                         *("--add", 3000, "--max-tokens", 4096),
@@ -200,9 +200,9 @@ def localization(study: Study) -> None:
                         *(("--general-texts", study.text("train", "en")) if arm == "texts" else ()),
                         *RATE,
                     )
-                    made /= "model"
+                    adapted /= "model"
                 scores.setdefault(arm, []).append(
-                    study_scores(study, made, name, sources, references)
+                    study_scores(study, adapted, name, sources, references)
                 )
         titles = {
             "mixed": f"adapted to {size:,} pairs",
@@ -210,7 +210,7 @@ def localization(study: Study) -> None:
             "alone": "the same, without captions",
             "nothing": f"trained from nothing on the {size:,} pairs",
         }
-        rows += [(titles[arm], found) for arm, found in scores.items()]
+        rows += [(titles[arm], values) for arm, values in scores.items()]
     print_table(("model", "own BLEU", "own chrF", "Multi30k BLEU"), rows)
 
 
@@ -218,8 +218,8 @@ def study_scores(
     study: Study, model: Path | str, name: str, sources: list[str], references: list[str]
 ) -> tuple[float, ...]:
     """Returns BLEU and chrF on the own test set, and BLEU on the test captions."""
-    own = study.score(model, sources, references, f"{name}: own")
-    return own["bleu"], own["chrf"], study.score_captions(model, name)["bleu"]
+    own_scores = study.score(model, sources, references, f"{name}: own")
+    return own_scores["bleu"], own_scores["chrf"], study.score_captions(model, name)["bleu"]
 
 
 def first_lines(own: Path, count: int) -> list[str]:
@@ -233,9 +233,9 @@ def back_translation(study: Study) -> None:
     texts = {language: lines_of(study.text("train", language)) for language in ("en", "de")}
     few = {language: str(study.folder / f"few.{language}") for language in texts}
     for language, path in few.items():
-        Path(path).write_text("".join(f"{one}\n" for one in texts[language][:3000]))
+        Path(path).write_text("".join(f"{line}\n" for line in texts[language][:3000]))
     german = study.folder / "mono.de"
-    german.write_text("".join(f"{one}\n" for one in texts["de"][3000:]))
+    german.write_text("".join(f"{line}\n" for line in texts["de"][3000:]))
     scores: dict[str, list[tuple[float, ...]]] = {}
     for seed in study.options.seeds:
         options = (*SMALL, *BEST_STEP, f"--seed={seed}")
@@ -248,7 +248,7 @@ def back_translation(study: Study) -> None:
             [{"train": [few["de"], few["en"]]}],
             *(*options, *study.validation("de", "en"), "--max_steps=750"),
         )
-        made = study.run(
+        translated = study.run(
             f"back-{seed}.tsv",
             *("translate", back, "--input", german, "--output", OUTPUT, "--tsv"),
         )
@@ -256,7 +256,7 @@ def back_translation(study: Study) -> None:
             f"both-{seed}",
             [
                 {**pairs, "name": "pairs", "weight": 1},
-                {"train": str(made), "columns": [2, 1], "tag": "<bt>", "weight": 3},
+                {"train": str(translated), "columns": [2, 1], "tag": "<bt>", "weight": 3},
             ],
             *(*options, *study.validation("en", "de"), "--max_steps=2000"),
         )
@@ -264,8 +264,8 @@ def back_translation(study: Study) -> None:
             ("3,000 pairs", alone),
             ("3,000 pairs and 26,000 German lines, translated back", both),
         ):
-            found = study.score_captions(model, model.name)
-            scores.setdefault(title, []).append((found["bleu"], found["chrf"]))
+            bleu_and_chrf = study.score_captions(model, model.name)
+            scores.setdefault(title, []).append((bleu_and_chrf["bleu"], bleu_and_chrf["chrf"]))
     print_table(("trained on", "BLEU", "chrF"), list(scores.items()))
 
 
@@ -320,8 +320,8 @@ def distillation(study: Study) -> None:
 
 def caption_scores(study: Study, model: Path | str, name: str) -> tuple[float, float]:
     """Returns BLEU and chrF on the test captions."""
-    found = study.score_captions(model, name)
-    return found["bleu"], found["chrf"]
+    scores = study.score_captions(model, name)
+    return scores["bleu"], scores["chrf"]
 
 
 def measure_speeds(models: dict[str, str], texts: list[str], turns: int = 5) -> dict[str, float]:
@@ -349,7 +349,7 @@ def third_language(study: Study) -> None:
     )
     scores = []
     for seed in study.options.seeds:
-        made = study.train(
+        student = study.train(
             f"three-{seed}",
             [
                 {"train": [study.text("train", "en"), study.text("train", "de")], "name": "de"},
@@ -361,8 +361,8 @@ def third_language(study: Study) -> None:
         )
         scores.append(
             (
-                study.score_captions(made, made.name)["bleu"],
-                study.score_captions(made, made.name, "fr", "<2fr> ")["bleu"],
+                study.score_captions(student, student.name)["bleu"],
+                study.score_captions(student, student.name, "fr", "<2fr> ")["bleu"],
             )
         )
     before = study.score_captions(model, "before")["bleu"]

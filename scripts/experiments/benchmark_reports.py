@@ -54,7 +54,7 @@ def ratios_to_first(times: dict[str, list[float]]) -> dict[str, list[float]]:
     """Divides the first action's seconds by those of each action, turn by turn."""
     first = next(iter(times.values()))
     return {
-        name: [base / own for base, own in zip(first, taken, strict=True)]
+        name: [base / seconds for base, seconds in zip(first, taken, strict=True)]
         for name, taken in times.items()
     }
 
@@ -68,8 +68,8 @@ def speeds_of(times: dict[str, list[float]], amount: int, unit: str) -> dict[str
     ratios = ratios_to_first(times)
     return {
         f"{unit}_per_second": {name: amount / statistics.median(t) for name, t in times.items()},
-        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
-        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+        "speedup": {name: statistics.median(of_turns) for name, of_turns in ratios.items()},
+        "spread": {name: [min(of_turns), max(of_turns)] for name, of_turns in ratios.items()},
     }
 
 

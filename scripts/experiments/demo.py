@@ -305,8 +305,8 @@ def _fitting_length(
 
 def _names_of(words: Sequence[str]) -> set[str]:
     """Returns the names of the options among the words of a command."""
-    found = (word.partition("=")[0] for word in words if word.startswith("--"))
-    return {name.removeprefix("--").replace("-", "_") for name in found}
+    names = (word.partition("=")[0] for word in words if word.startswith("--"))
+    return {name.removeprefix("--").replace("-", "_") for name in names}
 
 
 def _precision() -> list[str]:

@@ -169,9 +169,9 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
     if options.data is not None:
         task = f"{Path(options.data).resolve().name} {'-'.join(options.languages)}"
     common: dict[str, Any] = {
-        one.name: getattr(options, one.name)
-        for one in fields(Settings)
-        if one.name not in ("task", "warmup_steps") and hasattr(options, one.name)
+        setting.name: getattr(options, setting.name)
+        for setting in fields(Settings)
+        if setting.name not in ("task", "warmup_steps") and hasattr(options, setting.name)
     }
     del common["layers"]
     runs = []
@@ -239,15 +239,15 @@ def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
 
 
 def _files_of(folder: Path, languages: Sequence[str]) -> DataArguments:
-    found: dict[str, Any] = {}
+    paths_of_sides: dict[str, Any] = {}
     for split, stem in (("train", "train"), ("validation", "val")):
         for side, language in zip(("source", "target"), languages, strict=True):
             paths = [folder / f"{stem}.{language}{suffix}" for suffix in ("", ".gz")]
-            path = next((one for one in paths if one.is_file()), None)
+            path = next((candidate for candidate in paths if candidate.is_file()), None)
             if path is None:
                 raise ValueError(f"`data`: {paths[0]} does not exist, with or without .gz.")
-            found[f"{split}_{side}"] = str(path)
-    return DataArguments(**found)
+            paths_of_sides[f"{split}_{side}"] = str(path)
+    return DataArguments(**paths_of_sides)
 
 
 class StudyTrainer(TokenBudgetSeq2SeqTrainer):
@@ -378,15 +378,15 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         there twice, its first line counts. A line without one of the settings of today is left out.
     """
     names = {one.name for one in fields(Settings)}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             result: Any = json.loads(line)
             if isinstance(result, dict) and result["settings"].keys() == names:
-                found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
+                results.setdefault(json.dumps(result["settings"], sort_keys=True), result)
         except ValueError:
             continue
-    return list(found.values())
+    return list(results.values())
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
@@ -402,13 +402,16 @@ def carry_out(options: StudyArguments) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     index, count = map(int, options.part.split("/"))
     texts = load_texts(options)
-    own = list_runs(options, digest_of(texts))[index - 1 :: count]
+    runs = list_runs(options, digest_of(texts))[index - 1 :: count]
     finished = [result["settings"] for result in read_results(path)]
-    left = [settings for settings in own if asdict(settings) not in finished]
-    print(f"{len(own)} runs, {len(own) - len(left)} of them finished before", flush=True)
+    left = [settings for settings in runs if asdict(settings) not in finished]
+    print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before", flush=True)
     if not left:
         return
-    task, shown = make_task(options, texts), varied_settings([asdict(one) for one in own])
+    task, shown = (
+        make_task(options, texts),
+        varied_settings([asdict(settings) for settings in runs]),
+    )
     for number, settings in enumerate(left, start=1):
         result = train(settings, task)
         append_result(path, result)
@@ -439,7 +442,11 @@ class Group:
     @property
     def whole(self) -> list[dict[str, Any]]:
         """The runs that did not diverge."""
-        return [one for one in self.results if one["diverged"] is None and one["validations"]]
+        return [
+            result
+            for result in self.results
+            if result["diverged"] is None and result["validations"]
+        ]
 
     def curve(self, key: str) -> list[tuple[int, float, float, float]]:
         """Returns step, mean, smallest and largest loss over the runs that did not diverge.
@@ -448,9 +455,9 @@ class Group:
             key: "losses" or "validations".
         """
         by_step = [{row[0]: row[1] for row in result[key]} for result in self.whole]
-        steps = sorted(set.intersection(*(set(one) for one in by_step))) if by_step else []
-        values = [(step, [one[step] for one in by_step]) for step in steps]
-        return [(step, fmean(found), min(found), max(found)) for step, found in values]
+        steps = sorted(set.intersection(*(set(result) for result in by_step))) if by_step else []
+        values = [(step, [result[step] for result in by_step]) for step in steps]
+        return [(step, fmean(losses), min(losses), max(losses)) for step, losses in values]
 
     def seconds_at(self, step: int) -> float:
         """Returns the mean processor time of the training before the validation of a step."""
@@ -474,8 +481,8 @@ def varied_settings(schemes: Sequence[Mapping[str, Any]]) -> list[str]:
     The texts are one of them if a task has several.
     """
     names = schemes[0] if schemes else {}
-    varied = [name for name in names if len({str(one[name]) for one in schemes}) > 1]
-    tasks = {(one["task"], one["texts"]) for one in schemes}
+    varied = [name for name in names if len({str(scheme[name]) for scheme in schemes}) > 1]
+    tasks = {(scheme["task"], scheme["texts"]) for scheme in schemes}
     if len(tasks) == len({task for task, _ in tasks}):
         return [name for name in varied if name != "texts"]
     return varied
@@ -521,10 +528,10 @@ def format_table(groups: Sequence[Group]) -> str:
     rows = []
     for group in groups:
         whole = group.whole
-        last = [one["validations"][-1] for one in whole]
+        last = [result["validations"][-1] for result in whole]
         losses, accuracies = [row[1] for row in last], [row[2] for row in last]
         way = ", ".join(f"{step}: {mean:.2f}" for step, mean, _, _ in group.curve("validations"))
-        seconds = [one["processor_seconds"] for one in whole]
+        seconds = [result["processor_seconds"] for result in whole]
         cells = [_name_of(group.scheme, shown), str(len(group.results))]
         cells += [str(len(group.results) - len(whole))]
         cells += [f"{fmean(losses):.3f}" if losses else "-"]

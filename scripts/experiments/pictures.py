@@ -58,11 +58,11 @@ def draw_words(maps: Sequence[AttentionMaps], layer: int) -> Any:
     """
     figure = new_figure((8, 4.8), dpi=200)
     figure.suptitle("Which letters the model attends to for each phoneme", fontsize=13)
-    widths = [len(one.source) for one in maps]
+    widths = [len(word.source) for word in maps]
     panels = figure.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0]
-    for axes, one in zip(panels, maps, strict=True):
-        tokens = name_ends(one.source), name_ends(one.predicted)
-        image = draw_alignment(axes, *tokens, one.weights_of("cross", layer), cell=0.3, size=12)
+    for axes, word in zip(panels, maps, strict=True):
+        tokens = name_ends(word.source), name_ends(word.predicted)
+        image = draw_alignment(axes, *tokens, word.weights_of("cross", layer), cell=0.3, size=12)
         axes.get_xticklabels()[-1].set_fontsize(9)  # "end" is wider than a letter
         axes.set_xlabel(LETTERS, fontsize=11)
     panels[0].set_ylabel(PHONEMES, fontsize=11)

@@ -122,9 +122,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, rows in data.items():
-        several = rows["references"] if name != "train" else [[one] for one in rows["target"]]
+        several = rows["references"] if name != "train" else [[spoken] for spoken in rows["target"]]
         pairs = zip(rows["source"], several, strict=True)
-        lines = [f"{word}\t{one}\n" for word, spoken in pairs for one in spoken]
+        lines = [f"{word}\t{variant}\n" for word, spoken in pairs for variant in spoken]
         write_atomic(options.folder / f"{name}.tsv", "".join(lines))
         if name != "train":
             words = "".join(f"{word}\n" for word in rows["source"])

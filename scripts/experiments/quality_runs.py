@@ -31,8 +31,8 @@ _POLL_SECONDS = 0.2
 
 def completed_checkpoints(run: Path) -> list[int]:
     """Returns the steps of the complete checkpoints of a run, in order."""
-    found = run.glob("checkpoint-*/trainer_state.json")  # the file that is written last
-    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in found)
+    states = run.glob("checkpoint-*/trainer_state.json")  # the file that is written last
+    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in states)
 
 
 @dataclass(frozen=True)

@@ -189,17 +189,21 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
 def run_system(system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut) -> Curve:
     """Trains and scores one system."""
     kind, _, rest = system.partition(":")
-    own = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
+    folder_of_system = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
     if kind == "phonetisaurus":
-        return run_phonetisaurus(folder / "texts", own, held_out)
+        return run_phonetisaurus(folder / "texts", folder_of_system, held_out)
     if kind == "log":
         return score_log(system, Path(rest), held_out)
     recipe = options.peer_recipe or _first_recipe(options.systems)
     texts = {side: folder / "texts" / f"train.{side}" for side in ("source", "target")}
     if kind == "command":
-        return run_command(system, options, own, texts, held_out)
+        return run_command(system, options, folder_of_system, texts, held_out)
     files = [f"--train_{side}={path}" for side, path in texts.items()]
-    saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
+    saving = [
+        f"--output_dir={folder_of_system / 'run'}",
+        "--save_strategy=steps",
+        "--eval_strategy=no",
+    ]
     if kind == "ours":
         saving.append(f"--save_steps={options.save_steps}")
         command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *AS_WRITTEN]
@@ -213,27 +217,29 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         epochs = options.epochs or recipe_settings(recipe)["num_train_epochs"]
         command.append(f"--num_train_epochs={epochs:g}")
     read = [*texts.values(), rest if kind == "ours" else recipe]
-    clock = run_clocked(command, own, options.threads, files=read)
-    return score_checkpoints(system, own, clock, held_out)
+    clock = run_clocked(command, folder_of_system, options.threads, files=read)
+    return score_checkpoints(system, folder_of_system, clock, held_out)
 
 
 def _first_recipe(systems: Sequence[str]) -> str:
     """Returns the recipe of the first system of ours."""
-    own = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
-    return next(own, str(RECIPES / "multi30k.yaml"))
+    recipes = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
+    return next(recipes, str(RECIPES / "multi30k.yaml"))
 
 
-def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
+def run_phonetisaurus(texts: Path, folder: Path, held_out: HeldOut) -> Curve:
     """Trains and scores joint n-grams: a curve of one point."""
-    own.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     sides = (read_lines(str(texts / f"train.{side}")) for side in ("source", "target"))
     pairs = zip(*sides, strict=True)
-    lexicon, model = own / "lexicon.txt", own / "model.fst"
+    lexicon, model = folder / "lexicon.txt", folder / "model.fst"
     lexicon.write_text("".join(f"{word} {spoken}\n" for word, spoken in pairs), encoding="utf-8")
     program = [sys.executable, "-m", "phonetisaurus"]
     before = children_seconds()
-    shutil.rmtree(own / "corpus", ignore_errors=True)
-    _call([*program, "train", "--corpus", f"{own / 'corpus'}", "--model", f"{model}", f"{lexicon}"])
+    shutil.rmtree(folder / "corpus", ignore_errors=True)
+    _call(
+        [*program, "train", "--corpus", f"{folder / 'corpus'}", "--model", f"{model}", f"{lexicon}"]
+    )
     seconds = children_seconds() - before
     printed = _call([*program, "predict", "--model", str(model)], held_out.sources)
     answers = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
@@ -242,15 +248,19 @@ def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
 
 
 def run_command(
-    system: str, options: argparse.Namespace, own: Path, texts: dict[str, Path], held_out: HeldOut
+    system: str,
+    options: argparse.Namespace,
+    folder: Path,
+    texts: dict[str, Path],
+    held_out: HeldOut,
 ) -> Curve:
     """Trains and scores a program of others: a curve of one point."""
-    names = {**{side: path.resolve() for side, path in texts.items()}, "output": own.resolve()}
+    names = {**{side: path.resolve() for side, path in texts.items()}, "output": folder.resolve()}
     train, translate = (
         [word.format(**names) for word in shlex.split(command)]
         for command in (options.train_command, options.translate_command)
     )
-    seconds = run_clocked(train, own, options.threads, files=list(texts.values()))[-1]
+    seconds = run_clocked(train, folder, options.threads, files=list(texts.values()))[-1]
     outputs = _call(translate, held_out.sources).splitlines()
     return Curve(system, [seconds], [1], [held_out.score(outputs)], seconds)
 

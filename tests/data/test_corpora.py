@@ -119,7 +119,7 @@ REFUSED = {
     "negative": ({"weight": -2.5}, "`weight` -2.5 must be a number above 0"),
     "tag": ({"tag": "<2 de>"}, "`tag` '<2 de>' must be one word"),
     "name": ({"wieght": 2}, "unknown name 'wieght': choose from name, train"),
-    "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': did you mean 'script'"),
+    "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': choose from empty"),
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
     "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),

@@ -368,11 +368,11 @@ def test_saved_data_sets(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "No data are given: set `dataset_name`, or `train_file`"),
-        ({"dataset_name": "x", "test_file": "y.csv"}, "`dataset_name` and `test_file` name more"),
-        ({"train_file": "y.csv", "test_source": "y"}, "`train_file` and `test_source` name more"),
-        ({"train_source": "a"}, "`train_target` is missing: give both sides of the train split"),
-        ({"test_target": "a"}, "`test_source` is missing"),
+        ({}, "one source of data: `dataset_name`, or `train_file`"),
+        ({"dataset_name": "x", "test_file": "y.csv"}, "one source of data"),
+        ({"train_file": "y.csv", "test_source": "y"}, "one source of data"),
+        ({"train_source": "a"}, "both `train_source` and `train_target`"),
+        ({"test_target": "a"}, "both `test_source` and `test_target`"),
     ],
 )
 def test_sources_of_data(arguments, message):

@@ -1,10 +1,8 @@
 """What drops a pair of a corpus from the training: one table of filters."""
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
-from math import inf
 from typing import Any, NamedTuple
 
 import regex
@@ -201,31 +199,20 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
             for all. None: the defaults.
 
     Raises:
-        ValueError: If a name is unknown, a filter that is always on is switched off, or a limit is
-            no number above 0, or is a share above 1.
+        ValueError: If a name is unknown, or a limit is neither a number nor true or false.
     """
     if isinstance(chosen, bool) or chosen is None:
-        is_off = chosen is False
-        chosen = dict.fromkeys(set(_FILTERS_BY_NAME) - set(ALWAYS_ON), False) if is_off else {}
+        chosen = dict.fromkeys(_FILTERS_BY_NAME, False) if chosen is False else {}
     active: dict[str, float | bool] = {row.name: row.default for row in FILTERS}
     for name, value in chosen.items():
         if name not in _FILTERS_BY_NAME:
-            close = get_close_matches(name, _FILTERS_BY_NAME, 1)
-            hint = f"did you mean {close[0]!r}?" if close else "choose from"
-            raise ValueError(f"`filters` has no {name!r}: {hint} ({', '.join(_FILTERS_BY_NAME)}).")
-        default = _FILTERS_BY_NAME[name].default
-        has_limit = not isinstance(default, bool)
-        most = 1 if default < 1 else inf  # of a share, of another limit
-        if name in ALWAYS_ON and value is not True:
-            raise ValueError(f"`filters` {name!r} is always on: leave it out.")
-        if not isinstance(value, bool) and not (
-            has_limit and isinstance(value, int | float) and 0 < value <= most
-        ):
-            wanted = "true or false"
-            if has_limit:
-                wanted = f"true, false or a number above 0{', at most 1' * (most == 1)}"
-            raise ValueError(f"`filters` {name!r} is {value!r}: give {wanted}.")
-        if value is not True or not has_limit:
+            raise ValueError(
+                f"`filters` has no {name!r}: choose from {', '.join(_FILTERS_BY_NAME)}."
+            )
+        if not isinstance(value, int | float):
+            raise ValueError(f"`filters` {name!r} is {value!r}: give true, false or a number.")
+        has_limit = not isinstance(_FILTERS_BY_NAME[name].default, bool)
+        if name not in ALWAYS_ON and not (value is True and has_limit):
             active[name] = value
     return {name: value for name, value in active.items() if value is not False}
 

@@ -50,13 +50,15 @@ class LargeOrder:
     ) -> None:
         self.source, self.target, self.mixture = source, target, mixture
         self._cut, self._halve = cut, halve
+        # Lengths fall into bands that grow by a constant ratio; a bucket is a band of each side.
         longest = max(int(source.max()), int(target.max()))
         exact = np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
-        band = np.floor(exact).astype(np.int64)
+        band = np.floor(exact).astype(np.int64)  # by length
         bands = int(band[-1]) + 1
-        widest = np.zeros(bands, np.int64)
+        widest = np.zeros(bands, np.int64)  # the longest length of each band
         np.maximum.at(widest, band, np.arange(longest + 1))
-        # Buckets in the order in which those of a corpus that is sorted follow each other.
+        # Neighbours in this order are similar on both sides: sources go up and down in turn, as in
+        # a sorted corpus.
         of_target, of_source = np.divmod(np.arange(bands**2), bands)
         of_source = np.where(of_target % 2, bands - 1 - of_source, of_source)
         self._widths = widest[of_source], widest[of_target]
@@ -135,13 +137,13 @@ class LargeOrder:
     def epoch(self, rng: np.random.Generator, number: int) -> Iterator[Ints]:
         """Yields the batches of an epoch, counted from 0."""
         counts = self._count_buckets(number) if number else self._counts
-        left, cuts = self._plan_buckets(counts)
+        left, cuts = self._plan_buckets(counts)  # full batches of each bucket that are to come
         if not self._has_room(left, cuts, counts):  # its pairs are too long, or too short
             number = 0
             left, cuts = self._plan_buckets(self._counts)
         cuts, rest = self._halve(cuts, self.num_batches - int(left.sum())), np.zeros(0, np.int64)
         for drawn in self.mixture.blocks(number):
-            block = np.concatenate([rest, rng.permutation(drawn)])
+            block = np.concatenate([rest, rng.permutation(drawn)])  # what was left comes first
             buckets = self._buckets_of(self.source[block], self.target[block])
             order = np.argsort(buckets, kind="stable")
             block, counts_in_block = block[order], np.bincount(buckets, minlength=len(left))
@@ -149,11 +151,13 @@ class LargeOrder:
             left -= batches
             firsts = np.cumsum(counts_in_block) - counts_in_block
             of_bucket = np.repeat(np.arange(len(left)), batches)
+            # The number of each batch among those of its bucket.
             place = np.arange(len(of_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
             starts = firsts[of_bucket] + place * self._pairs_of_batch[of_bucket]
             ends = starts + self._pairs_of_batch[of_bucket]
             for batch in rng.permutation(len(starts)):
                 yield block[starts[batch] : ends[batch]]
+            # The number of each pair in its bucket tells whether a batch has taken it.
             place = np.arange(len(block)) - np.repeat(firsts, counts_in_block)
             rest = block[place >= np.repeat(batches * self._pairs_of_batch, counts_in_block)]
         for batch in rng.permutation(len(cuts) - 1):

@@ -63,53 +63,29 @@ def first_rows(rows: Dataset, args: DataArguments, split: str) -> Dataset:
 
 def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
     """Loads the splits with the pairs that are skipped later."""
-    loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
-    return loaders[_choose_source(args)](args)
-
-
-def _choose_source(args: DataArguments) -> str:
-    """Returns the one source of data that is named: "hub", "files" or "texts"."""
-    options = {
-        "hub": ["dataset_name"],
-        "files": [f"{split}_file" for split in SPLITS],
-        "texts": [f"{split}_{side}" for split in SPLITS for side in ("source", "target")],
+    tables = {name: getattr(args, f"{name}_file") for name in SPLITS}
+    texts = {
+        name: (getattr(args, f"{name}_source"), getattr(args, f"{name}_target")) for name in SPLITS
     }
-    named = {
-        source: [name for name in names if getattr(args, name) is not None]
-        for source, names in options.items()
-    }
-    sources = [source for source, names in named.items() if names]
-    if not sources:
+    has_texts = any(path is not None for paths in texts.values() for path in paths)
+    if sum([args.dataset_name is not None, any(tables.values()), has_texts]) != 1:
         raise ValueError(
-            "No data are given: set `dataset_name`, or `train_file` (`validation_file`, "
+            "Give one source of data: `dataset_name`, or `train_file` (`validation_file`, "
             "`test_file`), or `train_source` and `train_target` (and the same with `validation_`, "
             "`test_`)."
         )
-    if len(sources) > 1:
-        both = " and ".join(f"`{named[source][0]}`" for source in sources)
-        raise ValueError(f"{both} name more than one source of data: give only one.")
-    return sources[0]
-
-
-def _load_text_splits(args: DataArguments) -> dict[str, Dataset]:
-    splits = {}
-    for name in SPLITS:
-        source, target = getattr(args, f"{name}_source"), getattr(args, f"{name}_target")
-        if (source is None) != (target is None):
-            missing = "source" if source is None else "target"
-            raise ValueError(f"`{name}_{missing}` is missing: give both sides of the {name} split.")
-        if source is not None:
-            splits[name] = load_text_pairs(source, target)
-    return splits
-
-
-def _load_table_splits(args: DataArguments) -> dict[str, Dataset]:
-    paths = {name: getattr(args, f"{name}_file") for name in SPLITS}
-    return {
-        name: select_text_columns(load_table(path), args, path)
-        for name, path in paths.items()
-        if path is not None
-    }
+    if args.dataset_name is not None:
+        return _load_hub_splits(args)
+    if not has_texts:
+        return {
+            name: select_text_columns(load_table(path), args, path)
+            for name, path in tables.items()
+            if path is not None
+        }
+    for name, paths in texts.items():
+        if (paths[0] is None) != (paths[1] is None):
+            raise ValueError(f"Give both `{name}_source` and `{name}_target`, or neither.")
+    return {name: load_text_pairs(*paths) for name, paths in texts.items() if None not in paths}
 
 
 def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
