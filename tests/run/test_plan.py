@@ -7,7 +7,6 @@ import small
 from datasets import Dataset, DatasetDict
 from toy import arguments
 from transformers import GenerationConfig
-from transformers.utils import is_flash_attn_2_available
 
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.loading import limit_length
@@ -43,11 +42,12 @@ def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expect
     assert make_model(plan).config._attn_implementation == expected
 
 
-@pytest.mark.skipif(is_flash_attn_2_available(), reason="flash attention is installed")
-@pytest.mark.parametrize("name", ["flash_attention_2", "fast"])
-def test_attention_that_is_not_there_is_refused_before_the_data_are_encoded(tmp_path, name):
-    with pytest.raises((ImportError, ValueError), match=r"(?i)attention"):
-        plan_of(tmp_path, "--attn_implementation", name)
+@pytest.mark.parametrize(
+    "options", [["--attn_implementation", "fast"], ["--activation_function", "fast"]]
+)
+def test_a_model_that_cannot_be_made_is_refused_before_the_data_are_encoded(tmp_path, options):
+    with pytest.raises((KeyError, ValueError), match="fast"):
+        plan_of(tmp_path, *options)
 
 
 @pytest.mark.parametrize(

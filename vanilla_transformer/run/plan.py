@@ -134,7 +134,7 @@ def make_plan(
 
     Raises:
         ImportError: If the attention implementation needs a package that is missing.
-        ValueError: If the model does not take it, the options contradict the saved model, or the
+        ValueError: If no model can be made of the options, they contradict the saved model, or the
             settings of the search each other.
     """
     training, init_from = arguments.training, saved_model(arguments, directory)
@@ -154,10 +154,10 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
-    attention = arguments.model.attn_implementation
-    if attention is not None:  # before the data are encoded, and without memory for weights
-        with torch.device("meta"):
-            VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
+    # What no model can be made of fails here, not after the data are encoded for minutes.
+    attention = arguments.model.attn_implementation or default_attention(training)
+    with torch.device("meta"):  # without memory for weights
+        VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
         directory=directory,
@@ -168,7 +168,7 @@ def make_plan(
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
-        attention=attention or default_attention(training),
+        attention=attention,
         training=resolved,
     )
 
