@@ -134,12 +134,6 @@ def test_no_probability_above_zero_is_shown_as_zero(probability, text):
     assert percent_text(probability) == text
 
 
-def test_several_lines_have_headings():
-    page = Reader(outputs_html(result([["x"], ["y"]], lines=("first", "second"))))
-    assert "Source 1 first" in page.text
-    assert "Source 2 second" in page.text
-
-
 def test_with_heads_off_each_output_stands_beside_that_of_all_heads():
     off = frozenset({("decoder.encoder_attn", 0, 1)})
     found = result([["x", "same"]], off, [["y", "same"]])

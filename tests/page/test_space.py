@@ -1,7 +1,6 @@
 """The folder of the Space runs as it is, with a model beside it."""
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -13,9 +12,7 @@ import urllib.error
 import urllib.request
 
 import forks
-import gradio
 import pytest
-import yaml
 from toy import REPOSITORY
 
 SPACE = REPOSITORY / "scripts" / "space"
@@ -82,13 +79,3 @@ def test_the_requirements_are_those_of_the_package():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["page"]]
     assert (SPACE / "requirements.txt").read_text(encoding="utf-8").splitlines() == wanted
-
-
-def test_the_front_matter_starts_the_app_with_a_gradio_that_the_package_takes():
-    text = (SPACE / "README.md").read_text(encoding="utf-8")
-    fields = yaml.safe_load(text.split("---\n")[1])
-    assert fields["sdk"] == "gradio"
-    assert (SPACE / fields["app_file"]).is_file()
-    assert re.fullmatch(r"6\.\d+\.\d+", fields["sdk_version"])
-    assert fields["sdk_version"].split(".")[0] == gradio.__version__.split(".")[0]
-    assert len(fields["short_description"]) <= 60  # the Hub refuses longer ones

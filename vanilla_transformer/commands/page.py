@@ -5,8 +5,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.commands.options import CommandParser, positive_integer
 
 SUMMARY = "Opens a page in the browser: outputs, alignment, heads, shapes."
 EXAMPLES = """
@@ -44,10 +43,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C."""
-    if len(set(options.models)) < len(options.models):
-        raise UsageError("a model is given twice: give each once")
-    for path in options.models:
-        check_model_directory(path)
     from vanilla_transformer.page.app import build_page, launch_options
     from vanilla_transformer.page.models import PageModels
 

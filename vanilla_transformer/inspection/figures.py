@@ -1,5 +1,6 @@
 """Makes the figures that the package draws in, their titles, and labels of any text."""
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Labels:
     """Texts that can be drawn.
 
     Attributes:
-        texts: One for each text that was given.
+        texts: The labels, in the order of the texts.
         style: Arguments for matplotlib: fonts of many scripts, and no formulas.
     """
 
@@ -86,9 +87,7 @@ def _show_characters(text: str) -> str:
     """Replaces what cannot be seen, and what would change the text around it."""
     if not text:
         return '""'
-    inner = text.strip(" ")
-    start = len(text) - len(text.lstrip(" "))
-    text = _SPACE * start + inner + _SPACE * (len(text) - start - len(inner))
+    text = re.sub("^ +| +$", lambda spaces: _SPACE * len(spaces[0]), text)
     return "".join(map(_show_character, text))
 
 

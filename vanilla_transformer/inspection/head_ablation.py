@@ -76,7 +76,6 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
 def head_scores(
     model: nn.Module,
     score: Callable[[Any], float],
-    modules: Iterable[str] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Measures how much a score changes when one head is ablated, for one head after another.
 
@@ -85,7 +84,6 @@ def head_scores(
             without gradients.
         score: Takes the model and returns a number, such as a loss or the BLEU on a development
             set. It is called once for the whole model and once for each head.
-        modules: Names as in `attention_heads`. None: all modules.
 
     Returns:
         A tensor of shape (layers, heads) for each module: the score without the head, minus the
@@ -96,9 +94,9 @@ def head_scores(
     changes = {}
     with evaluation_mode(model):
         whole = float(score(model))
-        for name in counts if modules is None else modules:
+        for name, layers in counts.items():
             rows = []
-            for layer, num_heads in counts[name].items():
+            for layer, num_heads in layers.items():
                 rows.append(torch.zeros(num_heads, dtype=torch.float64))
                 for head in range(num_heads):
                     with ablate_heads(model, {name: {layer: [head]}}):

@@ -57,11 +57,11 @@ class PageEvents:
         private = {**shared, "api_visibility": "private", "show_progress": "hidden"}
         shows = {**shared, "show_progress": "minimal", "show_progress_on": parts.status}
         computes = {**private, **shows}
-        given = [*parts.search, parts.off, *parts.choices]
+        asked = [*parts.search, parts.off, *parts.choices]
         start = [parts.button.click, parts.text.submit]
-        gr.on(start, self.run, given, parts.results, **shows, api_name="run")
+        gr.on(start, self.run, asked, parts.results, **shows, api_name="run")
         if runs_at_once:
-            page.load(self.run, given, parts.results, **computes)
+            page.load(self.run, asked, parts.results, **computes)
         again = [parts.result, *parts.search, *parts.choices]
         changed = [parts.off, *parts.results]
         parts.ticks.input(self.tick, [parts.ticks, parts.off, *again], changed, **computes)

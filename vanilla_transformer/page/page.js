@@ -8,11 +8,11 @@
     map.querySelector(`.vt-chip[data-side="${side}"][data-index="${index}"]`).textContent;
 
   function clearMap(map) {
-    for (const one of map.querySelectorAll("[data-side]")) {
-      one.style.removeProperty("--w");
-      one.classList.remove("vt-active");
+    for (const element of map.querySelectorAll("[data-side]")) {
+      element.style.removeProperty("--w");
+      element.classList.remove("vt-active");
     }
-    for (const one of map.querySelectorAll(".vt-on")) one.classList.remove("vt-on");
+    for (const element of map.querySelectorAll(".vt-on")) element.classList.remove("vt-on");
   }
 
   // Lights up what belongs to a token: the other side in proportion to the weights.
@@ -22,12 +22,12 @@
     const isTarget = side === "target";
     const shares = isTarget ? weights[index] : weights.map((row) => row[index]);
     const other = isTarget ? "source" : "target";
-    for (const one of chipsOf(map, other)) one.style.setProperty("--w", shares[one.dataset.index] / 100);
-    for (const one of map.querySelectorAll(`[data-side="${side}"][data-index="${index}"]`)) {
-      one.classList.add("vt-active");
+    for (const element of chipsOf(map, other)) element.style.setProperty("--w", shares[element.dataset.index] / 100);
+    for (const element of map.querySelectorAll(`[data-side="${side}"][data-index="${index}"]`)) {
+      element.classList.add("vt-active");
     }
     const line = isTarget ? `[data-row="${index}"]` : `[data-column="${index}"]`;
-    for (const one of map.querySelectorAll(`td${line}`)) one.classList.add("vt-on");
+    for (const element of map.querySelectorAll(`td${line}`)) element.classList.add("vt-on");
     const best = shares.map((share, place) => [share, place]).sort((a, b) => b[0] - a[0]);
     const named = best
       .filter(([share]) => share > 0)
@@ -42,9 +42,9 @@
     clearMap(map);
     const share = weightsOf(map)[row][column];
     for (const [side, index] of [["target", row], ["source", column]]) {
-      for (const one of map.querySelectorAll(`[data-side="${side}"][data-index="${index}"]`)) {
-        one.classList.add("vt-active");
-        one.style.setProperty("--w", share / 100);
+      for (const element of map.querySelectorAll(`[data-side="${side}"][data-index="${index}"]`)) {
+        element.classList.add("vt-active");
+        element.style.setProperty("--w", share / 100);
       }
     }
     map.querySelector(`td[data-row="${row}"][data-column="${column}"]`).classList.add("vt-on");
@@ -62,7 +62,7 @@
     };
     figure.dataset.row = place.row;
     figure.dataset.column = place.column;
-    for (const one of maps.querySelectorAll(".vt-cursor")) one.setAttribute("visibility", "hidden");
+    for (const element of maps.querySelectorAll(".vt-cursor")) element.setAttribute("visibility", "hidden");
     const cursor = figure.querySelector(".vt-cursor");
     cursor.setAttribute("x", place.column);
     cursor.setAttribute("y", place.row);
