@@ -42,7 +42,7 @@ class Search:
     def resolve(
         cls,
         saved: GenerationConfig | None,
-        given: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         candidates: int | None = None,
         config: Any = None,
@@ -55,7 +55,7 @@ class Search:
 
         Args:
             saved: The settings of the model; they are not changed. None: there are none.
-            given: Settings that differ, by their names in `GenerationConfig`; None keeps one. The
+            options: Settings that differ, by their names in `GenerationConfig`; None keeps one. The
                 number of outputs per source, "num_return_sequences", is never a saved one.
             candidates: Number of outputs among which one is chosen: samples, or a beam of this
                 width. None: all outputs are wanted.
@@ -64,18 +64,18 @@ class Search:
         Raises:
             SearchError: If an option is unknown or out of range, or transformers refuses it.
         """
-        given = {name: value for name, value in given.items() if value is not None}
+        options = {name: value for name, value in options.items() if value is not None}
         base = GenerationConfig() if saved is None else chosen_settings(saved)
-        _check_values(given, base)
-        if candidates is not None and "num_return_sequences" in given:
+        _check_values(options, base)
+        if candidates is not None and "num_return_sequences" in options:
             raise SearchError("Give `n_best` or `minimum_risk`: the latter chooses one output.")
         settings = deepcopy(base)
-        for name, value in given.items():
+        for name, value in options.items():
             setattr(settings, name, value)
-        n_best = given.get("num_return_sequences", 1) if candidates is None else candidates
-        if candidates is not None and "num_beams" not in given:
+        n_best = options.get("num_return_sequences", 1) if candidates is None else candidates
+        if candidates is not None and "num_beams" not in options:
             settings.num_beams = 1 if settings.do_sample else candidates
-        max_new_tokens = _set_lengths(settings, base, given, learned_positions(config))
+        max_new_tokens = _set_lengths(settings, base, options, learned_positions(config))
         was_greedy, num_beams = (base.num_beams or 1) == 1, settings.num_beams or 1
         penalty = settings.length_penalty
         settings.num_beams = num_beams
@@ -83,12 +83,12 @@ class Search:
             settings.early_stopping = False
             if not was_greedy:
                 settings.length_penalty = None  # transformers saves none beside one beam
-        elif "early_stopping" not in given and (was_greedy or settings.early_stopping is None):
+        elif "early_stopping" not in options and (was_greedy or settings.early_stopping is None):
             settings.early_stopping = True
         settings.num_return_sequences = n_best
         for name in _OF_RESULTS:
             setattr(settings, name, False)
-        _check_together(settings, given, n_best)
+        _check_together(settings, options, n_best)
         return cls(
             settings=settings,
             num_beams=num_beams,
@@ -106,8 +106,8 @@ class Search:
             SearchError: As `resolve`.
         """
         names = ("num_beams", "max_length", "length_penalty")
-        given = {name: getattr(args, f"generation_{name}", None) for name in names}
-        return cls.resolve(saved, given, config=config)
+        options = {name: getattr(args, f"generation_{name}", None) for name in names}
+        return cls.resolve(saved, options, config=config)
 
     def capped_by_reference_length(self, length: int) -> Self:
         """Returns the search with outputs of about twice the length of references at most.
@@ -155,24 +155,24 @@ def start_token_of(settings: GenerationConfig) -> int | None:
     return settings.bos_token_id if start is None else start
 
 
-def _check_values(given: Mapping[str, Any], base: GenerationConfig) -> None:
+def _check_values(options: Mapping[str, Any], base: GenerationConfig) -> None:
     """Refuses unknown options, and numbers out of range."""
     fields = [name for name in vars(base) if not name.startswith("_")]
-    for name in given.keys() - set(fields):
+    for name in options.keys() - set(fields):
         close = [f"did you mean {match!r}?" for match in get_close_matches(name, fields, 1)]
         close.append("use a field of `GenerationConfig`, such as num_beams.")
         raise SearchError(f"Unknown search option {name!r}: {close[0]}")
     for name, smallest in _SMALLEST.items():
-        value = given.get(name, getattr(base, name))
+        value = options.get(name, getattr(base, name))
         if value is not None and value < smallest:
-            saved = "" if name in given else " in the saved settings"
+            saved = "" if name in options else " in the saved settings"
             raise SearchError(f"`{name}` is {value}{saved}: give at least {smallest}.")
 
 
 def _set_lengths(
     settings: GenerationConfig,
     base: GenerationConfig,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     positions: int | None,
 ) -> int:
     """Names each length as the saved settings do, and returns the longest output in new tokens.
@@ -181,7 +181,7 @@ def _set_lengths(
     count the start token too. So a length that is given takes the name of the saved one.
     """
     longest = settings.max_length or DEFAULT_MAX_LENGTH
-    is_newer = "max_length" in given and "max_new_tokens" not in given
+    is_newer = "max_length" in options and "max_new_tokens" not in options
     if settings.max_new_tokens is not None and not is_newer:
         longest = settings.max_new_tokens + 1
     if positions is not None:
@@ -189,12 +189,12 @@ def _set_lengths(
     by_new_tokens = base.max_new_tokens is not None
     settings.max_length = None if by_new_tokens else longest
     settings.max_new_tokens = longest - 1 if by_new_tokens else None
-    if "min_length" in given and base.min_new_tokens is not None:
-        settings.min_length, settings.min_new_tokens = None, given["min_length"] - 1
+    if "min_length" in options and base.min_new_tokens is not None:
+        settings.min_length, settings.min_new_tokens = None, options["min_length"] - 1
     return longest - 1
 
 
-def _check_together(settings: GenerationConfig, given: Mapping[str, Any], n_best: int) -> None:
+def _check_together(settings: GenerationConfig, options: Mapping[str, Any], n_best: int) -> None:
     """Refuses more outputs than the search keeps, and what transformers refuses."""
     num_beams = settings.num_beams or 1
     if n_best > num_beams and (num_beams > 1 or not settings.do_sample):
@@ -203,6 +203,6 @@ def _check_together(settings: GenerationConfig, given: Mapping[str, Any], n_best
             f"{num_beams}: give `num_beams` of at least that number, or sample with one beam."
         )
     try:
-        settings.validate(user_set_attributes=set(given))
+        settings.validate(user_set_attributes=set(options))
     except ValueError as error:
         raise SearchError(" ".join(str(error).split())) from error

@@ -52,7 +52,7 @@ def test_the_heads_of_the_config_make_the_links(chosen):
 
 def test_the_last_word_has_links_where_sources_have_no_end():
     words = words_tokenizer()
-    engine = TransformersEngine(random_model(words))
+    engine = TransformersEngine(random_model(words, eos_token_id=[words.eos_token_id]))
     ids = words(TEXTS)["input_ids"]
     found = {}
     for name, sources in (("end", ids), ("no end", [row[:-1] for row in ids])):

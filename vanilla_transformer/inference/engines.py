@@ -54,9 +54,11 @@ class Engine(Protocol):
 
     def problems(self, search: Search) -> list[str]:
         """Lists what the engine cannot do of a search."""
+        return []
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings, such as the start, that the engine has otherwise."""
+        return []
 
     def generate(
         self,
@@ -87,7 +89,7 @@ class Engine(Protocol):
         """
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Computes with `model.generate()` of transformers.
 
     Args:
@@ -99,14 +101,6 @@ class TransformersEngine:
         self.model = model
         self.name = name
         self.tokenizer = tokenizer
-
-    def problems(self, search: Search) -> list[str]:
-        """Returns an empty list: every search works."""
-        return []
-
-    def token_problems(self, settings: GenerationConfig) -> list[str]:
-        """Returns an empty list: every token works."""
-        return []
 
     def generate(
         self,
@@ -158,7 +152,9 @@ class TransformersEngine:
         """
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
-        ends = {self.model.config.eos_token_id, getattr(self.tokenizer, "eos_token_id", None)}
+        eos = self.model.config.eos_token_id
+        ends = {*(eos if isinstance(eos, list) else [eos])}
+        ends.add(getattr(self.tokenizer, "eos_token_id", None))
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
             for rows, weights, _ in forced:
@@ -370,14 +366,14 @@ def check_members(
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
         for tokenizer in tokenizers
     ]
-    for path, vocabulary, own in zip(paths, vocabularies, settings, strict=True):
+    for path, vocabulary, setting in zip(paths, vocabularies, settings, strict=True):
         if vocabulary != vocabularies[0]:
             raise ValueError(
                 f"{path!r} has another vocabulary than {paths[0]!r}: only models with one "
                 "vocabulary can be averaged."
             )
         for name in ("decoder_start_token_id", "eos_token_id"):
-            token, first = getattr(own, name), getattr(settings[0], name)
+            token, first = getattr(setting, name), getattr(settings[0], name)
             # One id and a list of it are the same.
             if token not in (first, [first]) and first != [token]:
                 raise ValueError(

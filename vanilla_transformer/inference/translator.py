@@ -268,8 +268,8 @@ class Translator:
         """
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
-        given = {**options, "num_return_sequences": n_best}
-        return Search.resolve(self.settings, given, candidates=candidates, config=self.config)
+        options["num_return_sequences"] = n_best
+        return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def plan_call(
         self,
@@ -577,9 +577,9 @@ def _needed_start(settings: GenerationConfig) -> int:
     return start
 
 
-def _source_limit(given: int | None, tokenizer: Any, config: Any) -> int:
-    """Returns the longest source in tokens: the given one, the tokenizer's, or the model's."""
-    limit: int = given or tokenizer.model_max_length
+def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
+    """Returns the longest source in tokens: this limit, the tokenizer's, or the model's."""
+    limit = limit or int(tokenizer.model_max_length)
     if limit >= NO_LIMIT or learned_positions(config):
         limit = min(limit, getattr(config, "max_position_embeddings", limit))
     return limit

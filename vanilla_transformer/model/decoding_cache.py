@@ -74,11 +74,11 @@ def decoding_cache_for(
     if not is_ordinary or mode not in _MODES or generation_config.is_assistant:
         return cache
     rows_per_source = max(generation_config.num_beams, generation_config.num_return_sequences)
-    own = GrowingCache(rows_per_source)
+    target = GrowingCache(rows_per_source)
     if len(parts) == 1:
-        return own
+        return target
     shares = attention in _FUNCTIONS_OF_QUERIES
-    return EncoderDecoderCache(own, SourceCache(rows_per_source if shares else 1))
+    return EncoderDecoderCache(target, SourceCache(rows_per_source if shares else 1))
 
 
 def rows_per_source_of(cache: EncoderDecoderCache | None) -> int:
@@ -217,25 +217,25 @@ class GrowingCache(DynamicCache):
     def _make_room(self, length: int) -> None:
         """Moves the keys and values of all layers to where more tokens fit, if they are alike."""
         self._parts, self._in_room = [], []
-        given = [part for layer in self.layers for part in (layer.keys, layer.values)]
-        if any(part is None for part in given):
+        old = [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
+        if any(tensor is None for tensor in old):
             return
-        if len({(part.shape, part.dtype, part.device) for part in given}) > 1:
+        if len({(tensor.shape, tensor.dtype, tensor.device) for tensor in old}) > 1:
             return
-        rows, heads, _, head_dim = given[0].shape
+        rows, heads, _, head_dim = old[0].shape
         room = length + max(_ROOM, length // 2)
-        self._states = given[0].new_empty(len(given), rows, heads, room, head_dim)
-        own = self._states.unbind(0)
-        for part, old in zip(own, given, strict=True):
-            part[:, :, :length].copy_(old)
-        self._parts = list(zip(own[::2], own[1::2], strict=True))
+        self._states = old[0].new_empty(len(old), rows, heads, room, head_dim)
+        new = self._states.unbind(0)  # each (rows, key_value_heads, room, head_dim)
+        for tensor, filled in zip(new, old, strict=True):
+            tensor[:, :, :length].copy_(filled)
+        self._parts = list(zip(new[::2], new[1::2], strict=True))
         for layer, (keys, values) in zip(self.layers, self._parts, strict=True):
             layer.keys, layer.values = keys[:, :, :length], values[:, :, :length]
             self._in_room.append(layer.keys)
         # For two rows of a source, the number of first tokens that were copied from one row.
         count = self.rows_per_source
         shape = (rows // count, count, count)
-        self._shared = torch.zeros(shape, dtype=torch.long, device=given[0].device)
+        self._shared = torch.zeros(shape, dtype=torch.long, device=old[0].device)
 
 
 class SourceCache(DynamicCache):
