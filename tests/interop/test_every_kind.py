@@ -11,8 +11,6 @@ from vanilla_transformer.commands import program
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.page.html import KINDS, Choice, draw_view, outputs_html
-from vanilla_transformer.page.models import PageModels, PageRequest
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings, parse_models
@@ -141,30 +139,7 @@ def test_every_kind_is_exported_to_onnx(converted, tmp_path, capsys, kind):
         assert "tokens equal" in printed.out
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_the_page_draws_every_kind_or_says_why_not(converted, kind):
-    request = PageRequest(kind, "auto", ("the cat sat", "a dog"), num_beams=2, n_best=2)
-    try:
-        models = PageModels([str(converted / kind)], "cpu")
-        found = models.look_into(models.answer(request), 0, 0)
-        problem = found.problem
-    except (ValueError, FileNotFoundError) as error:
-        problem = str(error)
-    assert (expected_refusal(kind, "attention") or "") in problem
-    if problem:
-        assert expected_refusal(kind, "attention")
-        return
-    tokenizer = models.get(kind).tokenizer
-    output = found.outputs[0][0]
-    assert tuple(found.view.maps.predicted) == output.tokens  # each is one of the target's
-    assert output.tokens[0] in vocabulary_of(tokenizer, "target")
-    assert "the cat sat" in outputs_html(found)
-    for number, attention in enumerate(KINDS):
-        drawn = draw_view(found, Choice(0, -number % 2, attention, 0))
-        assert all((drawn.alignment, drawn.heads, drawn.shapes))
-
-
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", FULL)
 def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
     settings = Settings(parse_models([f"en-de={converted / kind}"]))
     query = Query(2, OutputOptions(True, True, True), (("num_beams", 2),))

@@ -285,7 +285,7 @@ class _Stack:
         stored, is_self = self.stored, place.endswith("self_attention")
         width = stored.weight(f"{place}/linear_{1 if is_self else 2}/weight", 2).shape[1]
         joined = stored.weight(f"{place}/linear_{0 if is_self else 1}/weight", 2)
-        keys = (len(joined) - (width if is_self else 0)) // 2
+        keys = (len(joined) - (width if is_self else 0)) // 2  # queries first, then keys, values
         self.head_dim = width // self.heads
         if width % self.heads or self.head_dim < 1 or keys < 1 or keys % self.head_dim:
             raise ValueError(

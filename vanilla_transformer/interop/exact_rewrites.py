@@ -143,6 +143,7 @@ def fold_attention_scale(target: float | None) -> Rewrite:
 
 def fold_logit_scale(state: ModelState) -> ModelState:
     """Moves the factor on the logits into the last norm of the decoder, which the output reads."""
+    # The output projection reads the last norm: a factor on gain and bias is one on the logits.
     scale, last = state.fields["logit_scale"], state.fields["decoder_layers"] - 1
     post = f"model.decoder.layers.{last}.feed_forward_post_norm."
     final = "model.decoder.final_norm."
@@ -155,6 +156,7 @@ def fold_embedding_scale(state: ModelState) -> ModelState:
     """Moves the factor on the embeddings into their matrices; a tied output divides by it."""
     if not state.fields["scale_embedding"]:
         return state
+    # Where the output projection is an embedding, it grows with it: the logits must shrink again.
     width, tied = state.fields["d_model"], state.fields["tie_word_embeddings"]
     names = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"]
     tables = {f"model.{name}.weight" for name in names} | ({"lm_head.weight"} if tied else set())

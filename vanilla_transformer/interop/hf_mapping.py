@@ -196,6 +196,7 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
     except Exception as error:  # classes of transformers raise errors of several types
         reason = " ".join(str(error).split())
         raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
+    # What survives the way there and back is what the class computes.
     wanted, computed = fields_with_effect(ours), fields_with_effect(back)
     return [
         f"`{name}` is {wanted[name]!r}, but {family.kind} computes {computed[name]!r}"

@@ -192,6 +192,7 @@ def _apply_rules(before: RenamedWeights, rules: Rules) -> RenamedWeights:
             problems.append(f"`{old}`: {error}")
             continue
         for new, value in moved:
+            # A whole weight goes to its name, a part of one to the number that the rule reads.
             taken: dict[Any, Any] = weights
             slot: Any = new
             if match is not None and rule.stack is not None:
@@ -288,6 +289,7 @@ def fit_weights(
         shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
     weights = {**renamed.weights}
     untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
+    # Tied weights are filled in below: only a weight of its own may be zero.
     patterns = [_compile_rule(expression, None)[0] for expression in zeros]
     for name in sorted(untied):
         if any(pattern.fullmatch(name) for pattern in patterns):
@@ -346,7 +348,7 @@ def expected_weights(
     config: VanillaTransformerConfig,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Returns the shape of each weight of a model, and its tied weights as {target: source}."""
-    with torch.device("meta"):
+    with torch.device("meta"):  # shapes only: no memory, no initial values
         model = VanillaTransformerForConditionalGeneration(config)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     return shapes, model._tied_weights_keys
@@ -439,7 +441,7 @@ def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> 
             f"A fused projection of {rows} rows cannot hold {num_parts} parts of `num_heads` "
             f"({num_heads}) heads: give the number of heads of the trained model."
         )
-    by_head = stacked.unflatten(0, (num_heads, num_parts, -1))
+    by_head = stacked.unflatten(0, (num_heads, num_parts, -1))  # (heads, parts, head_dim, ...)
     return [part.flatten(0, 1) for part in by_head.unbind(1)]
 
 

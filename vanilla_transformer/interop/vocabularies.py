@@ -111,7 +111,7 @@ def align_vocabularies(
     if pad is None or zero_start:
         names = (*PADS, *(f"<pad{number}>" for number in range(1, 99)))
         pad = next(name for name in names if not any(name in each for each in words))
-        place = min(map(len, words))
+        place = min(map(len, words))  # an id that both sides can have
         words[1].insert(place, pad)
         orders[1].insert(place, None)
         notes.append(f"The token {pad} was added, with the embedding zero and the id {place}.")
