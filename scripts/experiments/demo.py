@@ -167,13 +167,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = FULL_RECIPE if options.full else LONGER_RECIPE if options.longer else RECIPE
     folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
-    if not (trained and _confirm_reuse(folder)):
+    if trained:
+        print(f"{folder} holds a trained model (to train again, add --retrain).")
+    else:
         command = ["bash", "scripts/demo.sh", *(sys.argv[1:] if argv is None else argv)]
         train_model(
             name,
             folder,
             overrides,
-            overwrite=trained or options.retrain,
+            overwrite=options.retrain,
             command=command,
             minutes=options.minutes,
         )
@@ -217,17 +219,6 @@ def _is_trained(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return "test_wer" in figures and (folder / "model.safetensors").is_file()
-
-
-def _confirm_reuse(folder: Path) -> bool:
-    """Asks whether to reuse a trained model. Without a terminal, the answer is yes."""
-    print(f"{folder} holds a trained model (to train again, add --retrain).")
-    if not sys.stdin.isatty():
-        return True
-    try:
-        return input("Reuse it? [Y/n] ").strip().lower() not in ("n", "no")
-    except EOFError:
-        return True
 
 
 def train_model(

@@ -22,7 +22,6 @@ from transformers import (
     HfArgumentParser,
     MarianConfig,
     MarianMTModel,
-    PreTrainedTokenizerBase,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
 )
@@ -75,13 +74,6 @@ def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def make_tokenizer(
-    recipe: dict[str, Any], sources: list[str], targets: list[str]
-) -> VanillaTransformerTokenizer:
-    """Trains the tokenizer that the recipe describes."""
-    return VanillaTransformerTokenizer.train(sources, targets, **recipe["tokenizer"])
-
-
 def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
     """Returns the width at which a network without gates has as many parameters.
 
@@ -91,14 +83,6 @@ def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
     """
     width: int = recipe[f"{stack}_ffn_dim"]
     return width * 3 // 2 if recipe["gated_ffn"] else width
-
-
-def encode_pairs(
-    tokenizer: PreTrainedTokenizerBase, sources: list[str], targets: list[str]
-) -> Dataset:
-    """Encodes the pairs; sources and targets are cut at 256 tokens."""
-    encoded = tokenizer(sources, text_target=targets, truncation=True, max_length=256)
-    return Dataset.from_dict({name: encoded[name] for name in ("input_ids", "labels")})
 
 
 def make_marian(recipe: dict[str, Any], tokenizer: VanillaTransformerTokenizer) -> MarianMTModel:
@@ -134,12 +118,14 @@ def main() -> None:
         list(read_lines(options.train_source)),
         list(read_lines(options.train_target)),
     )
-    tokenizer = make_tokenizer(recipe, sources, targets)
+    tokenizer = VanillaTransformerTokenizer.train(sources, targets, **recipe["tokenizer"])
+    encoded = tokenizer(sources, text_target=targets, truncation=True, max_length=256)
+    columns = {name: encoded[name] for name in ("input_ids", "labels")}
     model = make_marian(recipe, tokenizer)
     trainer = Seq2SeqTrainer(
         model=model,
         args=training,
-        train_dataset=encode_pairs(tokenizer, sources, targets),
+        train_dataset=Dataset.from_dict(columns),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
     )

@@ -235,9 +235,3 @@ def test_a_resumed_run_sees_the_same_batches(tmp_path, accumulation):
     assert max(one["input_ids"].numel() + one["labels"].numel() for one in seen) <= 160
     assert 0 < len(first) % per_epoch < len(first) < len(whole)
     assert first + second == whole
-
-
-def test_samples_are_counted(tmp_path):
-    run = make_trainer(tmp_path)
-    expected = round(EXAMPLES / len(run.get_train_dataloader()))
-    assert run.get_total_train_batch_size(run.args) == expected

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from vanilla_transformer.data import large_order, mixing
+from vanilla_transformer.data import mixing
 from vanilla_transformer.data.corpus_entries import Corpus, shares_of
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
@@ -63,25 +63,6 @@ def test_a_block_has_the_shares_and_an_epoch_as_many_batches_as_the_others(block
         order.set_epoch(epoch)
         batches = list(order)
         assert max(len(rows) * sum(side[rows].max() for side in sides) for rows in batches) <= 300
-
-
-def test_an_epoch_whose_pairs_are_too_long_has_those_of_the_first(monkeypatch):
-    """Here the corpus is sorted by length, and no room is left for a deviation."""
-    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", 64)
-    monkeypatch.setattr(mixing, "PAIRS_OF_A_RUN", 16)
-    monkeypatch.setattr(large_order, "_DEVIATIONS", 0)
-    lengths = np.repeat(np.arange(1, 101), 10)
-    mixture = Mixture({"a": 990, "b": 10}, {"a": 0.5, "b": 0.5}, 1)
-    one = TokenBudgetBatchSampler(lengths, lengths, 300, mixture=mixture)
-    found = []
-    for epoch in range(20):
-        one.set_epoch(epoch)
-        batches = list(one)
-        assert len(batches) == len(one)
-        found.append(sorted(row for batch in batches for row in batch))
-        assert found[-1] in (found[0], sorted(mixture(epoch)))
-    assert found.count(found[0]) > 1
-    assert len(set(map(tuple, found))) > 2
 
 
 def test_lengths_of_other_corpora_are_refused():

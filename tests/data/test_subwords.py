@@ -67,13 +67,6 @@ def test_what_is_sampled_spells_the_text(text, seed, kind):
     assert (ids[0], ids[-1]) == (plain[0], plain[-1])
 
 
-def test_a_sharp_unigram_distribution_is_the_likeliest_segmentation():
-    tokenizer = TOKENIZERS["unigram"]
-    sampler = SubwordSampler(tokenizer, "source", unigram_alpha=1000.0)
-    for word in WORDS:
-        assert len(sampler(word, Random(1))) <= len(tokenizer(word)["input_ids"])
-
-
 def shares(draw, count=4000):
     counts = Counter(tuple(draw(Random(i))) for i in range(count))
     return {key: value / count for key, value in counts.items()}
