@@ -19,13 +19,12 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
+from vanilla_transformer.names import MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
 from vanilla_transformer.run.adaptation import (
     Adapted,
     Size,
     best_share,
-    candidate_rates,
     choose_mixture,
     describe_adaptation,
     mix_models,
@@ -77,7 +76,7 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     words += ("--metrics", "chrf", "bleu")
     adapt(trained, pairs, output, *words)
     printed, messages = capsys.readouterr()
-    assert "Corpus general: 105 of 105 pairs are used; 90.0% of an epoch." in messages  # too few
+    assert "90.0% of an epoch" in messages  # though the pairs are too few for that
     assert "eval_chrf_general" in (output / "training" / "eval_results.json").read_text()
     used = torch.load(output / "training" / "training_args.bin", weights_only=False)
     assert used.eval_max_tokens == used.max_tokens == 200  # a stock batch of 8 is slow
@@ -259,24 +258,6 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     assert rates == (MUON, 1e-3, 1.5e-4)
 
 
-@pytest.mark.parametrize(
-    ("optim", "rank", "is_sharded", "expected"),
-    [
-        (None, 0, False, [ADAMW, ADAMW, MUON, MUON]),
-        (None, 0, True, [ADAMW, ADAMW, ADAMW]),
-        (None, 16, False, [ADAMW, ADAMW, ADAMW]),
-        (MUON, 0, False, [MUON, MUON]),
-        (ADAMW, 0, False, [ADAMW, ADAMW, ADAMW]),
-    ],
-)
-def test_short_trainings_compare_the_optimizers_that_fit(optim, rank, is_sharded, expected):
-    rates = candidate_rates(optim, 512, rank, is_sharded)
-    assert [name for name, _ in rates] == expected
-    assert len(set(rates)) == len(rates)
-    if expected[0] == ADAMW:
-        assert rates[1][1] == pytest.approx(2e-3 if rank else 2e-4)
-
-
 def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
     program = Path(__file__).with_name("adapt_run.py")
     words = ("--epochs", "4", "--held-out", "10", "--max-tokens", "100", "--metrics", "chrf")
@@ -338,17 +319,12 @@ def test_what_is_refused_before_the_training_leaves_nothing(trained, pairs, tmp_
     output, short = tmp_path / "out", ("--max-tokens", "4")
     with pytest.raises(ValueError, match="more than `max_tokens` of 4"):
         adapt(trained, pairs, output, *short)
-    assert not output.exists()
-    adapt(trained, pairs, output, "--epochs", "1")
-    with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
-        adapt(trained, pairs, output, *short)
     with pytest.raises(FileNotFoundError, match="'nobody/nothing' is not a local directory"):
-        adapt("nobody/nothing", pairs, tmp_path / "new")
+        adapt("nobody/nothing", pairs, output)
     (tmp_path / "text.txt").write_text("no model", encoding="utf-8")
     with pytest.raises(ValueError, match="cannot be read as weights"):
-        adapt(tmp_path / "text.txt", pairs, tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    assert (output / "model").is_dir()
+        adapt(tmp_path / "text.txt", pairs, output)
+    assert not output.exists()
 
 
 @pytest.mark.parametrize(

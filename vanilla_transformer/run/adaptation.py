@@ -265,7 +265,7 @@ def _with_vocabulary(
 # The training -------------------------------------------------------------------------------------
 
 
-def candidate_rates(
+def _candidate_rates(
     optim: str | None, width: int, rank: int, is_sharded: bool
 ) -> list[tuple[str, float]]:
     """Returns the optimizers and peak learning rates that short trainings compare.
@@ -329,7 +329,7 @@ class _Training:
             return self.options.optim or ADAMW, self.options.learning_rate
         record, folder = self.folder / "search.json", self.folder / "search"
         width = read_object(self.start.model / "config.json")["d_model"]
-        candidates = candidate_rates(self.options.optim, width, self.rank, divides_weights())
+        candidates = _candidate_rates(self.options.optim, width, self.rank, divides_weights())
         rates = {f"{optim} {rate:g}": (optim, rate) for optim, rate in candidates}
         if record.is_file():
             losses = read_object(record)
