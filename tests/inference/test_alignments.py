@@ -162,5 +162,3 @@ def test_what_cannot_be_aligned_is_refused():
         translator.align(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="Source 0 has 7 tokens, and 4 are possible"):
         translator.align(TEXTS[:1], ["a"])
-    with pytest.raises(ValueError, match="ask for `return_word_alignment`"):
-        _ = translator.translate("a", return_alignment=True).pharaoh

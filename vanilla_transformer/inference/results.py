@@ -45,8 +45,7 @@ class Translation:
     @property
     def pharaoh(self) -> str:
         """The links of words in Pharaoh's format, such as "0-0 1-2"; an error if there are none."""
-        if self.word_alignment is None:
-            raise ValueError("This output has no links of words: ask for `return_word_alignment`.")
+        assert self.word_alignment is not None, "ask for `return_word_alignment`"
         return format_links(self.word_alignment)
 
 
