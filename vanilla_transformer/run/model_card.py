@@ -43,13 +43,16 @@ def write_model_card(
     model: transformers.PreTrainedModel,
     results: Mapping[str, float],
     signatures: Mapping[str, str],
-    example: str,
     repo_id: str | None = None,
-) -> Path:
-    """Writes the model card, README.md, into the output directory, and returns its path.
+) -> None:
+    """Writes the model card, README.md, into the output directory.
 
-    `results` are the figures of all_results.json, and `signatures` those of the metrics by name.
     A token of the Hub in the command is replaced by dots.
+
+    Args:
+        results: The figures of all_results.json.
+        signatures: Those of the metrics, by name.
+        repo_id: Where the model is pushed to; None: it is not pushed.
     """
     name, recipe = plan.directory.folder.resolve().name, ""
     if plan.options.recipe is not None and plan.options.recipe_text is not None:
@@ -65,7 +68,7 @@ def write_model_card(
         dataset=_as_text(_dataset_name(plan)),
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
-        example=repr(example),
+        example=repr(next(iter(plan.splits.values()))[0]["source"]),
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
@@ -75,11 +78,10 @@ def write_model_card(
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
-    path = plan.directory.folder / "README.md"
+    text = str(card)
     if plan.training.hub_token:
-        card = ModelCard(str(card).replace(plan.training.hub_token, "..."))
-    write_atomic(path, str(card))
-    return path
+        text = text.replace(plan.training.hub_token, "...")
+    write_atomic(plan.directory.folder / "README.md", text)
 
 
 def wrapped_command(words: Sequence[str]) -> str:

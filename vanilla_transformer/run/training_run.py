@@ -291,7 +291,8 @@ class _Run:
         figures = self._score_splits(figures)
         self.trainer.save_state()
         if self.is_main:
-            self._write_card(figures)
+            model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
+            write_model_card(self.plan, model, figures, self.scorer.signatures, repo_id)
             write_checksums(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
@@ -404,12 +405,6 @@ class _Run:
     def _save_figures(self, figures: dict[str, float]) -> None:
         if self.is_main:
             save_results(self.folder, figures)
-
-    def _write_card(self, figures: dict[str, float]) -> None:
-        example = next(iter(self.plan.splits.values()))[0]["source"]
-        model = cast(PreTrainedModel, self.trainer.model)
-        signatures, repo_id = self.scorer.signatures, self.trainer.hub_model_id
-        write_model_card(self.plan, model, figures, signatures, example, repo_id)
 
     def _push_to_hub(self) -> None:
         """Pushes the directory of a finished run, without pickle files and checkpoints.
