@@ -1,7 +1,6 @@
 """Rules for options: rows of tables, which one function reads."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING
 from math import inf
 from typing import Any, NamedTuple
 
@@ -20,24 +19,21 @@ class Rule(NamedTuple):
     sentence: str
 
 
-def check_rules(
-    rules: Iterable[Rule], options: Any, error: Callable[[str], Exception] = ValueError
-) -> None:
+def check_rules(rules: Iterable[Rule], options: Any) -> None:
     """Refuses options that break a rule; those that are None or have their default are not checked.
 
     Args:
         rules: Rows of a table, in the order in which they are checked.
-        options: An instance of a dataclass, or any object whose attributes are options.
+        options: An instance of a dataclass.
 
     Raises:
-        ValueError: Or another `error`, if a rule is broken. The message is that of the first such
-            rule.
+        ValueError: If a rule is broken. The message is that of the first such rule.
     """
     for rule in rules:
         for name in rule.names:
             value = getattr(options, name, None)
-            if is_given(options, name) and rule.is_broken(value, options):
-                raise error(rule.sentence.format(name=name, value=value, options=options))
+            if _is_given(options, name) and rule.is_broken(value, options):
+                raise ValueError(rule.sentence.format(name=name, value=value, options=options))
 
 
 def refuse(*rows: tuple[object, str], error: Callable[[str], Exception] = ValueError) -> None:
@@ -47,12 +43,10 @@ def refuse(*rows: tuple[object, str], error: Callable[[str], Exception] = ValueE
             raise error(sentence)
 
 
-def is_given(options: Any, name: str) -> bool:
+def _is_given(options: Any, name: str) -> bool:
     """Returns whether an option has another value than None and its default."""
-    fields = getattr(type(options), "__dataclass_fields__", {})
-    default = fields[name].default if name in fields else MISSING
-    value = getattr(options, name, None)
-    return value is not None and (default is MISSING or bool(value != default))
+    fields, value = options.__dataclass_fields__, getattr(options, name, None)
+    return name in fields and value is not None and bool(value != fields[name].default)
 
 
 def at_least(smallest: float, *names: str) -> Rule:
