@@ -99,12 +99,12 @@ class TrainingLog(TrainerCallback):
         self._progress.seconds_besides = seconds * _evaluations_to_come(args, state)
         now = self._current_moment()
         scores = describe_figures(figures, "eval_")
-        left = f"{found} left" if (found := self._progress.time_left()) else ""
+        time_left = self._progress.time_left()
         parts = (
             self._describe_steps(self._last_evaluation, now),
             f"validation {scores}" if scores else "",
             f"outputs cut off: {cut:,}" if (cut := self.scorer.num_cut) else "",
-            left,
+            f"{time_left} left" if time_left else "",
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
         logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_example()}")
