@@ -70,6 +70,10 @@ def test_an_output_goes_on_wherever_it_was_interrupted(tmp_path, monkeypatch, fa
     parts = {path.name for path in folder.iterdir()}
     assert parts == {"manifest.json", *("part-000000000", "part-000000002")[: fails_at // 2]}
     (folder / "part-000000004.1234.partial").write_text("of a process that was kil")
+    with monkeypatch.context() as patched:  # of a version with larger parts
+        patched.setattr(files, "LINES_PER_CHUNK", 3)
+        with pytest.raises(ValueError, match="another lines_per_part"):
+            write_numbers(options, identity={"seed": 1})
     with pytest.raises(ValueError, match="another beams, seed"):
         write_numbers(options, identity={"seed": 2, "beams": 1})
     with locked_directory(folder, True), pytest.raises(ValueError, match="Another run"):

@@ -177,8 +177,9 @@ def write_in_chunks(
                 progress.reach(first + len(chunk))
         return
     folder = Path(f"{options.output}.unfinished")
-    with parts_directory(folder, identity):
-        done = LINES_PER_CHUNK * sum(1 for _ in folder.glob(_PARTS))  # they are made in order
+    with parts_directory(folder, {**identity, "lines_per_part": LINES_PER_CHUNK}):
+        # Parts are made in order and all but the last are full, so their number tells what is done.
+        done = LINES_PER_CHUNK * sum(1 for _ in folder.glob(_PARTS))
         with Progress(total, unit, done=min(done, total)) as progress:
             for first, chunk in in_chunks(rows, done):
                 with open_part(folder / f"part-{first:09}") as stream:
@@ -212,7 +213,7 @@ def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]
                     f"{str(folder)!r} was made with another {', '.join(names)}: give the same "
                     "files and options, or delete it to begin again."
                 )
-        elif any(folder.iterdir()):
+        elif not all(path.match("*.partial") for path in folder.iterdir()):
             raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
         else:
             write_atomic(manifest, json.dumps(wanted, indent=1) + "\n")
@@ -220,7 +221,7 @@ def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]
             yield
         finally:
             for path in folder.glob("*.partial"):  # of a process that was killed
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
