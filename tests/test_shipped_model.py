@@ -1,7 +1,5 @@
 """The model in the repository loads as its card says, and the subcommands of the README take it."""
 
-import re
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -69,12 +67,3 @@ def test_the_subcommands_take_it(capsys):
     assert words == ["target", *SPOKEN["photograph"].split(), "</s>"]
     assert not main(["inspect", "shapes", str(FOLDER), "--text", "photograph"])
     assert "1,339,680" in capsys.readouterr().out
-
-
-def test_the_card_names_the_command_the_recipe_and_the_licence_of_the_data():
-    card = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert "bash scripts/demo.sh --longer\n" in card
-    assert "BSD" in card
-    (recipe,) = re.findall(r"```yaml\n(.*?)```", card, re.DOTALL)
-    path = REPOSITORY / "scripts" / "recipes" / "cmudict-longer.yaml"
-    assert recipe == path.read_text(encoding="utf-8")
