@@ -180,12 +180,13 @@ class SelfAttention(AttentionCore):
         self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence; returns the output, shaped as the input, and the weights."""
+        # Padding-free states, (1, tokens, ...), become (batch, length, ...) for attention alone.
         states = map(context.layout.pad_for_attention, self.project(hidden_states))
         query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
         # Autocast may have widened what a norm returns.
         query, key = self.q_norm(query).to(value.dtype), self.k_norm(key).to(value.dtype)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
-        if context.cache is not None:
+        if context.cache is not None:  # (..., length, head_dim) -> (..., length with the past, ...)
             key, value = context.cache.update(key, value, self.layer_idx)
         bias = context.positions.bias_of(query)
         return self.attend(query, key, value, context.mask, context, position_bias=bias)

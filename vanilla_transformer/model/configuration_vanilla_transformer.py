@@ -74,12 +74,7 @@ UNIT_INTERVAL_FIELDS = (
     "classifier_dropout",
 )
 POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale", "attention_scale", "logit_scale")
-TARGET_TOKEN_IDS = (
-    "bos_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-    "forced_eos_token_id",
-)
+TARGET_TOKEN_IDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
 OTHER_TOKEN_IDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 """Attributes that resemble fields and are set by tokenizers."""
 
@@ -87,6 +82,7 @@ ROPE_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
 FORMER_FIELDS = ("encoder_residual_scale", "decoder_residual_scale")
 """Fields that saved configs hold and that have no effect any more, unless they have a value."""
 
+# How tensor parallelism splits attention: by heads. All devices hold the norms of queries and keys.
 ATTENTION_TP_PLAN = {
     "q_proj": "colwise",
     "k_proj": "colwise",
@@ -299,6 +295,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         name = self.attribute_map.get(name, name)
         if name.endswith("_attention_heads"):
             key_value_heads = name.replace("attention", "num_key_value")
+            # Without grouped queries, keys and values follow the queries.
             if getattr(self, key_value_heads, None) == getattr(self, name):
                 super().__setattr__(key_value_heads, value)  # type: ignore[no-untyped-call]  # as below
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # the base class is untyped
@@ -433,10 +430,8 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
             )
         if self.qk_norm != "none" and self.norm_type == "unbiased_std":
             yield f"`qk_norm` {self.qk_norm!r} needs `norm_type` 'layer_norm' or 'rms_norm'."
-        buckets, distance = (
-            self.relative_attention_num_buckets,
-            self.relative_attention_max_distance,
-        )
+        buckets = self.relative_attention_num_buckets
+        distance = self.relative_attention_max_distance
         is_relative = self.position_embedding_type == "relative"
         if is_relative and not 2 <= buckets // 2 < distance:
             yield (

@@ -43,6 +43,7 @@ class FeedForward(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Computes fc2(act(fc1(x))), with dropout after the activation and at the end."""
+        # (..., d_model) -> (..., ffn_dim)
         hidden_states = self.dropout(self.activation(self.fc1(hidden_states)))
         return cast(torch.Tensor, self.output_dropout(self.fc2(hidden_states)))
 

@@ -71,7 +71,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
         self.dropout = _make_residual_dropout(config)
-        set_gains(self, config, self.stack)
+        set_gains(self, config, self.stack)  # a projection must know its stack to be drawn
 
     def forward(self, hidden_states: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Runs the layer."""

@@ -159,6 +159,7 @@ class VanillaTransformerModel(EmbeddingModel):
             return_dict=True,
             **kwargs,
         )
+        # A caller that made the plan wants the states as they are: it computes on tokens alone.
         source, target = (plan.source, plan.target) if is_outermost else (PADDED, PADDED)
         return Seq2SeqModelOutput(
             last_hidden_state=cast(Any, target.pad(decoded.last_hidden_state)),

@@ -50,8 +50,9 @@ class PositionEncoding(NamedTuple):
             return states
         cosines, sines = self.rotation
         size = cosines.shape[-1]
+        # (batch, heads, length, rotated_dim), in float32: half precision would blur the angles.
         before = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
-        partners = before.roll(size // 2, dims=-1)
+        partners = before.roll(size // 2, dims=-1)  # of dimension i: i + rotated_dim / 2
         rotated = torch.addcmul(before * cosines, partners, sines).to(states.dtype)
         return rotated if size == states.shape[-1] else torch.cat([rotated, states[..., size:]], -1)
 
@@ -134,6 +135,7 @@ class SinusoidalPositions(nn.Module):
     ) -> PositionEncoding:
         """Computes an embedding for the given positions."""
         frequencies = self._frequencies_on(position_ids.device)
+        # (batch or 1, length) -> (batch or 1, length, waves)
         angles = (position_ids[..., None] + self.offset).float() * frequencies
         table = self._join_waves(angles.sin(), angles.cos())
         return PositionEncoding(embedding=table[..., : self.d_model].to(dtype))
@@ -240,6 +242,7 @@ class AlibiPositions(nn.Module):
     ) -> PositionEncoding:
         """Computes the biases between queries and keys."""
         keys = position_ids if key_ids is None else key_ids
+        # (batch or 1, 1, queries, keys)
         distances = (position_ids[:, None, :, None] - keys[:, None, None, :]).abs()
         slopes = alibi_slopes(self.num_heads, position_ids.device)
         return PositionEncoding(bias=(-slopes[:, None, None] * distances).to(dtype))
@@ -267,6 +270,7 @@ class RelativePositions(nn.Module):
     ) -> PositionEncoding:
         """Looks up the biases between queries and keys."""
         keys = position_ids if key_ids is None else key_ids
+        # (batch or 1, queries, keys)
         buckets = self._buckets_of(keys[:, None, :] - position_ids[:, :, None])
         bias = F.embedding(buckets, self.weight)  # (batch or 1, queries, keys, heads)
         return PositionEncoding(bias=bias.permute(0, 3, 1, 2).to(dtype))

@@ -151,10 +151,8 @@ def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
     heads = getattr(config, f"{stack}_attention_heads")
     rope = getattr(config, "rope_parameters", None) or {}
     rotated_dim = int(config.head_dim_with(heads) * rope.get("partial_rotary_factor", 1.0))
-    buckets, distance = (
-        config.relative_attention_num_buckets,
-        config.relative_attention_max_distance,
-    )
+    buckets = config.relative_attention_num_buckets
+    distance = config.relative_attention_max_distance
     schemes: dict[str, Callable[[], nn.Module]] = {
         "sinusoidal": lambda: SinusoidalPositions(d_model, offset),
         "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model, offset),
