@@ -294,9 +294,8 @@ def _with_head_order(layer: Any, order: Sequence[int]) -> Any:
     for projection, heads in parts:
         for values in (projection.weight, projection.bias):
             if values is not None:
-                by_head = values.data.unflatten(
-                    0, (-1, attention.head_dim)
-                )  # (heads, head_dim, ...)
+                # (heads · head_dim, ...) to (heads, head_dim, ...)
+                by_head = values.data.unflatten(0, (-1, attention.head_dim))
                 values.data = by_head[heads].flatten(0, 1)
     # The output projection reads the heads side by side: (d_model, heads, head_dim).
     columns = attention.out_proj.weight.data.unflatten(1, (-1, attention.head_dim))
