@@ -208,7 +208,7 @@ def plot_head_scores(
     """
     most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
     layers, heads = zip(*(change.shape for change in changes.values()), strict=True)
-    size = 2.0 + 0.6 * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers)
+    size = max(6.0, 2.0 + 0.6 * max(heads)), 0.6 + sum(0.9 + 0.36 * count for count in layers)
     figure = new_figure(size)
     grid = figure.subplots(len(changes), 1, squeeze=False, height_ratios=layers)[:, 0]
     add_title(figure, title)
