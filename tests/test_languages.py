@@ -1,0 +1,156 @@
+# ruff: noqa: RUF001 - letters that look like Latin ones are what is tested
+"""Tags of languages, their scripts, sentences and tokenizers of scores."""
+
+import pytest
+
+from vanilla_transformer.languages import (
+    are_related,
+    between_sentences,
+    closest_tag,
+    letters_of,
+    score_tokenizer,
+    sentence_ends,
+    standard_tag,
+    tag_of_texts,
+    words_have_spaces,
+)
+
+
+@pytest.mark.parametrize(
+    ("spellings", "tag"),
+    [
+        (("en", "EN", "eng", "eng_Latn", "en_XX"), "en"),
+        (("en-US", "en_us", "eng_US"), "en-US"),
+        (("he", "iw", "heb_Hebr"), "he"),
+        (("zh-Hans", "zh_hans", "zho_Hans"), "zh-Hans"),
+        (("zh-Hant", "zt", "zho_Hant"), "zh-Hant"),
+        (("pt-BR", "pt_BR", "pt-br", "pb"), "pt-BR"),
+        (("sr-Latn", "srp_Latn"), "sr-Latn"),
+        (("de", "deu", "ger", "de_DE_no"), "de"),
+    ],
+)
+def test_spellings_of_one_tag(spellings, tag):
+    assert {standard_tag(spelling) for spelling in spellings[:3]} == {tag}
+
+
+@pytest.mark.parametrize("tag", ["", "Russian", "q99", "xx", "e", "en de"])
+def test_what_is_no_tag(tag):
+    with pytest.raises(ValueError, match="is no language"):
+        standard_tag(tag)
+
+
+SERVED = ("pt-BR", "zh-Hans", "zh-Hant", "en", "nb")
+
+
+@pytest.mark.parametrize(
+    ("tag", "closest"),
+    [
+        *((tag, "pt-BR") for tag in ("pt-br", "pt_BR", "pb", "pt")),
+        *((tag, "zh-Hans") for tag in ("zh", "zh-hans", "zh-CN", "zho_Hans", "cmn")),
+        *((tag, "zh-Hant") for tag in ("zt", "zh-TW", "zh_HK")),
+        *((tag, "en") for tag in ("EN", "en-US", "eng_Latn")),
+        *((tag, "nb") for tag in ("no", "nob_Latn")),
+        *((tag, None) for tag in ("de", "da", "yue", "es")),
+    ],
+)
+def test_the_closest_of_several_languages(tag, closest):
+    assert closest_tag(tag, SERVED) == closest
+
+
+def test_the_closest_keeps_the_spelling_of_a_model():
+    flores = ("eng_Latn", "zho_Hans", "zho_Hant", "arb_Arab", "als_Latn", "pes_Arab", "zsm_Latn")
+    wanted = {"zh-CN": "zho_Hans", "ar": "arb_Arab", "sq": "als_Latn", "fa": "pes_Arab"}
+    assert {tag: closest_tag(tag, flores) for tag in wanted} == wanted
+    assert closest_tag("ro", ("en_XX", "ro_RO")) == "ro_RO"
+    assert closest_tag("zho_Hans", ()) is None
+
+
+@pytest.mark.parametrize(
+    "pair", ["no nb", "nb nn", "ms id", "hr bs", "hr sr", "sr-Latn hr", "en en"]
+)
+def test_relatives(pair):
+    assert are_related(*pair.split())
+
+
+@pytest.mark.parametrize("pair", ["en de", "ru uk", "zh ja", "pt es"])
+def test_strangers(pair):
+    assert not are_related(*pair.split())
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "count"),
+    [
+        ("ja", "サーバー、あ漢a1", 6),
+        ("zh", "你好abc。", 2),
+        ("ko", "한국어 漢", 4),
+        ("sr", "ab вг", 4),
+        ("sr-Latn", "ab вг", 2),
+        ("az-Arab", "ab سلام", 4),
+        ("mn-Mong", "ᠮᠣᠩ аб", 3),
+        ("my", "မြို့", 5),
+    ],
+)
+def test_letters_of_a_script(tag, text, count):
+    assert len(letters_of(tag).findall(text)) == count
+
+
+@pytest.mark.parametrize(
+    ("tag", "sentences"),
+    [
+        ("en", ['Dr. Smith said: "Go." ', "Then 3.5 went! ", "Why?"]),
+        ("de", ["Das ist z. B. gut. ", "Am 3. Mai kam er."]),
+        ("zh", ["他说：“你好。”", "今天很好！", "你呢？"]),
+        ("ja", ["「はい。」", "今日はいい天気ですね！", "はい"]),
+        ("hi", ["यह पहला है। ", "यह दूसरा है॥ ", "तीसरा?"]),
+        ("ur", ["یہ ہے۔ ", "وہ کیا ہے؟ ", "ہاں"]),
+        ("km", ["នេះ។ ", "នោះ។"]),
+        ("my", ["ဒါက ပထမ။ ", "ဒုတိယ။"]),
+        ("am", ["ይህ ነው። ", "ያ።"]),
+        ("hy", ["Սա է։ ", "Այն։"]),
+        ("el", ["Τι είναι; ", "Αυτό."]),
+        ("th", ["สวัสดีครับ วันนี้อากาศดี"]),
+        (None, ["你好。 ", "Hello there! ", "How?"]),
+    ],
+)
+def test_sentences(tag, sentences):
+    text = "".join(sentences)
+    ends = sentence_ends(text, tag)
+    assert [text[start:end] for start, end in zip([0, *ends], ends, strict=False)] == sentences
+
+
+def test_no_sentence():
+    assert sentence_ends("", "en") == [0]
+
+
+def test_the_tokenizer_of_a_score():
+    tags = {"zh": "zh", "zh-TW": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+    tags |= dict.fromkeys(("th", "km", "my", "lo", "bo", "shn"), "char")
+    tags |= dict.fromkeys(("en", "de", "ru", "ar", "hi", "vi", "am", "zho_Latn"), "13a")
+    assert {tag: score_tokenizer(tag) for tag in tags} == tags
+
+
+@pytest.mark.parametrize(
+    ("texts", "tag"),
+    [
+        (["今天很好。", "GNOME 设置"], "zh"),
+        (["今日はいい天気", "漢字"], "ja"),
+        (["한국어 문장"], "ko"),
+        (["สวัสดีครับ"], "th"),
+        (["នេះ។"], "km"),
+        (["Ein Satz.", "你"], None),
+        (["Это"], None),
+        ([], None),
+    ],
+)
+def test_the_language_of_texts(texts, tag):
+    assert tag_of_texts(texts) == tag
+
+
+def test_spaces():
+    assert [words_have_spaces(tag) for tag in ("zh", "th", "ko", "en")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert [between_sentences(tag) for tag in ("zh", "ja", "th", "en")] == ["", "", " ", " "]

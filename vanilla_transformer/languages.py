@@ -1,0 +1,162 @@
+"""What depends on a language: its tag, script, sentences, and how scores cut its words.
+
+Tags are those of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
+`eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `sentencex` finds the
+sentences of some 300 languages, and Unicode's properties tell the script of a letter.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import langcodes
+import regex
+from langcodes.tag_parser import LanguageTagError
+
+OTHER_TAGS = {"pb": "pt-BR", "zt": "zh-Hant"}
+"""Codes of Argos Translate and LibreTranslate that are no tags of BCP 47."""
+
+SCRIPT_PARTS = {
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Hrkt": ("Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+}
+"""The scripts of Unicode that a script of ISO 15924 stands for, where these differ."""
+
+TWO_SCRIPTS = frozenset(("az", "bs", "kk", "ku", "sh", "sr", "tk", "uz"))
+"""Languages written in Latin and in Cyrillic letters, where the tag does not say in which."""
+
+WITHOUT_SPACES = frozenset(
+    ("Hans", "Hant", "Hani", "Jpan", "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Tale", "Talu")
+)
+"""Scripts that put no space between words."""
+
+WITHOUT_SENTENCE_SPACES = frozenset(("Hans", "Hant", "Hani", "Jpan", "Tibt"))
+"""Scripts that put no space between sentences either."""
+
+CLAUSE_SIGNS = regex.compile(r"[,;:\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]")
+"""Signs after which a long sentence may be cut."""
+
+_CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
+_SENTENCE_SIGNS = regex.compile(rf"[\p{{SB=STerm}}--[!?\uff01\uff1f]]+{_CLOSING}\s*", regex.V1)
+_CLOSING_SIGNS = regex.compile(rf"{_CLOSING}\s*")
+_LETTERS = regex.compile(r"[\p{L}\p{M}]")
+_KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
+_TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
+_FARTHEST = 9  # of langcodes' distances: another script or spelling, not another language
+_RELATIVES = 40  # languages that a detector confuses: nb and nn, ms and id, cs and sk
+
+
+@lru_cache(maxsize=1024)
+def standard_tag(tag: str) -> str:
+    """Returns a tag in the standard form: "en" for `eng_Latn`, "pt-BR" for `pt_br` and `pb`.
+
+    Raises:
+        ValueError: If no language has this tag.
+    """
+    text = OTHER_TAGS.get(tag.lower(), tag)
+    text = text.removesuffix("_XX").removesuffix("-XX")  # mBART's languages without a country
+    try:
+        language = langcodes.Language.get(text)  # resolves deprecated codes and those of 3 letters
+        is_known = language.is_valid()
+    except LanguageTagError:
+        is_known = False
+    if not is_known:
+        raise ValueError(f"{tag!r} is no language: give a tag such as en, pt-BR, zh-Hans.")
+    return str(language.simplify_script())
+
+
+def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
+    """Returns the tag of the same language, as one of `supported` spells it; None: there is none.
+
+    A tag without a script or country takes the usual one: "zh" finds "zho_Hans", and "pt" "pt-BR".
+    """
+    spellings: dict[str, str] = {}
+    for spelling in supported:
+        if spelling == tag:
+            return spelling
+        spellings.setdefault(standard_tag(spelling), spelling)
+    match = langcodes.closest_supported_match(standard_tag(tag), list(spellings), _FARTHEST)
+    return None if match is None else spellings[match]
+
+
+def are_related(one: str, other: str) -> bool:
+    """Returns whether a detector of languages may take one for the other: no, nb, nn; hr, bs, sr.
+
+    The script does not count.
+    """
+    first, second = (
+        str(langcodes.Language.get(standard_tag(tag)).language) for tag in (one, other)
+    )
+    south_slavic = {"bs", "hr", "sh", "sr", "cnr"}
+    return {first, second} <= south_slavic or langcodes.tag_distance(first, second) < _RELATIVES
+
+
+@lru_cache(maxsize=1024)
+def script_of(tag: str) -> str:
+    """Returns the script that a language is written in, as ISO 15924 names it: "Latn", "Hans"."""
+    return str(langcodes.Language.get(standard_tag(tag)).maximize().script)
+
+
+@lru_cache(maxsize=1024)
+def letters_of(tag: str) -> Any:
+    """Returns a pattern that finds each letter of a language's script, or None if it is unknown."""
+    language = langcodes.Language.get(standard_tag(tag))
+    scripts = SCRIPT_PARTS.get(script_of(tag), (script_of(tag),))
+    if language.script is None and language.language in TWO_SCRIPTS:
+        scripts = ("Latn", "Cyrl")
+    try:  # `scx`: a letter of several scripts, such as the long vowel sign of Kana, counts in each
+        parts = "".join(rf"\p{{scx={script}}}" for script in scripts)
+        return regex.compile(rf"[[{parts}]&&[\p{{L}}\p{{M}}]]", regex.V1)
+    except regex.error:
+        return None
+
+
+def words_have_spaces(tag: str) -> bool:
+    """Returns whether a language puts spaces between words."""
+    return script_of(tag) not in WITHOUT_SPACES
+
+
+def between_sentences(tag: str) -> str:
+    """Returns what stands between two sentences of a language: a space, or nothing."""
+    return "" if script_of(tag) in WITHOUT_SENTENCE_SPACES else " "
+
+
+def score_tokenizer(tag: str) -> str:
+    """Returns sacrebleu's tokenizer for texts of a language: "zh", "ja-mecab", "char", "13a"."""
+    script = script_of(tag)
+    return _TOKENIZERS.get(script, "char" if script in WITHOUT_SPACES else "13a")
+
+
+def tag_of_texts(texts: Iterable[str]) -> str | None:
+    """Returns a language whose script most letters of texts have, if words have no spaces there.
+
+    It is "zh", "ja", "ko", "th", ..., as far as a score needs to know; None for other scripts.
+    """
+    sample = "".join(islice(texts, 1000))
+    letters = len(_LETTERS.findall(sample))
+    for tag in ("ja", "zh", "ko", "th", "lo", "km", "my", "bo"):
+        script = letters_of(tag)
+        share = len(script.findall(sample)) / max(letters, 1)
+        if share > 0.5 and (tag != "ja" or _KANA.search(sample)):
+            return tag
+    return None
+
+
+def sentence_ends(text: str, tag: str | None) -> list[int]:
+    """Returns where the sentences of a text end, after their closing quotes and white space.
+
+    Args:
+        tag: The language of the text, whose abbreviations end no sentence. None: English's.
+    """
+    from sentencex import get_sentence_boundaries
+
+    language = langcodes.Language.get(standard_tag(tag)).language if tag else "en"
+    ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
+    # Signs of other scripts end a sentence in each language: texts mix them.
+    ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
+    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with what closes a quotation
+    return [*sorted(end for end in whole if 0 < end < len(text)), len(text)]
