@@ -88,8 +88,6 @@ class StoredVariables:
         if place is None:
             return default
         self.asked.add(place)
-        if self.file.variables[place].count != 1:
-            raise ValueError(f"`{place}` must be one number: copy the model again.")
         return float(self.file.tensor(place).reshape(()).item())
 
     def flag(self, name: str, default: bool) -> bool:
@@ -118,8 +116,6 @@ class StoredVariables:
             scale = self.file.tensor(f"{name}_scale").float()
         elif variable.dtype != torch.int16:
             raise ValueError(f"`{name}` has no scale: copy the model again.")
-        if scale.numel() not in (1, variable.shape[0]):
-            raise ValueError(f"`{name}` of shape {variable.shape} has {scale.numel()} scales.")
         return scale.reshape(-1, *[1] * (len(variable.shape) - 1))
 
     def problems(self) -> Iterator[str]:
@@ -306,8 +302,6 @@ class _Stack:
         for (theirs, axes), part in zip(parts.items(), ("weight", "bias"), strict=True):
             if part == "weight" or self.stored.has(f"{place}/{theirs}"):
                 values = self.stored.weight(f"{place}/{theirs}", axes)
-                if rows is not None and sum(rows) != len(values):
-                    raise ValueError(f"`{place}/{theirs}` has {len(values)} rows, not {sum(rows)}.")
                 cut = [values] if rows is None else values.split(list(rows))
                 named = zip(ours, cut, strict=True)
                 weights |= {f"{name}.{part}": part_rows for name, part_rows in named}

@@ -358,9 +358,6 @@ def _read_ids(path: Path) -> dict[str, int]:
         if path.suffix not in (".yml", ".yaml", ".json"):
             return {word: index for index, word in enumerate(text.removesuffix("\n").split("\n"))}
         content = json.loads(text) if path.suffix == ".json" else parse_yaml(text, path.name)
-        ids = {str(word): int(index) for word, index in content.items()}
+        return {str(word): int(index) for word, index in content.items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is no vocabulary ({error}): copy it again.") from error
-    if min(ids.values(), default=0) < 0:
-        raise ValueError(f"{str(path)!r} is no vocabulary: it has negative ids.")
-    return ids
