@@ -67,18 +67,16 @@ def decoding_cache_for(
         The caches of this file in place of each `DynamicCache`. Assisted decoding, which takes
         tokens back, and caches of other types, such as static or offloaded ones, stay as they are.
     """
-    parts: list[Any] = [cache]
-    if isinstance(cache, EncoderDecoderCache):
-        parts = [cache.self_attention_cache, cache.cross_attention_cache]
+    if not isinstance(cache, EncoderDecoderCache):
+        return cache
+    parts: tuple[Any, ...] = (cache.self_attention_cache, cache.cross_attention_cache)
     is_ordinary = all(type(part) is DynamicCache and not part.offloading for part in parts)
     if not is_ordinary or mode not in _MODES or generation_config.is_assistant:
         return cache
     rows_per_source = max(generation_config.num_beams, generation_config.num_return_sequences)
-    target = GrowingCache(rows_per_source)
-    if len(parts) == 1:
-        return target
     shares = attention in _FUNCTIONS_OF_QUERIES
-    return EncoderDecoderCache(target, SourceCache(rows_per_source if shares else 1))
+    sources = SourceCache(rows_per_source if shares else 1)
+    return EncoderDecoderCache(GrowingCache(rows_per_source), sources)
 
 
 def rows_per_source_of(cache: EncoderDecoderCache | None) -> int:
