@@ -9,6 +9,12 @@ METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per")
 ERROR_RATES = ("ter", "wer", "per")
 """The scores of which a lower one is better."""
 
+
+def is_error_rate(name: str) -> bool:
+    """Returns whether a logged score, such as "eval_wer" or "wer_app", is an error rate."""
+    return not {*name.split("_")}.isdisjoint(ERROR_RATES)
+
+
 TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""
 

@@ -67,12 +67,14 @@ def test_the_best_ones_by_either_direction(finished):
 def test_directions_of_scores_and_scores_that_are_no_number(tmp_path):
     values = {2: 2.0, 4: float("nan"), 6: 3.0}
     log = [{"step": step, "eval_wer": value, "eval_bleu": value} for step, value in values.items()]
+    log = [{**row, "eval_ter": 100.0, "eval_chrf": 10 - row["step"]} for row in log]
     for step in values:
         folder = tmp_path / f"checkpoint-{step}"
         folder.mkdir()
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
     assert select_checkpoints(tmp_path, 1, "wer")[0].name == "checkpoint-2"
     assert select_checkpoints(tmp_path, 1, "bleu")[0].name == "checkpoint-6"
+    assert select_checkpoints(tmp_path, 1, "ter")[0].name == "checkpoint-2"  # the best by chrF
     with pytest.raises(ValueError, match="holds 2 checkpoints with a score 'wer', not 3"):
         select_checkpoints(tmp_path, 3, "wer")
     with pytest.raises(ValueError, match="say whether greater is better"):

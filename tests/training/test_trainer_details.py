@@ -108,6 +108,7 @@ CHOOSING = {
         ("wer", [90.0, 50.0, 60.0, 70.0, 80.0, 10.0], 2, 4),
         ("bleu", [1.0, 5.0, 4.0, 3.0, 2.0, 9.0], 2, 4),
         ("chrf", [1.0, 2.0, 1.0, 3.0, 1.0, 1.0], 4, 6),
+        ("bleu", [1.0, 5.0, 5.0, 4.0, 3.0, 9.0], 3, 4),  # of equal scores the later one
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "eval_"])
@@ -117,6 +118,27 @@ def test_the_best_by_a_score_and_an_early_stop(tmp_path, name, values, best, las
     made = scored(tmp_path, values, 2, name, **options)
     made.train()
     assert made.args.greater_is_better is (name != "wer")
+    assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
+    assert made.state.global_step == last
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "last"),
+    [
+        ({"bleu": [0.0] * 6, "chrf": [1.0, 2.0, 3.0, 4.0, 3.0, 3.0]}, 4, 6),
+        ({"bleu": [0.0] * 6, "chrf": [0.0] * 6}, 6, 6),  # the loss falls
+        ({"bleu": [0.0] * 6}, 6, 6),
+        ({"wer": [100.0] * 6}, 6, 6),
+        ({"bleu": [0.0] * 3 + [1.0, 0.5, 0.0], "chrf": [3.0, 1.0, 4.0] + [1.0] * 3}, 4, 6),
+        ({"bleu": [0.0] * 6, "chrf": [5.0, 3.0, 4.0, 6.0, 7.0, 8.0]}, 1, 3),
+    ],
+)
+def test_a_score_that_tells_nothing_neither_chooses_nor_stops(tmp_path, values, best, last):
+    rows = iter([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
+    extra = {"compute_metrics": lambda prediction: next(rows)}
+    options = {"max_steps": 6, "metric_for_best_model": next(iter(values)), **CHOOSING}
+    made = trainer(tmp_path, early_stopping_patience=2, extra=extra, learning_rate=0.01, **options)
+    made.train()
     assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
     assert made.state.global_step == last
 

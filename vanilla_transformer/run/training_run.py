@@ -52,6 +52,7 @@ from vanilla_transformer.training.callbacks import (
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
     complete_checkpoints,
+    deciding_scores,
     write_checksums,
 )
 from vanilla_transformer.training.metrics import GenerationMetrics
@@ -395,10 +396,14 @@ class _Run:
         if averaging.average_last or averaging.average_best:
             return "the mean weights of checkpoints"
         if self.plan.training.load_best_model_at_end and state.best_global_step:
-            metric = str(self.plan.training.metric_for_best_model).removeprefix("eval_")
+            metric, scores = deciding_scores(
+                state.log_history,
+                str(self.plan.training.metric_for_best_model),
+                self.plan.training.greater_is_better,
+            )
+            step = state.best_global_step
             return (
-                f"the checkpoint of step {state.best_global_step:,}, the best by {metric} "
-                f"({state.best_metric:.2f})"
+                f"the checkpoint of step {step:,}, the best by {metric} ({abs(scores[step]):.2f})"
             )
         return f"the weights of step {state.global_step:,}"
 

@@ -1,6 +1,5 @@
 """Means of checkpoints: which checkpoints, whether they fit together, and where the mean goes."""
 
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from vanilla_transformer.training.checkpoints import (
     Checkpoint,
     changed_files,
     complete_checkpoints,
+    deciding_scores,
     read_checkpoint,
     saved_record,
 )
@@ -98,22 +98,19 @@ def sort_by_score(
 ) -> list[Checkpoint]:
     """Sorts the checkpoints of one training that have a finite score in its log, the best last.
 
+    A score that tells nothing does not decide: see `deciding_scores`.
+
     Raises:
         ValueError: If the direction is unknown.
     """
-    logged, name = f"eval_{metric.removeprefix('eval_')}", metric.rpartition("_")[2]
+    name = metric.rpartition("_")[2]
     if greater_is_better is None:
         if name != "loss" and name not in METRIC_NAMES:
             raise ValueError(
                 f"The direction of `metric` {metric!r} is unknown: say whether greater is better."
             )
         greater_is_better = name != "loss" and name not in ERROR_RATES
-    sign = 1 if greater_is_better else -1
-    scores = {
-        int(entry["step"]): sign * entry[logged]
-        for entry in log
-        if logged in entry and math.isfinite(entry[logged])
-    }
+    _, scores = deciding_scores(log, metric, greater_is_better)
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.step in scores]
     return sorted(scored, key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
 

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,11 +29,14 @@ from vanilla_transformer.data.token_words import encode_pairs, target_side
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search
+from vanilla_transformer.training.checkpoints import deciding_scores
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 
 class EarlyStopping(EarlyStoppingCallback):
     """Stops a training without progress, as in transformers; the count survives an interruption.
+
+    A metric that tells nothing does not stop it: see `deciding_scores`.
 
     A resumed run uses its own patience, which may differ from that of the interrupted run. A run
     that had already stopped trains no further step.
@@ -52,6 +56,17 @@ class EarlyStopping(EarlyStoppingCallback):
         counts[type(self).__name__] = self.state()
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
+
+    def check_metric_value(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, value: float
+    ) -> None:
+        """Counts the evaluations in a row without a better score; called on each evaluation."""
+        watched = str(args.metric_for_best_model)
+        _, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
+        score = scores.pop(state.global_step, -inf)
+        least = max(scores.values(), default=-inf) + cast(float, self.early_stopping_threshold)
+        count = self.early_stopping_patience_counter
+        self.early_stopping_patience_counter = 0 if score > least else count + 1
 
 
 class SubwordEpochs(TrainerCallback):

@@ -5,8 +5,9 @@ of files do not count. A checkpoint is whole if it has its list of checksums, wh
 and all files are as listed.
 """
 
+import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.names import is_error_rate
 
 logger = logging.get_logger(__name__)
 
@@ -237,3 +239,42 @@ def _check_named(checkpoint: Checkpoint, run: Path, has_mean: bool) -> None:
                 f"{', '.join(later)}: move what is later away, or choose another `output_dir`. A "
                 "directory holds one training."
             )
+
+
+# The best checkpoint ------------------------------------------------------------------------------
+
+
+def deciding_scores(
+    log: Sequence[Mapping[str, float]], metric: str, greater_is_better: bool | None
+) -> tuple[str, dict[int, float]]:
+    """Returns the scores that tell which checkpoint of a training is the best.
+
+    A metric that is the worst possible in all evaluations, as the BLEU of outputs of one word is,
+    tells nothing: then chrF decides, or else the loss.
+
+    Args:
+        log: The log of the training.
+        metric: Name of a validation score, with or without "eval_".
+
+    Returns:
+        The name of the metric that decides, and its finite scores by step, negative where lower is
+        better.
+    """
+    name = metric.removeprefix("eval_")
+    of_metric = _scores_by_step(log, name, 1 if greater_is_better else -1)
+    worst: float | None = -100 if is_error_rate(name) else 0 if greater_is_better else None
+    if of_metric and all(score == worst for score in of_metric.values()):
+        for other, sign in (("chrf", 1), ("loss", -1)):
+            scores = _scores_by_step(log, other, sign)
+            if any(scores.values()):
+                return other, scores
+    return name, of_metric
+
+
+def _scores_by_step(log: Sequence[Mapping[str, float]], name: str, sign: int) -> dict[int, float]:
+    key = f"eval_{name}"
+    return {
+        int(row["step"]): sign * row[key]
+        for row in log
+        if row["step"] and math.isfinite(row.get(key, math.nan))
+    }

@@ -41,6 +41,7 @@ from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStop
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     Checkpoint,
+    deciding_scores,
     resumed_checkpoint,
 )
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
@@ -257,6 +258,19 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if callable(evaluate := getattr(self.optimizer, "eval", None)):
             evaluate()
 
+    # Private: Trainer takes the earlier one of two checkpoints with equal scores.
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Returns whether the last evaluation is the best by `deciding_scores`, and records it."""
+        watched, step = self.args.metric_for_best_model, self.state.global_step
+        if watched is not None and f"eval_{watched.removeprefix('eval_')}" in metrics:
+            _, scores = deciding_scores(
+                self.state.log_history, watched, self.args.greater_is_better
+            )
+            if step not in scores or scores[step] < max(scores.values()):
+                return False
+            self.state.best_metric = None  # so that the base class takes this evaluation
+        return bool(super()._determine_best_metric(metrics, trial))
+
     # Private: callbacks hear of a checkpoint when it has been saved, and older ones are deleted.
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Saves a checkpoint, unless the training has diverged."""
@@ -308,6 +322,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
+        if (watched := self.args.metric_for_best_model) is not None:
+            log, watched = self.state.log_history, watched.removeprefix("eval_")
+            decisive, _ = deciding_scores(log, watched, self.args.greater_is_better)
+            if decisive != watched:
+                logger.warning(
+                    f"`{watched}` is the worst possible in all evaluations, so that it tells "
+                    f"nothing: {decisive} has chosen the best checkpoint."
+                )
         start_time = time.time() - self.record.seconds  # also if the clock was set anew
         output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
         for callback in self.callback_handler.callbacks:

@@ -9,7 +9,7 @@ from transformers.trainer_utils import IntervalStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
 from vanilla_transformer.data.arguments import option
-from vanilla_transformer.names import ERROR_RATES, MUON, NOAM
+from vanilla_transformer.names import MUON, NOAM, is_error_rate
 from vanilla_transformer.rules import Rule, at_least, check_rules, within
 from vanilla_transformer.training.muon import MUON_LEARNING_RATE, MUON_MOMENTUM
 
@@ -150,7 +150,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if optimizer == MUON:
             self.optim = OptimizerNames.ADAMW_TORCH_FUSED
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
-        if (self.metric_for_best_model or "").rpartition("_")[2] in ERROR_RATES:
+        if is_error_rate(self.metric_for_best_model or ""):
             self.greater_is_better = bool(self.greater_is_better)  # the base takes None for True
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
