@@ -47,6 +47,42 @@ def test_codes_of_inline_elements_are_kept_or_dropped(tmp_path):
     assert next(read_tmx(path, ["en", "de"], "drop")).source == "A big red dog"
 
 
+def test_a_code_of_a_variant_wins_over_that_of_its_language(tmp_path):
+    path = save(
+        tmp_path / "a.tmx",
+        unit(("pt-BR", "ônibus"), ("pt-PT", "autocarro")),
+        unit(("pt", "comboio"), ("pt_br", "trem")),
+    )
+    pairs = [("autocarro", "ônibus"), ("comboio", "trem")]
+    assert [pair[:2] for pair in read_tmx(path, ["pt", "pt-BR"])] == pairs
+    assert [pair[1::-1] for pair in read_tmx(path, ["pt-BR", "pt"])] == pairs
+
+
+def test_white_space_of_a_text_stays(tmp_path):
+    text = "10\u00a0000\u202f%\u3000"
+    path = save(tmp_path / "a.tmx", unit(("fr", f"\n {text}\u2028a\t b "), ("en", "10,000%")))
+    assert next(read_tmx(path, ["fr", "en"])).source == f"{text}\u2028a b"
+
+
+def test_text_within_a_code_is_text(tmp_path):
+    text = 'A<ph>&lt;img alt="<sub> red <ph>&lt;b&gt;</ph>dog</sub>"&gt;</ph>.'
+    path = save(tmp_path / "a.tmx", unit(("en", text), ("de", "Hund")))
+    assert next(read_tmx(path, ["en", "de"], "drop")).source == "A red dog."
+    assert next(read_tmx(path, ["en", "de"])).source == 'A<img alt=" red <b>dog">.'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"])
+def test_units_with_characters_that_xml_forbids_are_left_out(tmp_path, encoding, caplog):
+    forbidden = ["&#11;", "&#x1F;", "&#xD800;", "&#0;", "&#xFFFF;", "&#1114112;", "\x0b", "\0"]
+    damaged = [unit(("en", f"a{sign}"), ("de", "b")) for sign in forbidden]
+    units = [unit(("en", "&#228;&amp;#11;"), ("de", "é")), *damaged, unit(("en", "c"), ("de", "d"))]
+    head = HEAD.replace("?>", f' encoding="{encoding.removesuffix("-sig")}"?>', 1)
+    (tmp_path / "a.tmx").write_bytes((head + "".join(units) + TAIL).encode(encoding))
+    pairs = list(read_tmx(str(tmp_path / "a.tmx"), ["en", "de"]))
+    assert pairs == [("ä&#11;", "é", 4, ""), ("c", "d", 5 + len(damaged), "")]
+    assert f": {len(damaged)} units" in caplog.text
+
+
 def test_documents_are_read(tmp_path):
     name = '<prop type="{}">man\n  ual</prop>'
     props = [name.format("x-Document"), name.format("filename"), name.format("x-domain"), "<prop/>"]
@@ -64,6 +100,12 @@ def test_packed_and_utf16_files_are_read(tmp_path):
 
 DAMAGED = {
     "unknown": (HEAD, unit(("en", "&what;"), ("de", "x")), "entity 'what' is not declared"),
+    "latin": (
+        HEAD.replace("?>", ' encoding="ascii"?>', 1),
+        unit(("en", "ä")),
+        "no intact TMX file",
+    ),
+    "encoding": (HEAD.replace("?>", ' encoding="none"?>', 1), "", "no intact TMX file"),
     "cut": (HEAD, "<tu><tuv", "no intact TMX file"),
     "languages": (
         HEAD,

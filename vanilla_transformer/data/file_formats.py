@@ -35,6 +35,7 @@ from vanilla_transformer.data.word_alignment import count_words, parse_links
 
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
+_FORMAT = 2  # of the rows in the cache: with another number, no older ones are used
 _PAIR = Features({"source": Value("string"), "target": Value("string")})
 
 
@@ -58,7 +59,7 @@ def dataset_from_rows(
     """
     files = " and ".join(paths.values())
     digests = [content_digest(path) for path in paths.values()]
-    made_by = [__version__, read_rows.__name__, features.to_dict(), digests, options]
+    made_by = [__version__, _FORMAT, read_rows.__name__, features.to_dict(), digests, options]
     key = text_digest(json.dumps(made_by))
     path = cache_folder() / f"{key}.arrow"
     if not path.exists():

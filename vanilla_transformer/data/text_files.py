@@ -7,10 +7,10 @@ import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -20,8 +20,9 @@ from vanilla_transformer.extras import optional_packages
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, plain, `.gz` or `.zst`, without their line ends.
 
-    Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
-    U+2028, are part of the text. A byte order mark at the start of the file is dropped.
+    Only "\n" and "\r\n" end a line, or "\r" in a file that has no other line ends. Other characters
+    that Unicode counts as line ends, such as U+2028, are part of the text. A byte order mark at the
+    start of the file is dropped.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -86,9 +87,12 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     Raises:
         ValueError: If a line is not UTF-8; the error names it.
     """
-    for number, line in enumerate(stream, start=1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
+    first = stream.readline().removeprefix(codecs.BOM_UTF8)
+    lines: Iterable[bytes] = chain([first] if first else [], stream)
+    if b"\r" in (content := first.removesuffix(b"\n").removesuffix(b"\r")):
+        second = stream.readline()
+        lines = chain([first, second], stream) if second else content.split(b"\r")
+    for number, line in enumerate(lines, start=1):
         try:
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:

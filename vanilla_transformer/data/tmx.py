@@ -1,16 +1,28 @@
-"""Reads translation memories in the format TMX, as a stream; standard library only."""
+"""Reads translation memories in the format TMX, as a stream."""
 
+import codecs
+import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from xml.parsers import expat
 
+from transformers.utils import logging
+
 from vanilla_transformer.data.text_files import open_bytes
+
+logger = logging.get_logger(__name__)
 
 INLINE = ("keep", "drop")
 """What becomes of the codes of inline elements, such as `<ph>&lt;br/&gt;</ph>`."""
 
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
+_WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # of XML: a no-break space is a part of the text
 _BYTES_PER_STEP = 1 << 16
+_DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?encoding\s*=\s*["']([\w.:-]+)""")
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]+)|([0-9]+));")
+_MARKS_OF_UTF16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_LOST = "\ufdd0"  # a character that no text has stands for one that XML forbids
 _DOCUMENT_PROPERTIES = ("document", "filename", "file")
 
 
@@ -29,8 +41,10 @@ class TmxPair(NamedTuple):
 def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
     """Yields a pair for each unit of a file, plain or packed, in constant memory.
 
-    A language matches its variants: "en" also takes `en-US`. Of several segments of a language in a
-    unit the first counts. White space becomes single spaces.
+    A language matches its variants, unless these are the other language: "en" also takes `en-US`.
+    Of several segments of a language in a unit the first counts. Spaces, tabs and line breaks
+    become single spaces. Units with a character that XML forbids are left out; a warning counts
+    them.
 
     Args:
         languages: The codes of source and target.
@@ -42,23 +56,54 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
     """
     reader = _Reader(path, languages, inline)
     with open_bytes(path) as stream:
-        while True:
-            block = stream.read(_BYTES_PER_STEP)
-            try:
-                reader.parser.Parse(block, not block)
-            except expat.ExpatError as error:
-                raise ValueError(
-                    f"{path} is no intact TMX file: {error}. Export it again."
-                ) from None
-            yield from reader.take_pairs()
-            if not block:
-                break
+        try:
+            for text in _decode_xml(stream):
+                reader.parser.Parse(text)
+                yield from reader.take_pairs()
+            reader.parser.Parse("", True)
+        except (expat.ExpatError, UnicodeDecodeError, LookupError) as error:
+            raise ValueError(f"{path} is no intact TMX file: {error}. Export it again.") from None
+    if reader.damaged_lines:
+        logger.warning(
+            f"{path}: {len(reader.damaged_lines):,} units hold characters that XML forbids and are "
+            f"left out. The first begins on line {reader.damaged_lines[0]:,}."
+        )
     for wanted in languages:
         if wanted not in reader.matched:
             known = ", ".join(sorted(reader.known)) or "none"
             raise ValueError(
                 f"{path} has no text in {wanted!r}: its languages are {known}. Set `languages`."
             )
+
+
+def _decode_xml(stream: BinaryIO) -> Iterator[str]:
+    """Yields a document in parts, with a sign in the place of each character that XML forbids.
+
+    Its encoding is that of its byte order mark, or the one that it declares, or UTF-8.
+    """
+    block = stream.read(_BYTES_PER_STEP)
+    declared = _DECLARED_ENCODING.match(block)
+    encoding = declared[1].decode() if declared else "utf-8"
+    for mark, name in ((codecs.BOM_UTF8, "utf-8-sig"), *_MARKS_OF_UTF16):
+        if block.startswith(mark):
+            encoding = name
+    decoder, rest = codecs.getincrementaldecoder(encoding)(), ""
+    while block:
+        text = rest + decoder.decode(block)
+        end = text.find("&", max(len(text) - 20, 0))  # a reference may go on in the next block
+        text, rest = (text, "") if end < 0 else (text[:end], text[end:])
+        yield _mark_forbidden(text)
+        block = stream.read(_BYTES_PER_STEP)
+    yield _mark_forbidden(rest + decoder.decode(b"", True))
+
+
+def _mark_forbidden(text: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        number = int(match[1], 16) if match[1] else int(match[2])
+        is_character = number <= 0x10FFFF and not 0xD800 <= number < 0xE000
+        return match[0] if is_character and not _FORBIDDEN.match(chr(number)) else _LOST
+
+    return _FORBIDDEN.sub(_LOST, _REFERENCE.sub(replaced, text))
 
 
 class _Reader:
@@ -76,7 +121,7 @@ class _Reader:
         self._document = ""
         self._names_document = False
         self._parts: list[str] | None = None
-        self._depth_of_code = 0
+        self.damaged_lines: list[int] = []
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start_element
@@ -110,38 +155,46 @@ class _Reader:
             )
         elif name == "seg":
             self._parts = []
-        elif name in _CODES and self._parts is not None:
-            self._depth_of_code += 1
 
     def _wanted_language(self, language: str) -> str | None:
-        """Returns the wanted language that a language is, or is a variant of."""
+        """Returns the wanted language that a language is, or else is a variant of."""
         self.known.add(language or "(none given)")
         code = language.replace("_", "-").lower()
-        for wanted in self.languages:
+        for wanted in sorted(self.languages, key=len, reverse=True):  # pt-BR before pt
             plain = wanted.replace("_", "-").lower()
             if code == plain or code.startswith(f"{plain}-"):
                 self.matched.add(wanted)
                 return wanted
         return None
 
+    def _is_in_code(self) -> bool:
+        """Returns whether the innermost of codes and the texts in them (`<sub>`) is a code."""
+        inline = (name for name in reversed(self._open) if name in _CODES or name == "sub")
+        return next(inline, "") in _CODES
+
     def _add_text(self, text: str) -> None:
         if self._names_document:
             self._document += text
-        if self._parts is None or (self._depth_of_code and self.inline == "drop"):
+        if self._parts is None or (self.inline == "drop" and self._is_in_code()):
             return
         self._parts.append(text)
 
     def _end_element(self, name: str) -> None:
         self._open.pop()
-        if name in _CODES and self._parts is not None:
-            self._depth_of_code -= 1
-        elif name == "seg":
+        if name == "seg":
             if self._language is not None and self._parts is not None:
-                self._unit.setdefault(self._language, " ".join("".join(self._parts).split()))
+                self._unit.setdefault(self._language, _on_one_line("".join(self._parts)))
             self._parts = None
         elif name == "prop":
             self._names_document = False
         elif name == "tu":
             source, target = (self._unit.get(language, "") for language in self.languages)
-            document = " ".join(self._document.split())
+            if _LOST in source + target:
+                self.damaged_lines.append(self._line)
+                return
+            document = _on_one_line(self._document)
             self._pairs.append(TmxPair(source, target, self._line, document))
+
+
+def _on_one_line(text: str) -> str:
+    return _WHITE_SPACE.sub(" ", text).strip(" ")
