@@ -224,7 +224,13 @@ def _read_probe(path: Path) -> dict[str, Any]:
             f"{str(path.parent)!r} holds no probe ({path.name}): add one with "
             f"`vanilla-transformer verify {path.parent} --store`."
         )
-    return read_object(path)
+    probe = read_object(path)
+    needed = {"source", "versions", "dtype", "inputs", "outputs", "files", "patterns"}
+    if missing := needed - probe.keys():
+        raise ValueError(
+            f"{str(path)!r} is damaged (it lacks {', '.join(sorted(missing))}): copy it again."
+        )
+    return probe
 
 
 def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
