@@ -8,8 +8,8 @@ from math import exp, inf, isfinite
 from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
+from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.inference.documents import Document, Segment
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""

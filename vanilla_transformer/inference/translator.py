@@ -18,7 +18,7 @@ from vanilla_transformer.data.token_words import (
     words_of_ids,
 )
 from vanilla_transformer.data.word_alignment import word_links
-from vanilla_transformer.inference.documents import Document, Segment, SplitTexts, split_texts
+from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
 from vanilla_transformer.inference.engine_choice import EngineRequest, load_engine
 from vanilla_transformer.inference.engines import (
     Engine,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from vanilla_transformer.inference.documents import SplitTexts
+from vanilla_transformer.documents.lines import SplitTexts
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.serving.batching import Batcher

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vanilla_transformer.inference.documents import split_lines, split_long_line
+from vanilla_transformer.documents.lines import split_lines, split_long_line
 
 
 def count_words(text):
