@@ -154,6 +154,34 @@ def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
     assert all(map(math.isnan, interval_ends(math.nan, 0.0)))
 
 
+@pytest.mark.parametrize(("count", "p_value"), [(1, 0.5), (2, 0.25), (4, 1 / 16), (20, 1 / 1001)])
+def test_few_texts_do_not_make_a_difference_significant(count, p_value):
+    outputs = {"first": ["a b c d"] * count, "second": ["a b x y"] * count}
+    found = compare_outputs(["a"] * count, outputs, ["a b c d"] * count, ["bleu", "chrf"])
+    for compared in found.scores.values():
+        assert [pair["p_value"] for pair in compared["pairs"]] == [pytest.approx(p_value)]
+
+
+def test_only_tokens_of_the_models_are_directions():
+    sources = ["2nd try", "2km on", "<b> bold", "<2de> a", "<2de> b", ">>fr<< c"]
+    texts = ["a"] * 6
+    found = compare_outputs(
+        sources, {"first": texts, "second": texts}, texts, ["wer"], tags=["<2de>", ">>fr<<"]
+    )
+    rows = {part["group"]: part["rows"] for part in found.groups if part["kind"] == "direction"}
+    assert rows == {"no tag": [0, 1, 2], "<2de>": [3, 4], ">>fr<<": [5]}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [(["bleu", "chrf"], "chrf"), (["wer", "per"], "per"), (["chrf", "bleu"], "chrf")],
+)
+def test_a_score_that_tells_nothing_decides_nothing(metrics, expected):
+    outputs = {"first": ["abx z"] * 9, "second": ["abc x"] * 9}  # fewer than four words
+    found = compare_outputs(["a"] * 9, outputs, ["abc z"] * 8 + ["xyz"], metrics)
+    assert found.text_metric == expected
+
+
 def test_a_score_that_is_not_finite_is_null(trained, corpus, monkeypatch, capsys):
     scores = {"ter": math.inf, "signature": "s"}
     monkeypatch.setattr(evaluation, "score_texts", lambda *_, **__: scores)

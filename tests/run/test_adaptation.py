@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import MODEL_TYPE, MUON
@@ -360,6 +360,17 @@ def test_the_best_share_has_the_best_scores_together(scores, best):
     assert best_share(scores) == best
 
 
+def test_a_gain_counts_where_bleu_is_0():
+    texts = {"old": ["wrong"] * 20, "new": ["right"] * 20}
+    found = compare_outputs(["a"] * 20, texts, ["right"] * 20, ["bleu", "chrf"])
+    done = Adapted(Path("model"), found, None, 1.0, (Size(1, 4), Size(1, 4)))
+    assert found.scores["bleu"]["models"]["new"]["bleu"] == 0  # of texts of one word
+    assert done.is_better
+    assert "The adapted model is significantly better in chrf (p = 0.001)." in list(
+        describe_adaptation(done)
+    )
+
+
 @pytest.fixture
 def changed(trained, tmp_path):
     """The model, with weights that are all larger by one."""
@@ -384,6 +395,21 @@ def test_a_mixture_is_a_complete_model(trained, changed, tmp_path, dtype):
     for name, value in found.items():
         torch.testing.assert_close(value, halves[name].float() + 0.25, rtol=1e-3, atol=1e-3)
     assert Translator.from_pretrained(str(tmp_path / "mixed")).translate(["a cat"])
+
+
+def test_a_mixture_is_not_chosen_by_a_bleu_of_0(trained, changed, tmp_path):
+    """Own targets of one word: the trained model knows them, the changed one does not."""
+    for name, target in (("validation", "Hund"), ("general-validation", "Hund mag Boot .")):
+        source = "a dog" if name == "validation" else "a dog likes a boat ."
+        for side, text in (("source", source), ("target", target)):
+            (tmp_path / f"{name}.{side}").write_text(f"{text}\n")
+
+    def validation(name):
+        files = (str(tmp_path / f"{name}.{side}") for side in ("source", "target"))
+        return DataArguments(**dict(zip(("test_source", "test_target"), files, strict=True)))
+
+    choose_mixture(trained, changed, validation, "bleu")
+    assert json.loads((tmp_path / "mixture.json").read_text())["metric"] == "chrf"
 
 
 def test_a_choice_is_made_once(trained, changed, tmp_path):

@@ -142,7 +142,8 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         return DataArguments(test_source=source, test_target=target)
 
     def compare(name: str) -> ModelComparison:
-        return compare_models([str(before), str(after)], held_out(name), metrics=options.metrics)
+        metrics = list(dict.fromkeys([*options.metrics, "chrf"]))  # a BLEU of 0 tells nothing
+        return compare_models([str(before), str(after)], held_out(name), metrics=metrics)
 
     if GENERAL_VALIDATION in start.splits.held_out:
         after = choose_mixture(start.model, after, held_out, options.metrics[0])
@@ -416,34 +417,44 @@ def choose_mixture(
         adapted: The trained model.
         validation: Returns the data of a validation as a test split; its argument is "validation"
             or "general-validation".
-        metric: The score that decides.
+        metric: The score that decides; where all shares have the worst possible one, chrF does.
     """
     record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
-    sign = -1 if metric in ERROR_RATES else 1
 
-    def score(model: Path, name: str) -> float:
-        evaluation = evaluate_model(str(model), validation(name), metrics=[metric])
-        return sign * float(evaluation.scores[metric][metric])
+    def score(model: Path, name: str) -> dict[str, float]:
+        scores = evaluate_model(str(model), validation(name), metrics=[metric, "chrf"]).scores
+        return {name: float(values[name]) for name, values in scores.items()}
 
     if record.is_file():
         share = read_object(record)["share"]
     else:
-        scores = {}
+        tried = {}
         for share in _MIXED_SHARES:
             if share < 1:
                 mix_models(old, adapted, share, mixed)
             model = adapted if share == 1 else mixed
-            scores[share] = score(model, "validation"), score(model, GENERAL_VALIDATION)
+            tried[share] = score(model, "validation"), score(model, GENERAL_VALIDATION)
+        worst = 100 if metric in ERROR_RATES else 0
+        sets = zip(*tried.values(), strict=True)
+        if any(all(scores[metric] == worst for scores in of_set) for of_set in sets):
+            metric = "chrf"  # the other tells nothing
+        sign = -1 if metric in ERROR_RATES else 1
+        scores = {
+            share: (sign * own[metric], sign * general[metric])
+            for share, (own, general) in tried.items()
+        }
         share = best_share(scores)
         listed = (
-            f"{tried:.0%} {sign * own:.1f} and {sign * general:.1f}"
-            for tried, (own, general) in scores.items()
+            f"{share:.0%} {sign * own:.1f} and {sign * general:.1f}"
+            for share, (own, general) in scores.items()
         )
         print_message(
             f"The adapted weights have a share of {share:.0%}. Own and general {metric} of the "
             f"validation by share: {', '.join(listed)}."
         )
-        write_atomic(record, json.dumps({"share": share, "scores": scores}, indent=1))
+        write_atomic(
+            record, json.dumps({"share": share, "metric": metric, "scores": scores}, indent=1)
+        )
     if share == 1:
         return adapted
     mix_models(old, adapted, share, mixed)
@@ -532,6 +543,8 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
     (pair,) = done.own.scores[metric]["pairs"]
     p = f"p = {pair['p_value']:.3f}"
     gain = _significant_gain(done.own, metric)
+    if metric != (first := next(iter(done.own.scores))):
+        yield f"Both models have the worst possible {first}, which tells nothing: {metric} decides."
     if gain > 0:
         yield f"The adapted model is significantly better in {metric} ({p})."
     elif gain < 0:

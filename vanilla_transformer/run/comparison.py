@@ -1,9 +1,10 @@
 """Compares the outputs of several models for the same texts; sacrebleu does the statistics."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import ne
 from typing import Any, cast
 
 from sacrebleu.significance import PairedTest
@@ -37,6 +38,7 @@ class ModelComparison:
         groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
             "group", "rows" (their indices) and "scores".
         text_scores: The score of each output by itself, by model, in the metric of the next field.
+        text_metric: The first metric that tells something: a BLEU of 0 for all models does not.
     """
 
     models: list[str]
@@ -55,14 +57,16 @@ def compare_outputs(
     references: References,
     metrics: Sequence[str],
     corpora: Sequence[str] | None = None,
+    tags: Collection[str] = (),
 ) -> ModelComparison:
     """Scores the outputs of several models, for all texts and for groups of them.
 
     Args:
         predictions: The outputs of each model, by its name.
         corpora: Name of the corpus that each text comes from; None: they are not known.
+        tags: Tokens of the models, among which are the tags that sources begin with.
     """
-    lists, first = as_lists(references), metrics[0]
+    lists = as_lists(references)
     groups = [
         {
             "kind": kind,
@@ -70,8 +74,10 @@ def compare_outputs(
             "rows": rows,
             "scores": _score_rows(predictions, lists, metrics, rows),
         }
-        for kind, group, rows in _groups_of_texts(sources, corpora)
+        for kind, group, rows in _groups_of_texts(sources, corpora, tags)
     ]
+    scores = _score_rows(predictions, lists, metrics, range(len(lists)))
+    first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
     alone = METRICS[first](**options)
     return ModelComparison(
@@ -79,7 +85,7 @@ def compare_outputs(
         sources=list(sources),
         references=lists,
         predictions={name: list(outputs) for name, outputs in predictions.items()},
-        scores=_score_rows(predictions, lists, metrics, range(len(lists))),
+        scores=scores,
         groups=groups,
         text_scores={
             name: [
@@ -90,6 +96,12 @@ def compare_outputs(
         },
         text_metric=first,
     )
+
+
+def _tells_something(metric: str, scores: Mapping[str, Any]) -> bool:
+    """Returns whether a model has another score than the worst possible one."""
+    worst = 100 if metric in ERROR_RATES else 0
+    return any(values[metric] != worst for values in scores["models"].values())
 
 
 def describe_scores(scores: Mapping[str, Any]) -> Iterator[str]:
@@ -111,10 +123,11 @@ def score_with_interval(score: float | None, ends: Sequence[float | None]) -> st
 
 
 def _groups_of_texts(
-    sources: Sequence[str], corpora: Sequence[str] | None
+    sources: Sequence[str], corpora: Sequence[str] | None, known: Collection[str]
 ) -> Iterator[tuple[str, str, list[int]]]:
     """Yields kind, name and rows of each group; a kind that has only one group is left out."""
-    tags = [match[0] if (match := _DIRECTION.match(text)) else "no tag" for text in sources]
+    begins = [match[0] if (match := _DIRECTION.match(text)) else "" for text in sources]
+    tags = [word if word in known else "no tag" for word in begins]  # not 2nd, 2km
     lengths = [_length_group(len(text.split())) for text in sources]
     for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
         groups = sorted(set(names or ()), key=_natural_order)
@@ -150,7 +163,7 @@ def _score_rows(
     scores: dict[str, Any] = {}
     for metric in metrics:
         models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""
-        for number, (name, _) in enumerate(systems):
+        for number, (name, outputs) in enumerate(systems):
             test = PairedTest(
                 systems[number:], {metric: METRICS[metric]()}, streams, "bs", resamples
             )
@@ -160,9 +173,14 @@ def _score_rows(
             baseline, *others = cast(list[Any], results[label])
             ends = [finite_or_none(end) for end in interval_ends(baseline.mean, baseline.ci)]
             models[name] = {metric: finite_or_none(baseline.score), "interval": ends}
-            for (other, _), result in zip(systems[number + 1 :], others, strict=True):
+            rest = systems[number + 1 :]
+            for (other, texts), result in zip(rest, others, strict=True):
+                # The bootstrap of few texts hardly varies. This is the chance that one of two equal
+                # models is better in all texts in which they differ.
+                least = 2.0 ** -sum(map(ne, outputs, texts))
+                p = max(float(result.p_value), least)
                 # For equal scores sacrebleu returns the least p-value, as if chance had no part.
-                p = 1.0 if result.score == baseline.score else float(result.p_value)
+                p = 1.0 if result.score == baseline.score else p
                 difference = finite_or_none(result.score - baseline.score)
                 pairs.append({"models": [name, other], "difference": difference, "p_value": p})
         better = "lower" if metric in ERROR_RATES else "higher"

@@ -63,7 +63,9 @@ def evaluate_model(
             search is wrong.
     """
     rows = _load_split(data_arguments, split)
-    predictions = _translate(model_name_or_path, rows, data_arguments.max_source_length, **options)
+    predictions, _ = _translate(
+        model_name_or_path, rows, data_arguments.max_source_length, **options
+    )
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True) for name in metrics
@@ -97,12 +99,14 @@ def compare_models(
             "`--max-test-samples`."
         )
     limit = data_arguments.max_source_length
+    results = {model: _translate(model, rows, limit, **options) for model in models}
     return compare_outputs(
         list(rows["source"]),
-        {model: _translate(model, rows, limit, **options) for model in models},
+        {model: outputs for model, (outputs, _) in results.items()},
         _references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
+        set[str]().union(*(tags for _, tags in results.values())),
     )
 
 
@@ -120,10 +124,13 @@ def _translate(
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
-) -> list[str]:
+) -> tuple[list[str], set[str]]:
+    """Returns the outputs of a model, and the tokens among which are its tags of languages."""
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
     outputs: list[str] = translator.translate(list(rows["source"]), **options)
-    return outputs
+    tokenizer = translator.tokenizer
+    of_marian = (token for token in tokenizer.get_vocab() if token.startswith(">>"))
+    return outputs, {*tokenizer.get_added_vocab(), *of_marian}
 
 
 def _references_of(rows: Dataset) -> list[Any]:
