@@ -1,5 +1,7 @@
 """Common pitfalls of Trainer: each of these fails with some model or some setting."""
 
+import json
+
 import pytest
 import torch
 from small import losses, model, rows, stock, tokenizer, trainer
@@ -66,6 +68,40 @@ def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
         saved = GenerationConfig.from_pretrained(folder)
         assert (saved.num_beams, saved.max_length, saved.early_stopping) == (2, 16, True)
         assert (saved.decoder_start_token_id, saved.eos_token_id, saved.pad_token_id) == (0, 2, 1)
+
+
+UNSAVED = [
+    {"temperature": 0.5},
+    {"early_stopping": True, "top_k": 5, "length_penalty": 2.0},
+    {"output_scores": True},
+    {"use_cache": False, "cache_implementation": "static"},
+]
+
+
+@pytest.mark.parametrize("settings", UNSAVED)
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_settings_without_effect_do_not_end_a_training_at_its_first_checkpoint(
+    tmp_path, settings, is_loaded
+):
+    net = model()
+    if is_loaded:  # transformers saves those that are as they were loaded, but the padding changes
+        net.save_pretrained(tmp_path / "model")
+        saved = {**net.generation_config.to_dict(), **settings, "pad_token_id": None}
+        (tmp_path / "model" / "generation_config.json").write_text(json.dumps(saved))
+        net = type(net).from_pretrained(tmp_path / "model")
+    net.generation_config.update(**({} if is_loaded else settings))
+    trainer(tmp_path / "run", net=net, max_steps=1, save_strategy="steps", save_steps=1).train()
+    saved = GenerationConfig.from_pretrained(tmp_path / "run" / "checkpoint-1").to_dict()
+    kept = {"use_cache": False} if "use_cache" in settings else {}
+    assert {name: saved.get(name) for name in settings} == dict.fromkeys(settings) | kept
+
+
+def test_settings_that_contradict_each_other_make_no_trainer(tmp_path):
+    net = model()
+    net.generation_config.suppress_tokens = [net.generation_config.eos_token_id]
+    net.generation_config.forced_eos_token_id = net.generation_config.eos_token_id
+    with pytest.raises(ValueError, match="suppress_tokens"):
+        trainer(tmp_path, net=net)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -124,6 +125,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        leave_out_unsaved_settings(self.model)
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
@@ -163,6 +165,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def call_model_init(self, trial: Any = None) -> Any:
         """Makes the model of a training, with the guided head in its config."""
         model: Any = super().call_model_init(trial)
+        leave_out_unsaved_settings(model)
         if self._guide is not None:
             model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
         return model
@@ -678,6 +681,30 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
+
+
+def leave_out_unsaved_settings(model: Any) -> None:
+    """Resets the settings of `generate()` that the others rule out, so that the model can be saved.
+
+    They have no effect, such as a temperature without sampling, and transformers saves none of them
+    once the settings have changed: a training would end at its first checkpoint.
+
+    Raises:
+        ValueError: If the settings contradict each other.
+    """
+    if (settings := getattr(model, "generation_config", None)) is None:
+        return
+    try:
+        settings.validate(strict=True)
+    except ValueError as error:
+        names = re.findall(r"^- `(\w+)`:", str(error), re.MULTILINE)
+        for name in names:
+            setattr(settings, name, None)
+        settings.validate(strict=True)
+        logger.warning(
+            f"Without effect beside the other generation settings of the model, and so not saved: "
+            f"{', '.join(names)}."
+        )
 
 
 def group_tied_modules(model: torch.nn.Module, plugin: Any) -> None:
