@@ -37,13 +37,29 @@ WITHOUT_SPACES = frozenset(
 WITHOUT_SENTENCE_SPACES = frozenset(("Hans", "Hant", "Hani", "Jpan", "Tibt"))
 """Scripts that put no space between sentences either."""
 
-CLAUSE_SIGNS = regex.compile(r"[,;:\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]")
-"""Signs after which a long sentence may be cut."""
-
 _CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
 _SENTENCE_SIGNS = regex.compile(rf"[\p{{SB=STerm}}--[!?\uff01\uff1f]]+{_CLOSING}\s*", regex.V1)
+CLAUSE_SIGNS = regex.compile(
+    r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
+    rf"(?!\p{{Nd}})){_CLOSING}\s*"
+)
+"""The end of a clause, after which a long sentence may be cut, and the white space there."""
+
+_IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
+JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={_IDEOGRAPHIC})")
+"""A line break of HTML between Chinese or Japanese characters, which stands for no space."""
+
 _CLOSING_SIGNS = regex.compile(rf"{_CLOSING}\s*")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
+_SPACELESS = regex.compile(
+    "[{}]".format(
+        "".join(
+            rf"\p{{{part}}}"
+            for script in WITHOUT_SPACES
+            for part in SCRIPT_PARTS.get(script, (script,))
+        )
+    )
+)
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 _FARTHEST = 9  # of langcodes' distances: another script or spelling, not another language
@@ -118,6 +134,11 @@ def letters_of(tag: str) -> Any:
 def words_have_spaces(tag: str) -> bool:
     """Returns whether a language puts spaces between words."""
     return script_of(tag) not in WITHOUT_SPACES
+
+
+def is_within_word(text: str, place: int) -> bool:
+    """Returns whether a place of a text is within a word of a script that has spaces."""
+    return not any(_SPACELESS.match(character) for character in text[place - 1 : place + 1])
 
 
 def between_sentences(tag: str) -> str:

@@ -3,14 +3,22 @@
 import math
 import random
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.inference.results import least_risk, metric_by_name, perplexity_of
+from vanilla_transformer.inference.results import (
+    OutputOptions,
+    SegmentOutput,
+    least_risk,
+    metric_by_name,
+    perplexity_of,
+)
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.model.pipeline_vanilla_transformer import sequence_scores
@@ -153,9 +161,24 @@ def test_long_lines_are_split_and_nothing_is_lost(trained):
     assert list(detailed.tokens) == [*first, *second, *first]
     assert len(detailed.token_scores) == len(detailed.tokens)
     assert max(target for _, target in detailed.alignment) == 13
-    tiny = Translator.from_pretrained(str(trained), "transformers", "cpu", max_source_tokens=1)
-    assert tiny.split_texts(["dog cat", "", "boat"]).cut_words == 3
-    assert short.split_texts([text]).cut_words == 0
+
+
+def test_texts_without_spaces_are_cut_and_nothing_is_lost():
+    line = "今天天气很好、我们在公园里走路。z. B. so"
+    tokenizer = VanillaTransformerTokenizer.train([line], kind="char")
+    tokenizer.src_lang, tokenizer.tgt_lang = "deu_Latn", "eng_Latn"
+    translator = Translator(None, tokenizer, GenerationConfig(eos_token_id=2), 9)
+    split = translator.split_texts([line])
+    pieces = ["今天天气很好、", "我们在公园里走", "路。", "z. B. so"]
+    assert [segment.text for segment in split.segments] == pieces
+    assert max(map(len, split.segments)) == 9
+    search = SimpleNamespace(n_best=1, length_penalty=1.0)
+    call = SimpleNamespace(search=search, details=OutputOptions())
+    for language, space in (("eng_Latn", " "), ("jpn_Jpan", ""), (None, "")):
+        tokenizer.tgt_lang = language
+        outputs = [[SegmentOutput(piece, None, True)] for piece in ["今天", "我", "路", "で"]]
+        (output,) = translator.join_outputs(split.documents[0], outputs, call)
+        assert output.text == space.join(("今天", "我", "路", "で"))
 
 
 def test_scores_are_those_of_the_model(trained, engines):

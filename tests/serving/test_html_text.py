@@ -126,6 +126,19 @@ def test_texts_are_those_of_a_parser_that_passes_the_tests_of_the_standard(piece
 
 
 @pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("<p>你好\n  世界。\r\n\n今天</p>", ("你好世界。今天",)),
+        ("<p>カー\nド 漢</p>", ("カード 漢",)),
+        ("<p>你好\nworld\n한국\n어 สวัส\nดี</p>", ("你好 world 한국 어 สวัส ดี",)),
+        ("<pre>你好\n世界</pre>", ("你好\n世界",)),
+    ],
+)
+def test_a_line_break_between_characters_without_spaces_is_none(source, texts):
+    assert split_html(source).texts == texts
+
+
+@pytest.mark.parametrize(
     "part",
     [
         *("<", "<a ", "<!--", "<a x='", "&nbsp;", "<p>", "</", "<a =", "<![CDATA[>", " "),

@@ -40,22 +40,6 @@ def texts_of(answers):
     return [row[0].text for row in answers.outputs]
 
 
-def test_words_that_the_model_cannot_take_are_refused_and_not_cut(make_model):
-    model = make_model(max_source_tokens=1)
-
-    async def ask_all():
-        texts = (["dog cat"], [""], ["dog", "", "a b"])
-        first = await model.answer([""], query())  # the others are short and split together
-        asked = [model.answer(one, query()) for one in texts]
-        return first, *await asyncio.gather(*asked, return_exceptions=True)
-
-    first, *found = asyncio.run(ask_all())
-    assert [found[0].status_code, found[2].status_code] == [400, 400]
-    assert found[0].detail.startswith("2 words are longer than 1 tokens")
-    assert found[2].detail.startswith("3 words are longer than 1 tokens")
-    assert texts_of(first) == texts_of(found[1]) == [""]
-
-
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model, monkeypatch):
     monkeypatch.setattr(models, "PLANS_KEPT", 3)
     model = make_model(batch_wait=0.02)

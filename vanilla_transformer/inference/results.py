@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.documents.lines import Document, Segment
+from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.languages import tag_of_texts
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -149,14 +151,19 @@ def join_segments(
     outputs: Mapping[int, SegmentOutput],
     details: OutputOptions,
     length_penalty: float,
+    language: str | None = None,
 ) -> Translation:
     """Makes the output of a text from one for each of its segments; without any, an empty one.
 
     Args:
         length_penalty: Exponent of the number of tokens by which the score is divided.
+        language: The tag of the outputs' language. None: their script tells how they are joined.
     """
-    text = document.join(lambda number: outputs[number].text) if document.segments else ""
     parts = [outputs[number] for number in document.segments]
+    written = document.in_language(lambda: language or tag_of_texts(part.text for part in parts))
+    text = ""
+    if parts:
+        text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
     is_complete = all(part.is_complete for part in parts)
     if not any(details):
         return Translation(text, is_complete=is_complete)
@@ -168,7 +175,7 @@ def join_segments(
         token_scores=values if details.scores else None,
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
-        word_alignment=_join_word_alignments(document, outputs) if details.words else None,
+        word_alignment=_join_word_alignments(document, written, outputs) if details.words else None,
         is_complete=is_complete,
     )
 
@@ -182,13 +189,16 @@ def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], .
     return tuple(links)
 
 
-def _join_word_alignments(document: Document, outputs: Mapping[int, SegmentOutput]) -> Links:
+def _join_word_alignments(
+    document: Document, written: Sequence[str | int], outputs: Mapping[int, SegmentOutput]
+) -> Links:
     """Counts the words of each segment on from those before it, on both sides."""
     links: set[tuple[int, int]] = set()
     source, target = "", ""  # the text before each part
-    for part in document.parts:
+    for origin, part in zip(document.parts, written, strict=True):
         if isinstance(part, str):
-            source, target = source + part, target + part
+            source += origin.space if isinstance(origin, Cut) else part
+            target += part
             continue
         output = outputs[part]
         of_tokens = [(s, t) for t, s in enumerate(output.aligned)]

@@ -44,6 +44,7 @@ from vanilla_transformer.inference.results import (
     least_risk,
     metric_by_name,
 )
+from vanilla_transformer.languages import standard_tag
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
@@ -209,8 +210,7 @@ class Translator:
 
         Args:
             texts: A text, a list of texts, or another iterable, which is read as a stream. A text
-                may have several lines; its lines, blank lines and white space between sentences
-                stay where they are.
+                may have several lines; its lines and blank lines stay where they are.
             n_best: Outputs per text. None: one, without a list around it.
             return_scores: Whether to return scores and token scores too.
             return_tokens: Whether to return tokens too.
@@ -295,8 +295,11 @@ class Translator:
         engine = self._engine_without(self.engine.problems(search))
         return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
-    def split_texts(self, texts: list[str]) -> SplitTexts:
-        """Splits texts into lines, and long lines into sentences or words; encodes all of them.
+    def split_texts(self, texts: list[str], language: str | None = None) -> SplitTexts:
+        """Splits texts into lines, and cuts those that are too long; encodes all of them.
+
+        Args:
+            language: The tag of the texts' language. None: that of the tokenizer, if it has one.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text.
@@ -304,13 +307,8 @@ class Translator:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        split = split_texts(texts, self._encode_sources, self.source_limit)
-        if split.cut_words:
-            logger.warning(
-                f"{split.cut_words} words are longer than {self.source_limit} tokens: the rest is "
-                "left out."
-            )
-        return split
+        language = language or _language_of(self.tokenizer, "src_lang", "source_lang")
+        return split_texts(texts, self._encode_sources, self.source_limit, language)
 
     def compute_segments(
         self,
@@ -345,14 +343,22 @@ class Translator:
         document: Document,
         outputs: Sequence[Sequence[SegmentOutput]],
         call: "TranslatorCall",
+        language: str | None = None,
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments."""
+        """Makes the outputs of a text from those of its segments.
+
+        Args:
+            language: The tag of the outputs' language. None: that of the tokenizer, if it has one;
+                else their script tells how the parts of a long line are joined.
+        """
+        language = language or _language_of(self.tokenizer, "tgt_lang", "target_lang")
         return [
             join_segments(
                 document,
                 {number: outputs[number][rank] for number in document.segments},
                 call.details,
                 call.search.length_penalty,
+                language,
             )
             for rank in range(call.search.n_best)
         ]
@@ -397,7 +403,7 @@ class Translator:
         target_ids: list[Ids] = encoded["input_ids"]
         if not target_ids:
             return []
-        source_words = self._words_of_sources(list(sources), source_ids)
+        source_words = self._words_of_sources(list(sources))
         target_words = words_of_encoding(self.tokenizer, list(targets), encoded, "target")
         start = _needed_start(self.settings)
         aligned = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
@@ -507,8 +513,7 @@ class Translator:
                 aligned = engine.alignments(sources, ended, call.batch_tokens, start)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
-            lines = [segment.text for segment in segments]
-            source_words = self._words_of_sources(lines, [segment.ids for segment in segments])
+            source_words = self._words_of_sources([segment.text for segment in segments])
         detailed = []
         for index, (output, hypothesis) in enumerate(zip(outputs, hypotheses, strict=True)):
             length = len(hypothesis.ids) + (hypothesis.end is not None)
@@ -527,16 +532,12 @@ class Translator:
             )
         return detailed
 
-    def _words_of_sources(self, texts: list[str], ids: Sequence[Ids]) -> list[list[range]]:
-        """Returns the words of each source token, also of texts whose ids were cut."""
+    def _words_of_sources(self, texts: list[str]) -> list[list[range]]:
+        """Returns the words of each source token."""
         if not texts:
             return []
         encoding = self.tokenizer(texts, truncation=False, verbose=False)
-        words = words_of_encoding(self.tokenizer, texts, encoding, "source")
-        return [
-            row if len(row) == len(kept) else [*row[: len(kept) - 1], row[-1]]
-            for row, kept in zip(words, ids, strict=True)
-        ]
+        return words_of_encoding(self.tokenizer, texts, encoding, "source")
 
     def _encode_sources(self, texts: list[str]) -> list[Ids]:
         if not texts:
@@ -575,6 +576,15 @@ def _needed_start(settings: GenerationConfig) -> int:
             "that targets begin with, or set it in generation_config.json."
         )
     return start
+
+
+def _language_of(tokenizer: Any, *names: str) -> str | None:
+    """Returns the tag of the language that a tokenizer is set to; None: it has none."""
+    codes = [code for name in names if (code := getattr(tokenizer, name, None))]
+    try:
+        return standard_tag(codes[0]) if codes else None
+    except ValueError:  # Marian's groups of languages, such as ROMANCE
+        return None
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

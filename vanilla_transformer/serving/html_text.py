@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from vanilla_transformer.languages import JOINED_LINES
+
 _NAME = r"(?:=[^\s/>=]*+|[^\s/>=]++)"
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
 _ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
@@ -78,7 +80,8 @@ def split_html(source: str) -> HtmlText:
 
     Tags, comments, document types, scripts, styles, and elements with `translate="no"` or the class
     `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`, `math`
-    and `template`. White space within a text counts as one space, except in `pre`.
+    and `template`. White space within a text counts as one space, and a line
+    break between Chinese or Japanese characters as nothing, except in `pre`.
     """
     parts: list[str | int] = []
     texts: list[str] = []
@@ -88,7 +91,9 @@ def split_html(source: str) -> HtmlText:
         text = html.unescape(content)
         if any(character.isalnum() for character in text):
             parts += [before, len(texts), after]
-            texts.append(text if is_preformatted else _WHITE_SPACE.sub(" ", text))
+            if not is_preformatted:
+                text = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", text))
+            texts.append(text)
             found = {html.unescape(one): one for one in _REFERENCE.findall(content)}
             references.append({mark: one for mark, one in found.items() if mark != one})
         else:

@@ -67,12 +67,6 @@ class ServedModel:
         """
         with self.batcher.slot():
             call, split = await self.run_beside(self._prepare_texts, texts, query)
-            if split.cut_words:
-                raise RequestError(
-                    400,
-                    f"{split.cut_words} words are longer than {self.translator.source_limit} "
-                    "tokens, the most that the model takes: divide them by white space.",
-                )
             tokens = sum(map(len, split.segments))
             check_limit(tokens, self.limits.max_tokens, "tokens")
             self._metrics.characters.labels(self.source.name).inc(sum(map(len, texts)))
