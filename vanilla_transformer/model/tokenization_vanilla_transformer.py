@@ -10,9 +10,12 @@ trust_remote_code=True)` therefore works where this package is not installed. Th
 |---|---|---|
 | `bpe` | merged characters (Sennrich et al. 2016); text is first split into words, runs of signs, and spaces | the text in Unicode form NFC without one leading space; unseen characters become `<unk>` |
 | `unigram` | pieces of a unigram language model (Kudo 2018); text is split as for `bpe` | as for `bpe` |
-| `word` | text between white space; punctuation stays attached to its word | the words joined by single spaces; unseen words become `<unk>` |
-| `char` | single code points, including the space | the text; unseen characters become `<unk>` |
+| `word` | text between white space; punctuation stays attached to its word | the words in form NFC, joined by single spaces; unseen words become `<unk>` |
+| `char` | single code points, including the space | the text in form NFC; unseen characters become `<unk>` |
 | `byte_bpe` | merged UTF-8 bytes (Radford et al. 2019) | exactly the text, for any text |
+
+A source means the same with any white space between its words and around them: `train` makes
+tokenizers that fold it (see `fold_white_space`), so the table holds for texts without such.
 
 `bpe` and `unigram` write a space as U+2581 (`▁`), so a literal U+2581 is decoded as a space. `word`
 writes U+2060 (a word joiner) after the `<` of a literal `<s>`, `<pad>`, `</s>` or `<unk>`. No kind can
@@ -52,11 +55,26 @@ KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 Side = Literal["source", "target"]
 """The name of a vocabulary. With a shared vocabulary, both names mean the same one."""
 
+ZERO_WIDTH = "\u200b\u2060\ufeff"
+"""Spaces without a width: a break, a joiner, and the mark that files of Windows begin with."""
+
+WHITE_SPACE = ZERO_WIDTH + "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""All white space. What of it surrounds a text does not belong to the text."""
+
 _CORE_TOKEN_NAMES = ("bos_token", "pad_token", "eos_token", "unk_token")
 _SPACE = "▁"
+# Marks belong to the letter or sign before them; ZWNJ and ZWJ (U+200C, U+200D) join letters.
+_IN_WORD = r"\p{L}\p{M}\x{200c}\x{200d}"
 _WORDS_OR_SIGNS = Regex(
-    rf"{_SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{_SPACE}?[^{_SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{_SPACE}"
+    rf"{_SPACE}?[\p{{L}}\p{{N}}][{_IN_WORD}\p{{N}}]*|{_SPACE}?[^{_SPACE}\p{{L}}\p{{N}}]+|{_SPACE}"
 )
+_WORDS_OF_BYTES = Regex(  # Radford et al. 2019
+    rf"'(?:[stmd]|re|ve|ll)| ?\p{{L}}[{_IN_WORD}]*| ?\p{{N}}[\p{{N}}\p{{M}}]*"
+    r"| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+_SPACES = re.compile(rf"[\s{ZERO_WIDTH}]+")
+_FILLER = "\ufdd0"  # no character of Unicode: it keeps the place of white space that is left out
+_FINAL_SIGMA = Regex(r"(?<=\p{L})\x{3c3}(?!\p{L})")
 _LONG_WORD = re.compile(r"\S{1000}(?=\S)")
 _ANY_CHARACTER = Regex(r"[\s\S]")
 _WORD_JOINER = "\u2060"
@@ -100,6 +118,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     Args:
         separate_vocabularies: Whether the target has its own vocabulary. False ignores the target
             backend. None: True if a target backend is given.
+        fold_white_space: Whether a source has one space for all white space between two words (tab,
+            U+00A0, U+3000, ...), none of U+200B, U+2060 and U+FEFF, and a source or target none
+            around it. Within a target all stays. `train` switches it on.
+        do_lower_case: Whether sources are converted to lower case, as a model needs that was
+            trained on such sources alone.
         **kwargs: The backend of the source, or of both sides, is `tokenizer_object` (a
             `tokenizers.Tokenizer`, which is copied) or `tokenizer_file` (the path of a saved one).
             The backend of the target is `target_tokenizer_object` or `target_tokenizer_file`. All
@@ -120,7 +143,15 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     _auto_class = "AutoTokenizer"
     _target_tokenizer: Tokenizer | None = None
 
-    def __init__(self, *, separate_vocabularies: bool | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        separate_vocabularies: bool | None = None,
+        fold_white_space: bool = False,
+        do_lower_case: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.fold_white_space, self.do_lower_case = fold_white_space, do_lower_case
         target_object = kwargs.pop("target_tokenizer_object", None)
         target_file = kwargs.pop("target_tokenizer_file", None)
         separate = separate_vocabularies
@@ -139,7 +170,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         kwargs.setdefault("padding_side", self.padding_side)
         kwargs.setdefault("truncation_side", self.truncation_side)
         super().__init__(  # type: ignore[no-untyped-call]  # the base class is not typed
-            tokenizer_object=source, separate_vocabularies=separate, **kwargs
+            tokenizer_object=source,
+            separate_vocabularies=separate,
+            fold_white_space=fold_white_space,
+            do_lower_case=do_lower_case,
+            **kwargs,
         )
         self._copy_sequence_ends_to_target()
         self._copy_special_tokens_to_target()
@@ -158,6 +193,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         lowercase: bool = False,
         min_frequency: int = 1,
         model_max_length: int | None = None,
+        fold_white_space: bool = True,
+        do_lower_case: bool | None = False,
         show_progress: bool = False,
     ) -> Self:
         """Trains the shared vocabulary, or both vocabularies, on texts.
@@ -183,6 +220,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                 tokens to merge (`bpe`, `byte_bpe`). `unigram` does not use it.
             model_max_length: Maximum length in tokens, including `</s>`, for `truncation=True`.
                 None: no limit.
+            fold_white_space: As for the class; the vocabulary is trained on such texts.
+            do_lower_case: As for the class. None: whether no source has a capital letter, but some
+                source has a small one.
 
         Raises:
             ValueError: If a kind is unknown; if a size is too small for the special tokens and the
@@ -200,9 +240,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                 raise ValueError(f"kind={side_kind!r} is unknown: use one of {', '.join(KINDS)}.")
         if target is None and not shared:
             raise ValueError("target=None with shared=False: pass target texts, or shared=True.")
-        corpora: list[Iterable[str]] = [_check_while_reading(source, "source")]
+        cases: set[str] = set()
+        sources = _check_while_reading(source, "source", fold_white_space)
+        corpora: list[Iterable[str]] = [_note_cases(sources, cases)]
         if target is not None:
-            corpora.append(_check_while_reading(target, "target"))
+            corpora.append(_check_while_reading(target, "target", fold_white_space))
         if shared:
             corpora = [chain(*corpora)]
         backends = [
@@ -219,7 +261,13 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             "shared": shared,
             "lowercase": lowercase,
         }
-        return cls(**named, model_max_length=model_max_length, training_options=options)
+        return cls(
+            **named,
+            model_max_length=model_max_length,
+            fold_white_space=fold_white_space,
+            do_lower_case=cases == {"small"} if do_lower_case is None else do_lower_case,
+            training_options=options,
+        )
 
     @property
     def separate_vocabularies(self) -> bool:
@@ -261,8 +309,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """
         if not self.separate_vocabularies:
             return self
-        kept = (*_CORE_TOKEN_NAMES, "model_max_length", "padding_side", "truncation_side")
-        options = {name: getattr(self, name) for name in (*kept, "split_special_tokens")}
+        kept = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens")
+        names = (*_CORE_TOKEN_NAMES, *kept, "fold_white_space")
+        options = {name: getattr(self, name) for name in names}
         return type(self)(tokenizer_object=self._backend_of("target"), **options)
 
     @property
@@ -303,10 +352,18 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """Gives the current thread a backend whose options it may set without effect on others.
 
         The base class sets truncation, padding and `encode_special_tokens` on the backend for each
-        call.
+        call. This backend also leaves out what `_fold` marks, and lower-cases sources.
         """
         core = {str(getattr(self, name)) for name in _CORE_TOKEN_NAMES}
         backend = _copy_for_call(self.backend_tokenizer, core)
+        steps: list[Any] = []
+        if self.fold_white_space:
+            steps.append(normalizers.Replace(_FILLER, ""))
+        if self.do_lower_case and _in_target_mode.get() is not self:
+            steps += lower_case()
+        if steps:
+            own = [] if backend.normalizer is None else [backend.normalizer]
+            backend.normalizer = normalizers.Sequence([*steps, *own])
         reset_token = _backend_of_call.set((self, backend))
         try:
             yield
@@ -349,7 +406,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             return BatchEncoding(empty, tensor_type=kwargs.get("return_tensors"))
         with self._on_side(side), self._on_backend_of_its_own():
             try:
-                return super()._encode_plus(text, text_pair, **kwargs)
+                return super()._encode_plus(self._fold(text), self._fold(text_pair), **kwargs)
             except (TypeError, UnicodeEncodeError) as error:
                 raise _explain_text_error(text, error) from error
 
@@ -359,9 +416,26 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             backend = self.backend_tokenizer
             backend.encode_special_tokens = self.split_special_tokens
             try:
-                return [encoding.ids for encoding in backend.encode_batch_fast(texts)]
+                folded = self._fold(texts)
+                return [encoding.ids for encoding in backend.encode_batch_fast(folded)]
             except (TypeError, UnicodeEncodeError) as error:
                 raise _explain_text_error(texts, error) from error
+
+    def _fold(self, text: Any) -> Any:
+        """Marks the white space to leave out in the texts of a nested list; see `_fold_text`."""
+        if not self.fold_white_space:
+            return text
+        backend, core = self.backend_tokenizer, {getattr(self, name) for name in _CORE_TOKEN_NAMES}
+        added = {token.content for token in backend.get_added_tokens_decoder().values()} - core
+        before = " " if puts_space_before(backend) else _FILLER
+        is_target = _in_target_mode.get() is self
+
+        def fold(text: Any) -> Any:
+            if isinstance(text, (list, tuple)):
+                return type(text)(map(fold, text))
+            return _fold_text(text, is_target, before, added) if isinstance(text, str) else text
+
+        return fold(text)
 
     def encodes_words_independently(self) -> bool:
         """Returns whether the ids of a source are those of its words, each encoded alone.
@@ -656,14 +730,54 @@ def _detect_kind(state: dict[str, Any]) -> str | None:
     }.get(parts)
 
 
-def _check_while_reading(texts: Iterable[str], name: str) -> Iterator[str]:
+def puts_space_before(backend: Tokenizer) -> bool:
+    """Returns whether a backend puts a space before a text, unless the text begins with one."""
+    cut = backend.pre_tokenizer and backend.pre_tokenizer.pre_tokenize_str("a")
+    return bool(cut) and cut[0][0] != "a"
+
+
+def _fold_text(text: str, is_target: bool, before: str = _FILLER, added: Iterable[str] = ()) -> str:
+    """Puts `_FILLER` in the place of white space to leave out, and a space for what stays.
+
+    The length stays, so offsets are those of the text. The normaliser cannot do this: it gets what
+    stands between two added tokens, and a space after the tag of a language belongs to the text.
+
+    Args:
+        before: What stands for the last space before the text: a space if the backend puts one.
+        added: Tokens before which the backend puts none.
+    """
+    if " ".join(text.split()) == text and not any(sign in text for sign in ZERO_WIDTH):
+        return text  # the usual case
+    begin, core = len(text) - len(text.lstrip(WHITE_SPACE)), text.strip(WHITE_SPACE)
+    lead, tail = _FILLER * begin, _FILLER * (len(text) - begin - len(core))
+    if begin and core and not core.startswith(tuple(added)):
+        lead = lead[1:] + before
+
+    def fold(run: re.Match[str]) -> str:
+        kept = " " if run.group().strip(ZERO_WIDTH) else _FILLER
+        return kept.ljust(len(run.group()), _FILLER)
+
+    return lead + (core if is_target else _SPACES.sub(fold, core)) + tail
+
+
+def _note_cases(texts: Iterable[str], cases: set[str]) -> Iterator[str]:
+    """Yields the texts; adds "capital" where they have capital letters, or else "small"."""
+    for text in texts:
+        if text != text.lower():
+            cases.add("capital")
+        elif text != text.upper():
+            cases.add("small")
+        yield text
+
+
+def _check_while_reading(texts: Iterable[str], name: str, fold: bool) -> Iterator[str]:
     """Yields the texts; raises if an entry is not a text, or at the end if all are blank."""
     empty = True
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{name}[{index}] is {text!r}: every entry must be a text.")
         empty = empty and not text.strip()
-        yield text
+        yield _fold_text(text, name == "target").replace(_FILLER, "") if fold else text
     if empty:
         raise ValueError(f"{name} contains no text: pass at least one that is not blank.")
 
@@ -712,10 +826,12 @@ def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
     bracket of what looks like one, and removes it when it decodes; the other kinds split it at
     least after that bracket.
     """
-    normalization: list[normalizers.Normalizer] = []
+    normalization: list[Any] = [] if kind == "byte_bpe" else [normalizers.NFC()]
     if kind == "byte_bpe":
         backend = Tokenizer(models.BPE())
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        split_words = pre_tokenizers.Split(_WORDS_OF_BYTES, behavior="isolated")
+        as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([split_words, as_bytes])
         backend.decoder = decoders.ByteLevel()
     elif kind == "char":
         backend = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
@@ -737,15 +853,19 @@ def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
         split_words = pre_tokenizers.Split(_WORDS_OR_SIGNS, behavior="isolated")
         backend.pre_tokenizer = pre_tokenizers.Sequence([mark_spaces, split_words])
         backend.decoder = decoders.Metaspace(**spaces)
-        normalization.append(normalizers.NFC())
     if lowercase:
-        normalization.append(normalizers.Lowercase())
+        normalization += lower_case()
     if kind == "word":  # after the lower case, which turns `</S>` into `</s>`
         mark = normalizers.Replace(_BRACKET_OF_SPECIAL_TOKEN, f"<{_WORD_JOINER}")
         normalization.append(mark)
     if normalization:
         backend.normalizer = normalizers.Sequence(normalization)
     return backend
+
+
+def lower_case() -> list[normalizers.Normalizer]:
+    """Converts each letter to lower case, and the sigma at the end of a Greek word to its form."""
+    return [normalizers.Lowercase(), normalizers.Replace(_FINAL_SIGMA, "\u03c2")]
 
 
 def _make_trainer(

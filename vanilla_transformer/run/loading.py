@@ -80,7 +80,7 @@ def make_tokenizer(
         begins = tuple(f"{tag} " for tag in tags)
         sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
     tokenizer = VanillaTransformerTokenizer.train(
-        sources, _texts_of(sample, "target"), **options.training_options()
+        sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )
     tokenizer.add_tokens(list(tags), special_tokens=True)
     return tokenizer

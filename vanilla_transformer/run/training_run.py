@@ -139,7 +139,7 @@ def _run_in_directory(
     trainer = make_trainer(plan, model, tokenizer, scorer, prepared.encoded)
     for callback in callbacks:
         trainer.add_callback(callback)
-    logger.info(_describe_data(plan, prepared.encoded, len(tokenizer), model))
+    logger.info(_describe_data(plan, prepared.encoded, tokenizer, model))
     for report in plan.corpora:
         logger.info(describe_report(report))
 
@@ -150,14 +150,15 @@ def _run_in_directory(
     return run.finished_figures() or run.train_and_score()
 
 
-def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: Any) -> str:
+def _describe_data(plan: RunPlan, encoded: DatasetDict, tokenizer: Any, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
     origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
+    case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
     return (
-        f"{pairs}; a vocabulary of {num_tokens:,} tokens; the model{origin} has {parameters:,} "
-        "parameters."
+        f"{pairs}; a vocabulary of {len(tokenizer):,} tokens{case}; the model{origin} has "
+        f"{parameters:,} parameters."
     )
 
 
