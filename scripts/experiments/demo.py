@@ -41,8 +41,8 @@ WATCHED = ("translation", "thoughtful", "playwright")
 """Words of the test split, which are pronounced during the training."""
 SECONDS_BETWEEN_WORDS = 60.0
 
-MINUTES, MINUTES_IN_BFLOAT16 = 6.0, 3.0
-"""Default length of a training, without and with instructions for bfloat16."""
+MINUTES = 6.0
+"""Default length of a training."""
 
 _LENGTHS = ("max_steps", "num_train_epochs")
 
@@ -202,8 +202,9 @@ def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list
     length.add_argument(
         "--minutes",
         type=float,
-        help=f"minutes of training, unless --max_steps or --num_train_epochs is given (default: "
-        f"{MINUTES:g}; with instructions for bfloat16 {MINUTES_IN_BFLOAT16:g})",
+        default=MINUTES,
+        help="minutes of training, unless --max_steps or --num_train_epochs is given (default: "
+        "%(default)g)",
     )
     length.add_argument("--longer", action="store_true", help="train 4 epochs of a wider model")
     length.add_argument("--full", action="store_true", help="train a large model, for a GPU")
@@ -228,7 +229,7 @@ def train_model(
     *,
     overwrite: bool,
     command: Sequence[str],
-    minutes: float | None = None,
+    minutes: float = MINUTES,
 ) -> None:
     """Trains a model by a recipe.
 
@@ -239,10 +240,10 @@ def train_model(
         overwrite: Whether a model in the directory is replaced. False: the run resumes from the
             last checkpoint in the directory, if it has one.
         command: Words of the command on the model card.
-        minutes: Minutes of training. None: the default of this machine.
+        minutes: Minutes of training.
     """
     path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
-    words = [str(path), *_precision(), *overrides]
+    words = [str(path), *overrides]
     start = "--overwrite" if overwrite else "--resume_from_checkpoint"
     place = ["--output_dir", str(folder), start, "True"]
     arguments = parse_arguments([*words, *place], command=command)
@@ -270,41 +271,40 @@ def _load_data(arguments: RunArguments) -> DatasetDict:
 
 
 def _fitting_length(
-    words: Sequence[str], data: DatasetDict, arguments: RunArguments, minutes: float | None
+    words: Sequence[str], data: DatasetDict, arguments: RunArguments, minutes: float
 ) -> list[str]:
-    """Times the first steps, and returns the option for as many as fit; says how many these are.
+    """Times the first steps, and returns the options for as many as fit; says how many these are.
 
-    It also sets the number of threads. The epochs of the recipe are the limit.
+    These are the steps and the faster precision. It also sets the number of threads. The epochs of
+    the recipe are the limit.
     """
-    if minutes is None:
-        minutes = MINUTES_IN_BFLOAT16 if arguments.training.bf16 else MINUTES
     print("Timing the first steps ...", flush=True)
-    seconds, threads, examples = measure_pace(words, data)
+    choices = [["--bf16", "False"]]
+    if has_bfloat16(on_cpu=not torch.cuda.is_available()):
+        choices.append(["--bf16", "True"])
+    if "bf16" in _names_of(words):
+        choices = [[]]
+    paces = [(*measure_pace([*words, *choice], data), choice) for choice in choices]
+    seconds, threads, examples, precision = min(paces, key=lambda pace: pace[0])
     torch.set_num_threads(threads)
     steps = max(1, int(60 * minutes / seconds))
     epochs = steps * examples / len(data["train"])
     print(
-        f"Measured {seconds:.2f} s a step with {threads} thread{'s' * (threads > 1)}: {steps:,} "
-        f"steps ({epochs:.1f} epochs) fit into {minutes:g} minute{'s' * (minutes != 1)}."
+        f"Measured {seconds:.2f} s a step with {threads} thread{'s' * (threads > 1)}"
+        f"{' in bfloat16' * ('True' in precision)}: {steps:,} steps ({epochs:.1f} epochs) fit into "
+        f"{minutes:g} minute{'s' * (minutes != 1)}."
     )
     most = float(arguments.training.num_train_epochs)
     if epochs > most:
         print(f"The training ends sooner, after {most:g} epochs.")
-        return ["--num_train_epochs", f"{most:g}"]
-    return ["--max_steps", str(steps)]
+        return [*precision, "--num_train_epochs", f"{most:g}"]
+    return [*precision, "--max_steps", str(steps)]
 
 
 def _names_of(words: Sequence[str]) -> set[str]:
     """Returns the names of the options among the words of a command."""
     names = (word.partition("=")[0] for word in words if word.startswith("--"))
     return {name.removeprefix("--").replace("-", "_") for name in names}
-
-
-def _precision() -> list[str]:
-    """Returns the argument that chooses the precision on this machine, whatever the recipe says."""
-    if torch.cuda.is_available():
-        return []
-    return ["--bf16", str(has_bfloat16(on_cpu=True))]
 
 
 def _show_held_out_words(folder: Path, count: int = 10) -> None:

@@ -18,6 +18,7 @@ import torch
 from datasets import disable_progress_bars
 from huggingface_hub import EvalResult, ModelCard, snapshot_download
 from safetensors import safe_open
+from transformers import AutoConfig
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
@@ -45,7 +46,11 @@ from vanilla_transformer.run.adaptation_data import (
 )
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, score_with_interval
 from vanilla_transformer.run.comparison_page import comparison_page
-from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
+from vanilla_transformer.run.defaults import (
+    divides_weights,
+    has_bfloat16,
+    is_faster_in_bfloat16,
+)
 from vanilla_transformer.run.evaluation import compare_models, evaluate_model
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
@@ -377,6 +382,8 @@ class _Training:
         **others: Any,
     ) -> RunArguments:
         """Returns the options of a training: those of all trainings, and the others."""
+        on_cpu = not torch.accelerator.is_available()
+        config = AutoConfig.from_pretrained(self.start.model)
         options = {
             "output_dir": output_dir,
             "learning_rate": rate,
@@ -386,7 +393,7 @@ class _Training:
             "eval_max_tokens": self.options.max_tokens,
             "warmup_steps": 0.05,
             "seed": self.options.seed,
-            "bf16": has_bfloat16(not torch.accelerator.is_available()),
+            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
         }
         if self.rank:  # new tokens need embeddings that are trained
             is_grown = self.start.model == self.folder / "grown"
