@@ -64,6 +64,16 @@ def test_a_token_over_white_space_belongs_to_all_its_words():
     assert words_of_spans("a b c", [(0, 3), (3, 5), (1, 2)]) == [range(2), range(2, 3), range(0)]
 
 
+def test_a_word_lies_between_ascii_spaces():
+    text = "10\u00a0000\u202f% \u3000 a\tb"
+    assert words_of_spans(text, [(0, 2), (3, 6), (7, 8), (9, 10), (11, 12), (13, 14)]) == [
+        *[range(1)] * 3,
+        range(1, 2),
+        range(2, 3),
+        range(3, 4),
+    ]
+
+
 def words_in_order(text, words):
     """Every word has tokens, in its place."""
     seen = [word for group in words for word in group]
@@ -129,6 +139,14 @@ def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):
     ids = marian(text_target=texts[:1])["input_ids"][0]
     output = marian.decode(ids, skip_special_tokens=True)
     words_in_order(output, words_of_ids(marian, ids, output))
+
+
+def test_white_space_within_a_word_divides_no_word(marian):
+    text = "the\u00a0mat \u3000 cat\u3000sat on"
+    (words,) = words_of_encoding(marian, [text], marian([text]), "source")
+    tokens = marian.convert_ids_to_tokens(marian([text])["input_ids"][0])
+    begins = [group for token, group in zip(tokens, words, strict=True) if token[0] == "▁"]
+    assert begins == [range(1), range(1), range(2, 3), range(2, 3), range(3, 4)]
 
 
 def test_words_that_a_tokenizer_does_not_show_are_an_error(marian):

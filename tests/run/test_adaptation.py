@@ -214,6 +214,25 @@ def test_general_pairs_of_a_recipe_have_their_share(trained, pairs, tmp_path):
     assert weights(weight=2) == {"general": 2}
 
 
+def test_texts_keep_their_white_space_and_forms_of_a_source_stay_together(trained, tmp_path):
+    text = "{}\u00a0000\u202f% \u3000xylophones  are here"
+    forms = (text, f" {text}\u2028", text.replace(" ", "\u00a0"), text.replace("x", "X"))
+    pairs = [
+        {"source": form.format(number), "target": f"houses\r\n{number}\u00a0e\u0301"}
+        for number in range(60)
+        for form in forms
+    ]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs), encoding="utf-8")
+    found = split_data(AdaptArguments(str(trained), [str(file)], "out", held_out=8))
+    parts = [*found.training.values(), *found.held_out.values()]
+    sources = [pair.source for part in parts for pair in part]
+    assert sorted(sources) == sorted(pair["source"] for pair in pairs)
+    assert "houses 7\u00a0e\u0301" in {pair.target for part in parts for pair in part}
+    numbers = [{pair.source.split()[0] for pair in part} for part in parts]
+    assert not any(one & other for one, other in combinations(numbers, 2))
+
+
 def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):
     words = ("--lora", "4", "--add", "5", "--epochs", "1", "--learning-rate", "1e-2")
     adapt(trained, pairs, tmp_path / "out", *words)

@@ -17,7 +17,7 @@ from typing import Any, TextIO, TypeVar, cast
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
-from vanilla_transformer.data.text_files import decode_lines, read_lines
+from vanilla_transformer.data.text_files import decode_lines, on_one_line, read_lines
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 
 def print_line(text: str, stream: TextIO) -> None:
     """Prints a text as one line: line breaks, which some models can generate, become spaces."""
-    print(text.replace("\r", " ").replace("\n", " "), file=stream)
+    print(on_one_line(text), file=stream)
 
 
 # Outputs that are made in parts -------------------------------------------------------------------

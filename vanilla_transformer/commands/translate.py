@@ -87,7 +87,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--alignment",
         choices=("words", "tokens"),
         help="add which source word (or token) each target word comes from, in Pharaoh's format: "
-        "OUTPUT ||| 0-0 1-2",
+        "OUTPUT ||| 0-0 1-2; ||| in an output becomes &#124;&#124;&#124;",
     )
     corpus = parser.add_argument_group("a corpus, shard by shard (needs the extra corpus)")
     corpus.add_argument(
@@ -275,7 +275,8 @@ def _output_line(output: Any) -> str:
     if isinstance(output, str):
         return output
     links = output.alignment if output.word_alignment is None else output.word_alignment
-    return f"{output.text} ||| {format_links(links)}".rstrip()
+    text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
+    return f"{text} ||| {format_links(links)}".rstrip()
 
 
 def _output_fields(output: "Translation") -> dict[str, Any]:

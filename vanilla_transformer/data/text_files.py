@@ -6,6 +6,7 @@ Only `.zst` needs more than the standard library: pyarrow.
 import codecs
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from vanilla_transformer.extras import optional_packages
+
+_LINE_BREAK = re.compile(r"\r\n|[\r\n]")
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -109,6 +112,11 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist or is not a file: check the path.")
     return Path(path)
+
+
+def on_one_line(text: str) -> str:
+    """Returns a text with spaces in the place of line breaks."""
+    return _LINE_BREAK.sub(" ", text)
 
 
 def short_line(text: str, longest: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from vanilla_transformer.data.word_alignment import Span, count_words, words_of_spans
+from vanilla_transformer.data.word_alignment import Span, words_of_parts, words_of_spans
 
 _WORD_BEGIN = "▁"
 
@@ -100,14 +100,17 @@ def words_of_encoding(
     cut = truncated or [False] * len(texts)
     words_of_texts = []
     for text, ids, is_cut in zip(texts, encoding["input_ids"], cut, strict=True):
-        words = _words_without_offsets(tokenizer, ids, side)
-        number = max((group.stop for group in words), default=0)
-        if number > count_words(text) or (number < count_words(text) and not is_cut):
+        parts = _parts_without_offsets(tokenizer, ids, side)
+        words = words_of_parts(text)
+        number = max((group.stop for group in parts), default=0)
+        if number > len(words) or (number < len(words) and not is_cut):
             raise ValueError(
                 f"The tokens of {type(tokenizer).__name__} show {number} words in {text!r}, which "
-                f"has {count_words(text)}: with this tokenizer, align tokens instead of words."
+                f"has {len(words)}: with this tokenizer, align tokens instead of words."
             )
-        words_of_texts.append(words)
+        words_of_texts.append(
+            [range(words[part[0]], words[part[-1]] + 1) if part else part for part in parts]
+        )
     return words_of_texts
 
 
@@ -138,8 +141,8 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _words_without_offsets(tokenizer: Any, ids: Sequence[int], side: str) -> list[range]:
-    """Groups tokens by the marks of SentencePiece, or else by what they decode to."""
+def _parts_without_offsets(tokenizer: Any, ids: Sequence[int], side: str) -> list[range]:
+    """Numbers what white space divides by SentencePiece's marks, or by what tokens decode to."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     plain = [number for number, index in enumerate(ids) if index not in special]
     tokens = tokens_of_ids(tokenizer, [ids[number] for number in plain], side)

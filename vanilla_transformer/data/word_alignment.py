@@ -1,10 +1,12 @@
 """Links between the words of two texts: Pharaoh's format, token links, and the error rate.
 
-A word is text between white space. A link (source, target) names two words, or two tokens, by their
-indices from 0. Pharaoh's format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
+A word is text between ASCII white space, as for other aligners: with a no-break space, `10 000` is
+one word. A link (source, target) names two words, or two tokens, by their indices from 0. Pharaoh's
+format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
 """
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 
 Link = tuple[int, int]
@@ -12,7 +14,8 @@ Links = tuple[Link, ...]
 Span = tuple[int, int]
 """Begin and end of a token in its text, in characters; an empty span is no part of the text."""
 
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(r"[^ \t\n\v\f\r]+")
+_PART = re.compile(r"\S+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 _GOLD_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
@@ -69,6 +72,12 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
         inside = [index for index in word_at[begin:end] if index >= 0]
         ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
     return ranges
+
+
+def words_of_parts(text: str) -> list[int]:
+    """Returns the index of the word of each part of a text that any white space divides."""
+    starts = [match.start() for match in _WORD.finditer(text)]
+    return [bisect(starts, match.start()) - 1 for match in _PART.finditer(text)]
 
 
 def count_words(text: str) -> int:

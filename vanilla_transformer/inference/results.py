@@ -31,7 +31,7 @@ class Translation:
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
         word_alignment: (source word, target word) by their indices among the words of the source
-            text and of `text`. A word is text between white space.
+            text and of `text`. A word is text between ASCII white space.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
     """
@@ -56,7 +56,8 @@ class Alignment:
     """The links of a source and a given target.
 
     Attributes:
-        words: (source word, target word) by their indices; a word is text between white space.
+        words: (source word, target word) by their indices; a word is text between ASCII
+            white space.
         tokens: (source token, target token) by their indices, a link for each target token.
         source_tokens: The tokens of the source, with the end.
         target_tokens: The tokens of the target, with the end.
@@ -214,7 +215,7 @@ def _join_word_alignments(
 
 def _first_word(before: str, segment: str) -> int:
     """Returns the index of the first word of a segment, which may go on with a word before it."""
-    goes_on = before[-1:].strip() and segment[:1].strip()
+    goes_on = count_words(before[-1:]) and count_words(segment[:1])
     return count_words(before) - bool(goes_on)
 
 

@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from datasets import Dataset
 
@@ -15,7 +16,7 @@ from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.progress import print_message
@@ -278,20 +279,22 @@ def add_own_outputs(splits: Splits, options: AdaptArguments, model: Path, folder
     """
     written = folder / "own-outputs.tsv"
     if not written.is_file():
-        lines = (" ".join(line.split()) for line in read_lines(str(options.general_texts)))
+        lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
         own = (*splits.training.values(), *splits.held_out.values())
-        pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line], own)
+        pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line.strip()], own)
         pairs = _sample(pairs, options, splits.training, Random(options.seed))
         texts = [pair.source for pair in pairs]
         outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
         rows = (
-            f"{text}\t{' '.join(output.split())}\n"
+            "{}\t{}\n".format(text, on_one_line(output).replace("\t", " "))
             for text, output in zip(texts, outputs, strict=True)
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))
     pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
-    splits.training[GENERAL] = [pair for pair in pairs if pair.source and pair.target]
+    splits.training[GENERAL] = [
+        pair for pair in pairs if pair.source.strip() and pair.target.strip()
+    ]
 
 
 def _weights_of(
@@ -323,9 +326,14 @@ def _by_corpus(rows: Dataset) -> dict[str, list[Pair]]:
 
 
 def _pairs_of(rows: Dataset) -> list[Pair]:
-    sides = ([" ".join(text.split()) for text in rows[side]] for side in ("source", "target"))
+    sides = ([on_one_line(text) for text in rows[side]] for side in ("source", "target"))
     documents = rows["document"] if "document" in rows.column_names else [""] * len(rows)
     return [Pair(*values) for values in zip(*sides, documents, strict=True)]
+
+
+def _comparable(text: str) -> str:
+    """Returns what two texts share that differ in case, white space or Unicode form only."""
+    return " ".join(normalize("NFC", text).casefold().split())
 
 
 def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
@@ -335,8 +343,8 @@ def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
 
 def _without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
     """Returns the general pairs without the sources of own pairs."""
-    sources = {pair.source.casefold() for pairs in own for pair in pairs}
-    general = [pair for pair in general if pair.source.casefold() not in sources]
+    sources = {_comparable(pair.source) for pairs in own for pair in pairs}
+    general = [pair for pair in general if _comparable(pair.source) not in sources]
     _check_number(
         general,
         "general pairs whose source is not one of your own",
@@ -362,7 +370,7 @@ def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair
     count = max(1, min(count, len(pairs) // 10))
     groups: dict[str, list[Pair]] = {}
     for pair in pairs:
-        groups.setdefault(pair.document or pair.source.casefold(), []).append(pair)
+        groups.setdefault(pair.document or _comparable(pair.source), []).append(pair)
     if len(groups) < 3:
         raise ValueError(
             f"The pairs come from {len(groups)} documents, too few to keep one for a validation "
@@ -376,7 +384,7 @@ def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair
     chosen = chosen or {min(groups, key=lambda name: len(groups[name]))}
     parts: tuple[list[Pair], list[Pair]] = ([], [])
     for pair in pairs:
-        parts[(pair.document or pair.source.casefold()) not in chosen].append(pair)
+        parts[(pair.document or _comparable(pair.source)) not in chosen].append(pair)
     return parts
 
 
@@ -387,14 +395,14 @@ def _drop_held_out(
 
     def source_of(pair: Pair) -> str:
         tag, _, rest = pair.source.partition(" ")
-        return (rest if tag in tags else pair.source).casefold()
+        return _comparable(rest if tag in tags else pair.source)
 
     sources = {source_of(pair) for pair in held_out}
-    targets = {pair.target.casefold() for pair in held_out}
+    targets = {_comparable(pair.target) for pair in held_out}
     for number, (name, pairs) in enumerate(training.items()):
         training[name] = [
             pair
             for pair in pairs
             if source_of(pair) not in sources
-            and (number == 0 or pair.target.casefold() not in targets)
+            and (number == 0 or _comparable(pair.target) not in targets)
         ]
