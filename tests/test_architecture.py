@@ -17,7 +17,7 @@ MODEL = PACKAGE / "model"
 ROOMS = {  # what each room may import, besides itself
     "model": set(),
     "data": {"model"},
-    "documents": set(),
+    "documents": {"model"},
     "inference": {"model", "data", "documents", "interop"},
     "inspection": {"model", "data"},
     "interop": {"model", "data"},

@@ -52,6 +52,17 @@ def test_every_engine_pronounces_the_words(engine):
     assert translator.translate(list(SPOKEN)) == list(SPOKEN.values())
 
 
+def test_capital_letters_and_white_space_change_nothing():
+    translator = Translator.from_pretrained(str(FOLDER))
+    word, spoken = "photograph", SPOKEN["photograph"]
+    texts = [f"{word} ", f"\ufeff{word}\t", word.upper(), f"{word}\r{word}\u00a0"]
+    outputs = [f"{spoken} ", f"\ufeff{spoken}\t", spoken, f"{spoken}\r{spoken}\u00a0"]
+    assert translator.translate(texts) == outputs
+    same = translator.score([word, f" {word.title()}\n"], [spoken, f"{spoken} "])
+    assert same[0] == same[1]
+    assert translator.align([texts[0]], [spoken]) == translator.align([word], [f" {spoken}"])
+
+
 def test_the_pipeline_pronounces_a_word():
     pipe = pipeline("seq2seq-generation", model=str(FOLDER), device="cpu")
     assert pipe("vanilla")[0]["generated_text"] == SPOKEN["vanilla"]

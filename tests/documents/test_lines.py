@@ -9,7 +9,23 @@ def test_lines_and_blank_lines_stay_where_they_are():
     (document,), lines = split_lines(["one two\r\n\n  \nthree\n"])
     assert lines == ["one two", "three"]
     parts = document.in_language(pytest.fail)
-    assert parts == [0, "\r", "\n", "\n", "\n", 1, "\n"]
+    assert "".join(map(str, parts)) == "0\r\n\n  \n1\n"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\r", "\t\u3000", "\ufeff", " \u200b\r\n\n"])
+def test_white_space_alone_stays_as_it_is(text):
+    (document,), lines = split_lines([text])
+    assert lines == []
+    assert "".join(map(str, document.in_language(pytest.fail))) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["0 ", "\t0\u00a0\u3000", "\ufeff0\r\n 1\u200b", "0\r1\r", "0\u20281\f2\x85\u2029\v"]
+)
+def test_what_surrounds_a_line_stays_around_it(text):
+    (document,), lines = split_lines([text])
+    assert "".join(lines) == "012"[: len(lines)]
+    assert "".join(map(str, document.in_language(pytest.fail))) == text
 
 
 def test_long_lines_are_cut_and_joined_as_the_target_language_joins_sentences():

@@ -62,8 +62,9 @@ def test_the_batch_changes_nothing(engines):
 def test_the_form_of_the_input_is_the_form_of_the_output(engines):
     for translator in engines.values():
         assert translator.translate(LINE) == OUTPUT
-        assert translator.translate([LINE, "", " \t"]) == [OUTPUT, "", ""]
+        assert translator.translate([LINE, "", " \t"]) == [OUTPUT, "", " \t"]
         assert translator.translate([]) == []
+        assert translator.translate(f"\ufeff {LINE}\u3000") == f"\ufeff {OUTPUT}\u3000"
         assert translator.translate(f"{LINE}\r\n\n{LINE}\n") == f"{OUTPUT}\r\n\n{OUTPUT}\n"
         assert translator.translate([LINE], num_beams=2, n_best=1) == [[OUTPUT]]
 

@@ -4,11 +4,15 @@ A line is a segment. A line that is too long for the model is cut into several; 
 left out. Line breaks and blank lines stay as they are.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from vanilla_transformer.documents.sentences import Cut, cut_line
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
+
+_LINE_BREAKS = re.compile(r"([\n\r\v\f\x85\u2028\u2029]+)")
 
 
 @dataclass(frozen=True)
@@ -107,25 +111,19 @@ def split_texts(
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
-    r"""Splits texts into documents, and the lines that are not blank, to which these refer.
+    """Splits texts into documents, and the lines that are not blank, to which these refer.
 
-    Args:
-        texts: Texts of any number of lines, which end in "\n" or "\r\n".
+    White space around a line is no part of it. The document keeps it, as it keeps line breaks.
     """
     documents: list[Document] = []
     lines: list[str] = []
     for text in texts:
-        if "\n" not in text and text.strip() and not text.endswith("\r"):  # the usual case
-            documents.append(Document((len(lines),)))
-            lines.append(text)
-            continue
         parts: list[str | int | Cut] = []
-        for number, line in enumerate(text.split("\n")):
-            content = line.removesuffix("\r")
-            parts += ["\n"] * (number > 0)
-            if content.strip():
-                parts.append(len(lines))
+        for line in _LINE_BREAKS.split(text):  # lines and breaks by turns
+            begin, content = len(line) - len(line.lstrip(WHITE_SPACE)), line.strip(WHITE_SPACE)
+            parts.append(line[:begin])
+            if content:
+                parts += [len(lines), line[begin + len(content) :]]
                 lines.append(content)
-            parts += ["\r"] * (content != line)
-        documents.append(Document(tuple(parts)))
+        documents.append(Document(tuple(part for part in parts if part != "")))
     return documents, lines

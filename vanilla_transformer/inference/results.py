@@ -154,7 +154,7 @@ def join_segments(
     length_penalty: float,
     language: str | None = None,
 ) -> Translation:
-    """Makes the output of a text from one for each of its segments; without any, an empty one.
+    """Makes the output of a text from one for each of its segments.
 
     Args:
         length_penalty: Exponent of the number of tokens by which the score is divided.
@@ -162,9 +162,7 @@ def join_segments(
     """
     parts = [outputs[number] for number in document.segments]
     written = document.in_language(lambda: language or tag_of_texts(part.text for part in parts))
-    text = ""
-    if parts:
-        text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
+    text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
     is_complete = all(part.is_complete for part in parts)
     if not any(details):
         return Translation(text, is_complete=is_complete)
