@@ -63,6 +63,17 @@ def test_capital_letters_and_white_space_change_nothing():
     assert translator.align([texts[0]], [spoken]) == translator.align([word], [f" {spoken}"])
 
 
+def test_the_share_of_unknown_characters_is_told_once(heard):
+    translator = Translator.from_pretrained(str(FOLDER))
+    texts = ["caf\u00e9 \U0001f60a", "vanilla", "", "caf\u00e9\n\u00e9a"]
+    outputs = list(translator.translate(iter(texts), return_tokens=True))
+    assert [output.unknown_share for output in outputs] == [0.4, 0.0, 0.0, 2 / 6]
+    assert ["4 of 18" in message for message in heard.messages] == [True]
+    heard.clear()
+    translator.translate(["vanilla", "attention"])
+    assert not heard.messages
+
+
 def test_the_pipeline_pronounces_a_word():
     pipe = pipeline("seq2seq-generation", model=str(FOLDER), device="cpu")
     assert pipe("vanilla")[0]["generated_text"] == SPOKEN["vanilla"]

@@ -5,7 +5,7 @@ from converted_models import save_marian, train_pieces
 from transformers import MarianTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data.token_words import words_of_encoding, words_of_ids
+from vanilla_transformer.data.token_words import unknown_characters, words_of_encoding, words_of_ids
 from vanilla_transformer.data.word_alignment import (
     alignment_error_rate,
     format_links,
@@ -139,6 +139,16 @@ def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):
     ids = marian(text_target=texts[:1])["input_ids"][0]
     output = marian.decode(ids, skip_special_tokens=True)
     words_in_order(output, words_of_ids(marian, ids, output))
+
+
+def test_unknown_characters_are_counted_with_and_without_offsets(marian):
+    texts = ["a dog \u2603\u2603 sees", "\u2603", "a dog"]
+    kinds = {"char": [2, 1, 0], "bpe": [2, 1, 0], "unigram": [2, 1, 0], "byte_bpe": [0, 0, 0]}
+    kinds["word"] = [2, 1, 0]
+    for kind, counts in kinds.items():
+        tokenizer = VanillaTransformerTokenizer.train(["a dog sees"], kind=kind)
+        assert unknown_characters(tokenizer, texts) == counts
+    assert unknown_characters(marian, texts) == [2, 1, 0]
 
 
 def test_white_space_within_a_word_divides_no_word(marian):

@@ -177,7 +177,9 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
     call = SimpleNamespace(search=search, details=OutputOptions())
     for language, space in (("eng_Latn", " "), ("jpn_Jpan", ""), (None, "")):
         tokenizer.tgt_lang = language
-        outputs = [[SegmentOutput(piece, None, True)] for piece in ["今天", "我", "路", "で"]]
+        outputs = [
+            [SegmentOutput(piece, split.segments[0], True)] for piece in ["今天", "我", "路", "で"]
+        ]
         (output,) = translator.join_outputs(split.documents[0], outputs, call)
         assert output.text == space.join(("今天", "我", "路", "で"))
 

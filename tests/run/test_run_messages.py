@@ -10,7 +10,7 @@ from toy import REPOSITORY, SIZES, arguments, command
 from tqdm import tqdm
 from transformers import TrainerState
 
-from vanilla_transformer import progress
+from vanilla_transformer import Translator, progress
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import main, run
 from vanilla_transformer.training import training_log
@@ -53,6 +53,12 @@ def test_the_log_of_ten_epochs_fits_a_page(printed, folder):
     assert "skipped 1 of 400 pairs" in text
     assert "399 training pairs on a CPU: vocabulary" in text
     assert "399 train pairs, 16 validation pairs" in text
+    assert "sources are lower-cased" in text
+    translator = Translator.from_pretrained(folder)
+    assert translator.tokenizer.do_lower_case
+    assert translator.translate("A Dog\tSEES a\u00a0cat . ") == (
+        translator.translate("a dog sees a cat .") + " "
+    )
     assert f"Saved in {str(folder)!r}: the checkpoint of step" in text
     assert re.search(r"^Validation: loss \d\.\d+, bleu [\d.]+, chrf [\d.]+\.$", text, re.MULTILINE)
     assert not [words for words in OF_TRANSFORMERS if words in text]

@@ -75,6 +75,33 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
     return target_ids
 
 
+def unknown_characters(tokenizer: Any, texts: list[str]) -> list[int]:
+    """Counts the characters of each source that are unknown to the vocabulary, without spaces.
+
+    A tokenizer that is not fast does not say which these are: they are those unknown alone.
+    """
+    encoded = tokenizer(texts, truncation=False, verbose=False)
+    unknown = tokenizer.unk_token_id
+    if getattr(encoded, "encodings", None):
+        return [
+            sum(
+                count_characters(text[slice(*span)])
+                for index, span in zip(row.ids, row.offsets, strict=True)
+                if index == unknown
+            )
+            for text, row in zip(texts, encoded.encodings, strict=True)
+        ]
+    characters = sorted({*"".join("".join(texts).split())})
+    alone = tokenizer(characters, truncation=False, verbose=False)["input_ids"]
+    missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
+    return [sum(sign in missing for sign in text) for text in texts]
+
+
+def count_characters(text: str) -> int:
+    """Counts the characters of a text that are no white space."""
+    return sum(map(len, text.split()))
+
+
 def words_of_encoding(
     tokenizer: Any,
     texts: Sequence[str],

@@ -45,10 +45,15 @@ class Document:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the model gets at once: a line, or a part of one, and its ids, the end included."""
+    """What the model gets at once: a line, or a part of one, and its ids, the end included.
+
+    Attributes:
+        unknown: Number of its characters that the vocabulary does not know.
+    """
 
     text: str
     ids: Sequence[int]
+    unknown: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)

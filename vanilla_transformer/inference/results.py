@@ -7,6 +7,7 @@ from importlib import import_module
 from math import exp, inf, isfinite
 from typing import Any, NamedTuple
 
+from vanilla_transformer.data.token_words import count_characters
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
@@ -34,6 +35,8 @@ class Translation:
             text and of `text`. A word is text between ASCII white space.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
+        unknown_share: Share of the source's characters, without white space, that the vocabulary
+            does not know: the model reads a token for "unknown" in their place.
     """
 
     text: str
@@ -43,6 +46,7 @@ class Translation:
     alignment: Links | None = None
     word_alignment: Links | None = None
     is_complete: bool = True
+    unknown_share: float = 0.0
 
     @property
     def pharaoh(self) -> str:
@@ -164,8 +168,10 @@ def join_segments(
     written = document.in_language(lambda: language or tag_of_texts(part.text for part in parts))
     text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
     is_complete = all(part.is_complete for part in parts)
+    characters = sum(count_characters(part.source.text) for part in parts)
+    share = sum(part.source.unknown for part in parts) / max(characters, 1)
     if not any(details):
-        return Translation(text, is_complete=is_complete)
+        return Translation(text, is_complete=is_complete, unknown_share=share)
     values = tuple(value for part in parts for value in part.token_scores)
     normaliser = float(max(len(values), 1)) ** length_penalty
     return Translation(
@@ -176,6 +182,7 @@ def join_segments(
         alignment=_join_alignments(parts) if details.alignment else None,
         word_alignment=_join_word_alignments(document, written, outputs) if details.words else None,
         is_complete=is_complete,
+        unknown_share=share,
     )
 
 

@@ -12,8 +12,10 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import (
+    count_characters,
     target_side,
     tokens_of_ids,
+    unknown_characters,
     words_of_encoding,
     words_of_ids,
 )
@@ -308,7 +310,15 @@ class Translator:
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         language = language or _language_of(self.tokenizer, "src_lang", "source_lang")
-        return split_texts(texts, self._encode_sources, self.source_limit, language)
+        split = split_texts(texts, self._encode_sources, self.source_limit, language)
+        unknown = self.tokenizer.unk_token_id
+        numbers = [n for n, segment in enumerate(split.segments) if unknown in segment.ids]
+        if numbers:
+            some = [split.segments[number].text for number in numbers]
+            counts = unknown_characters(self.tokenizer, some)
+            for number, count in zip(numbers, counts, strict=True):
+                split.segments[number] = replace(split.segments[number], unknown=count)
+        return split
 
     def compute_segments(
         self,
@@ -459,8 +469,9 @@ class Translator:
         n_best: int | None,
         progress: bool,
     ) -> Iterator[Any]:
-        """Yields what is returned for each text; warns at the end of outputs that are cut off."""
+        """Yields what is returned for each text; warns at the end of what is cut off or unknown."""
         remaining, num_cut, num_done = iter(texts), 0, 0
+        num_unknown, num_characters = 0, 0
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
@@ -478,12 +489,20 @@ class Translator:
                     num_cut += sum(not output.is_complete for output in outputs)
                     returned = [output if any(call.details) else output.text for output in outputs]
                     yield returned[0] if n_best is None else returned
+                num_unknown += sum(segment.unknown for segment in split.segments)
+                num_characters += sum(count_characters(segment.text) for segment in split.segments)
                 num_done += len(chunk)
                 shown.reach(num_done)
         if num_cut:
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
                 f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
+            )
+        if num_unknown:
+            logger.warning(
+                f"The vocabulary does not know {num_unknown:,} of {num_characters:,} characters of "
+                f"the texts ({num_unknown / num_characters:.1%}): the model does not see which. "
+                "`unknown_share` of a result (--json) tells the share of its text."
             )
 
     def _with_details(
