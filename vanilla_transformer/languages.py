@@ -5,7 +5,7 @@ Tags are those of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models
 sentences of some 300 languages, and Unicode's properties tell the script of a letter.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -61,6 +61,7 @@ _SPACELESS = regex.compile(
     )
 )
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
+_OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 _FARTHEST = 9  # of langcodes' distances: another script or spelling, not another language
 _RELATIVES = 40  # languages that a detector confuses: nb and nn, ms and id, cs and sk
@@ -150,6 +151,13 @@ def score_tokenizer(tag: str) -> str:
     """Returns sacrebleu's tokenizer for texts of a language: "zh", "ja-mecab", "char", "13a"."""
     script = script_of(tag)
     return _TOKENIZERS.get(script, "char" if script in WITHOUT_SPACES else "13a")
+
+
+def joint_score_tokenizer(names: Collection[str]) -> str:
+    """Returns one tokenizer for texts that have several: "zh" for zh and 13a, otherwise "char"."""
+    if len(names) == 1:
+        return next(iter(names))
+    return "zh" if "zh" in names and _OF_SPACED_SCRIPTS.issuperset(names) else "char"
 
 
 def tag_of_texts(texts: Iterable[str]) -> str | None:

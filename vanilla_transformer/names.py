@@ -3,10 +3,10 @@
 MODEL_TYPE = "vanilla_transformer"
 """`model_type` of the config."""
 
-METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per")
+METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per", "cer")
 """The scores of generated text; `training.metrics` computes them."""
 
-ERROR_RATES = ("ter", "wer", "per")
+ERROR_RATES = ("ter", "wer", "per", "cer")
 """The scores of which a lower one is better."""
 
 
@@ -14,6 +14,9 @@ def is_error_rate(name: str) -> bool:
     """Returns whether a logged score, such as "eval_wer" or "wer_app", is an error rate."""
     return not {*name.split("_")}.isdisjoint(ERROR_RATES)
 
+
+SCORE_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "none")
+"""The tokenizers of sacrebleu that cut texts into words for BLEU."""
 
 TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""

@@ -1,6 +1,7 @@
 """The table of filters: what each drops, and what it keeps."""
 
 import tracemalloc
+from unicodedata import normalize
 
 import pytest
 
@@ -71,6 +72,13 @@ def test_pairs_are_compared_with_others():
     drop = reasons_to_drop(active_filters(None), None, frozenset([pair_key("The dog.", "Hund!")]))
     found = [drop(*pair) for pair in (("a", "b"), ("a", "b"), ("a", "c"), ("the  DOG", "hund"))]
     assert found == ["", "duplicate", "", "held_out"]
+    composed, decomposed = (
+        ("Ça été", "Tiếng"),
+        tuple(normalize("NFD", t) for t in ("Ça été", "Tiếng")),
+    )
+    assert [drop(*pair) for pair in (composed, decomposed)] == ["", "duplicate"]
+    drop = reasons_to_drop(active_filters(None), None, frozenset([pair_key(*composed)]))
+    assert drop(*decomposed) == "held_out"
     assert set(active_filters(False)) == {"empty", "held_out"}
     assert active_filters({"held_out": False, "letters": True, "script": 0.2}) == {
         **active_filters(None),

@@ -217,6 +217,12 @@ def test_given_targets_are_scored(trained, engines):
 def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):
     outputs = ["dogs run", "the cat sat", "the cat sits", "the cat sat"]
     assert least_risk(outputs, metric_by_name("chrf")) == 1
+    chinese = [
+        "我们喜欢喝热茶",
+        "他在公园里睡觉",
+        "他在公园里看书",
+    ]
+    assert least_risk(chinese, metric_by_name("bleu")) == 1
     assert least_risk(["b", "a", "a"], lambda output, other: float(output == other)) == 1
     search = {"minimum_risk": "bleu", "candidates": 4}
     translator = engines["transformers"]

@@ -4,9 +4,12 @@ import json
 
 import pytest
 import sacrebleu
+from datasets import Dataset
 from toy import arguments
 
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.run.training_run import main
 
 SEARCHES = {
@@ -63,3 +66,57 @@ def test_a_model_that_finds_no_end_is_cut_off_soon_while_it_trains(corpus, tmp_p
     longest = max(len(line.split()) + 1 for line in references)
     assert 2 * longest < during <= 2 * longest + 8 < figures["eval_gen_len"] <= 99
     assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == 100
+
+
+CHINESE = ["我今天看到一只黑猫", "他在公园里睡觉", "我们喜欢喝热茶", "你明天会去学校吗"]
+
+
+def test_chinese_is_scored_by_its_words_everywhere(tmp_path, capsys):
+    sources = ["i see a cat", "he sleeps here", "we like tea", "you go there"]
+    for side, lines in (("en", sources), ("zh", CHINESE)):
+        for split in ("train", "val", "test"):
+            (tmp_path / f"{split}.{side}").write_text("\n".join(lines) + "\n")
+    run = tmp_path / "run"
+    data = {
+        f"{name}_{key}": tmp_path / f"{split}.{side}"
+        for name, split in (("train", "train"), ("validation", "val"), ("test", "test"))
+        for key, side in (("source", "en"), ("target", "zh"))
+    }
+    options = {"output_dir": run, **data, "max_steps": 150, "learning_rate": 0.01, "d_model": 32}
+    options |= {"tokenizer_kind": "char", "max_tokens": 200, "metrics": "bleu"}
+    options |= {"eval_strategy": "steps", "eval_steps": 75, "save_strategy": "no", "use_cpu": True}
+    figures = main([f"--{name}={value}" for name, value in options.items()])
+    assert figures["eval_bleu"] == figures["test_bleu"] == pytest.approx(100)
+    assert "tok:zh" in (run / "README.md").read_text()
+    lines = capsys.readouterr().err
+    assert "are mostly in the script of zh" in lines
+    files = ["--test-source", str(tmp_path / "test.en"), "--test-target", str(tmp_path / "test.zh")]
+    run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu"])
+    printed = capsys.readouterr()
+    assert "are mostly in the script of zh" in printed.err
+    assert json.loads(printed.out)["bleu"]["bleu"] == pytest.approx(100)
+    run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu", "--bleu-tokenize", "13a"])
+    printed = capsys.readouterr()
+    assert "script" not in printed.err
+    assert json.loads(printed.out)["bleu"]["bleu"] == 0  # texts of one word
+
+
+@pytest.mark.parametrize(
+    ("corpus", "language", "chosen", "expected"),
+    [
+        (None, None, None, "zh"),
+        (["en", "th"], None, None, "char"),
+        (["en", "de"], "zh", None, "13a"),
+        (None, "yue", None, "zh"),
+        (None, "ja", None, "ja-mecab"),  # Han is a part of Japanese
+        (None, "th", None, "zh"),  # no letter of it is there: the languages may be the other way
+        (["en", "th"], "zh", "intl", "intl"),
+    ],
+)
+def test_what_is_given_comes_before_what_is_recognised(corpus, language, chosen, expected):
+    entry = {"name": "a", "train": "a.tsv", "languages": corpus}
+    data = DataArguments(corpora=[json.dumps({k: v for k, v in entry.items() if v})])
+    rows = Dataset.from_dict({"target": CHINESE, "corpus": ["a"] * 4})
+    found = choose_score_tokenizers(rows, data, language, chosen)
+    assert found.names == [expected] * 4
+    assert bool(found.recognised) == (corpus is None and language in (None, "th"))

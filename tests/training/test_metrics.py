@@ -1,5 +1,8 @@
 """The metrics equal hand-counted and independent values, and work as `compute_metrics`."""
 
+import sys
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 import sacrebleu
@@ -53,7 +56,7 @@ def test_perfect_scores_are_percent(name):
 @pytest.mark.parametrize("name", METRIC_NAMES)
 def test_the_interval_is_that_of_the_bootstrap_of_sacrebleu(name):
     found = score_texts(name, HYPOTHESES, REFERENCES, with_interval=True)
-    if name in ("wer", "per"):  # all that the bootstrap can draw from three texts
+    if name in ("wer", "per", "cer"):  # all that the bootstrap can draw from three texts
         assert 0 <= found["interval"][0] <= found[name] <= found["interval"][1] <= 120
     else:
         metric = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
@@ -138,3 +141,68 @@ def test_bad_predictions(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["wer"])
     with pytest.raises(ValueError, match="predict_with_generate=True"):
         scorer(EvalPrediction(predictions=np.zeros((2, 3, 8)), label_ids=LABELS))
+
+
+# Languages ----------------------------------------------------------------------------------------
+
+TEXTS = {
+    "zh": "我今天在公园里看到一只很大的黑猫。",
+    "ja": "今日は公園で大きな黒い猫を見ました。",
+    "ko": "오늘 공원에서 큰 검은 고양이를 보았습니다.",
+    "th": "วันนี้ฉันเห็นแมวดำตัวใหญ่ในสวนสาธารณะ",
+    "km": "ថ្ងៃនេះខ្ញុំបានឃើញឆ្មាខ្មៅធំមួយ",
+    "my": "ဒီနေ့ ကျွန်တော် ပန်းခြံထဲမှာ ကြောင်နက်ကြီး",
+    "lo": "ມື້ນີ້ຂ້ອຍເຫັນແມວດຳໂຕໃຫຍ່",
+    "bo": "དེ་རིང་ངས་ཞི་མི་ནག་པོ་ཞིག་མཐོང་།",
+    "en": "Today I saw a big black cat in the park.",
+}
+WORDS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab", "en": "13a"}
+
+
+@pytest.mark.parametrize("tag", TEXTS)
+def test_the_script_of_the_references_chooses_the_words(tag):
+    text = TEXTS[tag]
+    changed = text[:6] + "x" + text[7:]
+    bleu = score_texts("bleu", [changed], [text])
+    assert f"tok:{WORDS.get(tag, 'char')}" in bleu["signature"]
+    assert 40 < bleu["bleu"] < 100
+    assert score_texts("bleu", [text], [text])["bleu"] == pytest.approx(100)
+    assert score_texts("ter", [text], [text])["ter"] == 0
+    assert 0 < score_texts("ter", [changed], [text])["ter"] < 20
+    assert score_texts("cer", [changed], [text])["cer"] == pytest.approx(100 / len(text))
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_composed_and_decomposed_texts_are_equal(name):
+    composed = ["Tiếng Việt là một ngôn ngữ", "Ça a été très naïf", "今日はガスがある。"]
+    decomposed = [normalize("NFD", text) for text in composed]
+    best = 0 if name in ERROR_RATES else 100
+    for pair in ((composed, decomposed), (decomposed, composed)):
+        assert score_texts(name, *pair)[name] == pytest.approx(best)
+
+
+def test_characters_are_counted_with_white_space_between_words():
+    found = score_texts("cer", ["a  bc ", "x"], [["a bd", "abcd"], ["xy"]])
+    assert (found["edits"], found["characters"]) == (2, 6)
+
+
+def test_each_part_of_a_mixture_has_its_words(tokenizer):
+    scorer = GenerationMetrics(tokenizer, ["bleu"], references=[TEXTS["zh"], TEXTS["en"]])
+    scorer.corpora, scorer.tokenizers = ["chinese", "english"], ["zh", "13a"]
+    scores = scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
+    assert [scores[name] for name in ("bleu", "bleu_chinese", "bleu_english")] == pytest.approx(
+        [100] * 3
+    )
+    assert "tok:zh" in scorer.signatures["bleu"]
+    scorer.tokenizers = ["char", "13a"]
+    scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
+    assert "tok:char" in scorer.signatures["bleu"]
+
+
+@pytest.mark.parametrize("tag", ["ja", "ko"])
+def test_a_missing_package_for_words_is_named(tag, monkeypatch):
+    for module in ("MeCab", "mecab_ko"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError, match=r"\[language\]"):
+        score_texts("bleu", [TEXTS[tag]], [TEXTS[tag]])
+    assert score_texts("chrf", [TEXTS[tag]], [TEXTS[tag]])["chrf"] == 100

@@ -21,7 +21,7 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.names import METRIC_NAMES
+from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 
 SUMMARY = "Scores the outputs of a saved model, or compares several; prints the scores as JSON."
 EXAMPLES = """
@@ -59,6 +59,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         choices=METRIC_NAMES,
         metavar="METRIC",
         help=f"scores to compute: {', '.join(METRIC_NAMES)}",
+    )
+    parser.add_argument(
+        "--bleu-tokenize",
+        choices=SCORE_TOKENIZERS,
+        help="words that BLEU and TER compare (default: by the target's language, or by the script "
+        "that most references are in)",
     )
     parser.add_argument(
         "--output", metavar="FILE", help="JSON file for the scores, signatures, sources and outputs"
@@ -110,6 +116,7 @@ def run(options: argparse.Namespace) -> None:
                 data,
                 split=options.split,
                 metrics=options.metrics,
+                bleu_tokenize=options.bleu_tokenize,
                 engine=options.engine,
                 device=options.device,
                 batch_tokens=options.batch_tokens,

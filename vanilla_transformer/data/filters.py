@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import regex
 
@@ -263,13 +264,20 @@ def reasons_to_drop(
                 return name
         if held_out and pair_key(source, target) in held_out:
             return "held_out"
-        is_duplicate = "duplicate" in filters and not seen.add(hash((source, target)))
+        is_duplicate = "duplicate" in filters and not seen.add(
+            hash((normalize("NFC", source), normalize("NFC", target)))
+        )
         return "duplicate" if is_duplicate else ""
 
     return reason
 
 
 def pair_key(source: str, target: str) -> int:
-    """Returns a digest of a pair in which case, spaces and punctuation do not count."""
-    sides = (_NO_WORD.sub("", text.casefold()) or text for text in (source, target))
+    """Returns a digest of a pair in which case, spaces and punctuation do not count.
+
+    Composed and decomposed forms of Unicode are one.
+    """
+    sides = (
+        _NO_WORD.sub("", normalize("NFC", text.casefold())) or text for text in (source, target)
+    )
     return int.from_bytes(blake2b("\t".join(sides).encode(), digest_size=8).digest(), "big") >> 1

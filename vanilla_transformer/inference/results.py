@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import count_characters
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import tag_of_texts
+from vanilla_transformer.languages import tag_of_texts, words_have_spaces
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -228,7 +229,7 @@ def metric_by_name(metric: str | Metric) -> Metric:
     """Returns a metric of sacreBLEU for single sentences, or the given function.
 
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
-    others.
+    others. In scripts without spaces, the words of BLEU are characters.
     """
     if callable(metric):
         return metric
@@ -236,8 +237,20 @@ def metric_by_name(metric: str | Metric) -> Metric:
         raise ValueError(f"Unknown metric {metric!r}: use one of {METRICS}, or a function.")
     with optional_packages():
         sacrebleu = import_module("sacrebleu")
-    scorer = sacrebleu.CHRF() if metric == "chrf" else sacrebleu.BLEU(effective_order=True)
-    return lambda output, reference: float(scorer.sentence_score(output, [reference]).score)
+    spaced, unspaced = (
+        sacrebleu.CHRF()
+        if metric == "chrf"
+        else sacrebleu.BLEU(effective_order=True, tokenize=tokenizer)
+        for tokenizer in ("13a", "char")
+    )
+
+    def similarity(output: str, reference: str) -> float:
+        texts = normalize("NFC", output), normalize("NFC", reference)
+        tag = tag_of_texts(texts) if metric == "bleu" else None
+        scorer = spaced if tag is None or words_have_spaces(tag) else unspaced
+        return float(scorer.sentence_score(texts[0], [texts[1]]).score)
+
+    return similarity
 
 
 def least_risk(outputs: Sequence[str], metric: Metric) -> int:

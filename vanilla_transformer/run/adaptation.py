@@ -57,6 +57,7 @@ from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.store import read_results
 from vanilla_transformer.training.averaging import copy_without_weights
 from vanilla_transformer.training.finite_values import DivergenceError
+from vanilla_transformer.training.metrics import make_metric, tokenizer_of_texts
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
@@ -140,7 +141,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         raise
     if not is_main:
         return None
-    before = start.before
+    before, tokenize = start.before, options.score_tokenizer()
 
     def held_out(name: str) -> DataArguments:
         source, target = text_files(folder / "data" / name)
@@ -148,10 +149,11 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 
     def compare(name: str) -> ModelComparison:
         metrics = list(dict.fromkeys([*options.metrics, "chrf"]))  # a BLEU of 0 tells nothing
-        return compare_models([str(before), str(after)], held_out(name), metrics=metrics)
+        models = [str(before), str(after)]
+        return compare_models(models, held_out(name), metrics=metrics, bleu_tokenize=tokenize)
 
     if GENERAL_VALIDATION in start.splits.held_out:
-        after = choose_mixture(start.model, after, held_out, options.metrics[0])
+        after = choose_mixture(start.model, after, held_out, options.metrics[0], tokenize)
     own = compare("test")
     general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
@@ -217,6 +219,9 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         check_on_hub(options.model)
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
     splits = split_data(options)  # before anything is written
+    references = [pair.target for pair in splits.held_out["test"]]
+    for metric in options.metrics:
+        make_metric(metric, options.score_tokenizer() or tokenizer_of_texts(references))
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(folder), json.dumps(identity, indent=1))
     before = _converted(source, options)
@@ -403,6 +408,8 @@ class _Training:
             options |= {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
         words = [f"--{name}={value}" for name, value in {**options, **others}.items()]
         words += ["--metrics", *self.options.metrics]
+        if (tokenize := self.options.score_tokenizer()) is not None:
+            words += ["--bleu_tokenize", tokenize]
         words += ["--corpora", *map(json.dumps, self.start.entries)]
         return parse_arguments(words, command)
 
@@ -411,7 +418,11 @@ class _Training:
 
 
 def choose_mixture(
-    old: Path, adapted: Path, validation: Callable[[str], DataArguments], metric: str
+    old: Path,
+    adapted: Path,
+    validation: Callable[[str], DataArguments],
+    metric: str,
+    tokenize: str | None = None,
 ) -> Path:
     """Returns the model with the best mixture of the weights before and after the training.
 
@@ -425,12 +436,14 @@ def choose_mixture(
         validation: Returns the data of a validation as a test split; its argument is "validation"
             or "general-validation".
         metric: The score that decides; where all shares have the worst possible one, chrF does.
+        tokenize: sacrebleu's tokenizer; None: that of the references' script.
     """
     record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
 
     def score(model: Path, name: str) -> dict[str, float]:
-        scores = evaluate_model(str(model), validation(name), metrics=[metric, "chrf"]).scores
-        return {name: float(values[name]) for name, values in scores.items()}
+        data, metrics = validation(name), [metric, "chrf"]
+        done = evaluate_model(str(model), data, metrics=metrics, bleu_tokenize=tokenize)
+        return {name: float(values[name]) for name, values in done.scores.items()}
 
     if record.is_file():
         share = read_object(record)["share"]

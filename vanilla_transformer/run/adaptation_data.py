@@ -18,7 +18,8 @@ from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
+from vanilla_transformer.languages import score_tokenizer
+from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 from vanilla_transformer.run.parsing import parse_arguments
@@ -36,6 +37,7 @@ RULES = (
     ),
     within(0, 1, "general_share", ends="()"),
     one_of(METRIC_NAMES, "metrics"),
+    one_of(SCORE_TOKENIZERS, "bleu_tokenize"),
     one_of((MUON, ADAMW), "optim"),
     Rule(
         ("lora",),
@@ -83,6 +85,10 @@ class AdaptArguments:
     add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"])
+    bleu_tokenize: str | None = option(
+        f"words that BLEU and TER compare: {', '.join(SCORE_TOKENIZERS)} (default: by the target's "
+        "language, or by the script that most references are in)"
+    )
     optim: str | None = option(
         "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"
     )
@@ -136,6 +142,11 @@ class AdaptArguments:
                 "recipe alone; give its other options in the command."
             )
         return arguments.data
+
+    def score_tokenizer(self) -> str | None:
+        """Returns sacrebleu's tokenizer for all scores; None: the references' script decides."""
+        targets = {corpus.languages[1] for corpus in entries_of(self.data()) if corpus.languages}
+        return self.bleu_tokenize or (score_tokenizer(*targets) if len(targets) == 1 else None)
 
     def all_files(self) -> list[str]:
         """Returns the files that decide the data."""

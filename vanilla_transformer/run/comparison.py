@@ -10,14 +10,16 @@ from typing import Any, cast
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.inference.results import finite_or_none
+from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
-    METRICS,
     References,
     as_lists,
     interval_ends,
+    make_metric,
     number_of_resamples,
     reference_streams,
+    tokenizer_of_texts,
 )
 
 SIGNIFICANT = 0.05
@@ -58,6 +60,7 @@ def compare_outputs(
     metrics: Sequence[str],
     corpora: Sequence[str] | None = None,
     tags: Collection[str] = (),
+    tokenizers: Sequence[str] | None = None,
 ) -> ModelComparison:
     """Scores the outputs of several models, for all texts and for groups of them.
 
@@ -65,21 +68,24 @@ def compare_outputs(
         predictions: The outputs of each model, by its name.
         corpora: Name of the corpus that each text comes from; None: they are not known.
         tags: Tokens of the models, among which are the tags that sources begin with.
+        tokenizers: sacrebleu's tokenizer for each text. None: that of the script that most
+            references are in.
     """
     lists = as_lists(references)
+    tokenizers = tokenizers or [tokenizer_of_texts(lists)] * len(lists)
     groups = [
         {
             "kind": kind,
             "group": group,
             "rows": rows,
-            "scores": _score_rows(predictions, lists, metrics, rows),
+            "scores": _score_rows(predictions, lists, metrics, rows, tokenizers),
         }
         for kind, group, rows in _groups_of_texts(sources, corpora, tags)
     ]
-    scores = _score_rows(predictions, lists, metrics, range(len(lists)))
+    scores = _score_rows(predictions, lists, metrics, range(len(lists)), tokenizers)
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
-    alone = METRICS[first](**options)
+    alone = {name: make_metric(first, name, **options) for name in set(tokenizers)}
     return ModelComparison(
         models=list(predictions),
         sources=list(sources),
@@ -89,8 +95,8 @@ def compare_outputs(
         groups=groups,
         text_scores={
             name: [
-                alone.sentence_score(text, texts).score
-                for text, texts in zip(outputs, lists, strict=True)
+                alone[tokenizer].sentence_score(text, texts).score
+                for text, texts, tokenizer in zip(outputs, lists, tokenizers, strict=True)
             ]
             for name, outputs in predictions.items()
         },
@@ -153,6 +159,7 @@ def _score_rows(
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
     rows: Sequence[int],
+    tokenizers: Sequence[str],
 ) -> dict[str, Any]:
     """Scores some of the texts: each model, and each two models against each other."""
     streams = reference_streams([references[row] for row in rows])
@@ -160,13 +167,13 @@ def _score_rows(
         (name, [texts[row] for row in rows]) for name, texts in predictions.items()
     ]
     resamples = number_of_resamples(len(rows))
+    tokenize = joint_score_tokenizer({tokenizers[row] for row in rows})
     scores: dict[str, Any] = {}
     for metric in metrics:
         models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""
         for number, (name, outputs) in enumerate(systems):
-            test = PairedTest(
-                systems[number:], {metric: METRICS[metric]()}, streams, "bs", resamples
-            )
+            made = {metric: make_metric(metric, tokenize)}
+            test = PairedTest(systems[number:], made, streams, "bs", resamples)
             signatures, results = test()
             label = next(iter(signatures))
             signature = signature or str(signatures[label])

@@ -14,8 +14,10 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
+from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
     number_of_resamples,
@@ -46,6 +48,8 @@ def evaluate_model(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
+    language: str | None = None,
+    bleu_tokenize: str | None = None,
     **options: Any,
 ) -> Evaluation:
     """Translates the sources of a split as `Translator` does, and scores the outputs.
@@ -55,20 +59,25 @@ def evaluate_model(
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
         split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
+        language: The target's language; None: it is that of the corpora, or recognised.
+        bleu_tokenize: sacrebleu's tokenizer for BLEU and TER; None: that of the language.
         **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
             takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
 
     Raises:
+        ModuleNotFoundError: If a score needs a package that is not installed.
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong.
     """
     rows = _load_split(data_arguments, split)
-    predictions, _ = _translate(
-        model_name_or_path, rows, data_arguments.max_source_length, **options
-    )
+    tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
+    tokenize = joint_score_tokenizer(set(tokenizers)) if tokenizers else None
+    limit = data_arguments.max_source_length
+    predictions, _ = _translate(model_name_or_path, rows, limit, **options)
     references = _references_of(rows)
     scores = {
-        name: score_texts(name, predictions, references, with_interval=True) for name in metrics
+        name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
+        for name in metrics
     }
     return Evaluation(scores, list(rows["source"]), predictions)
 
@@ -79,6 +88,8 @@ def compare_models(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
+    language: str | None = None,
+    bleu_tokenize: str | None = None,
     **options: Any,
 ) -> ModelComparison:
     """Evaluates several models on the same texts, and tests their differences.
@@ -98,6 +109,7 @@ def compare_models(
             f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
             "`--max-test-samples`."
         )
+    tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     limit = data_arguments.max_source_length
     results = {model: _translate(model, rows, limit, **options) for model in models}
     return compare_outputs(
@@ -107,7 +119,27 @@ def compare_models(
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
         set[str]().union(*(tags for _, tags in results.values())),
+        tokenizers,
     )
+
+
+def _score_tokenizers(
+    rows: Dataset,
+    data_arguments: DataArguments,
+    metrics: Sequence[str],
+    language: str | None,
+    chosen: str | None,
+) -> list[str] | None:
+    """Returns sacrebleu's tokenizer for each text, and says where a script decides.
+
+    None: no score needs one.
+    """
+    if not {"bleu", "ter"} & {*metrics}:
+        return None
+    tokenizers = choose_score_tokenizers(rows, data_arguments, language, chosen)
+    for line in tokenizers.describe():
+        logger.warning(line)
+    return tokenizers.names
 
 
 def _load_split(data_arguments: DataArguments, split: str) -> Dataset:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from vanilla_transformer.data.arguments import option
-from vanilla_transformer.names import METRIC_NAMES, TOKENIZER_KINDS
+from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_KINDS
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 SAMPLED_SIDES = ("both", "source", "target")
@@ -18,6 +18,7 @@ _AVERAGES = ("average_last", "average_best", "ema_decay")
 
 RULES = (
     one_of(METRIC_NAMES, "metrics"),
+    one_of(SCORE_TOKENIZERS, "bleu_tokenize"),
     one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
     one_of(SAMPLED_SIDES, "sampled_sides"),
     at_least(1, "show_every", "show_examples", "average_last", "average_best"),
@@ -102,6 +103,10 @@ class ModelArguments(_Checked):
         f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first one selects "
         "the best checkpoint unless metric_for_best_model is set.",
         ["bleu", "chrf"],
+    )
+    bleu_tokenize: str | None = option(
+        f"Words that BLEU and TER compare: {', '.join(SCORE_TOKENIZERS)}. Default: by the target's "
+        "language, or by the script that most references are in."
     )
 
 
@@ -236,6 +241,8 @@ class CardArguments:
     _argument_group_name = "model card"
 
     dataset_label: str | None = option("Name of the data set on the model card.")
-    language: list[str] | None = option("ISO codes of the languages on the model card.")
+    language: list[str] | None = option(
+        "ISO codes of the languages on the model card; of two, the target's last."
+    )
     license: str | None = option("Licence of the weights on the model card. Default: none.")
     task: str = option("Pipeline tag on the model card, in the Hub's terms.", "translation")

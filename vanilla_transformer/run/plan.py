@@ -19,6 +19,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.loading import load_generation_settings, make_config
 from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.score_tokenizers import ScoreTokenizers, choose_score_tokenizers
 from vanilla_transformer.run.store import OutputDirectory
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
@@ -43,6 +44,7 @@ class RunPlan:
         positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
+        score_tokenizers: How the references of each split that is scored are cut into words.
         training: Training arguments with these decisions filled in, for the Trainer.
     """
 
@@ -56,6 +58,7 @@ class RunPlan:
     max_target_length: int | None
     search: Search
     attention: str
+    score_tokenizers: dict[str, ScoreTokenizers]
     training: TokenBudgetTrainingArguments
 
     @property
@@ -133,7 +136,7 @@ def make_plan(
     """Makes the plan of a run.
 
     Raises:
-        ImportError: If the attention implementation needs a package that is missing.
+        ImportError: If the attention implementation or a score needs a package that is missing.
         ValueError: If no model can be made of the options, they contradict the saved model, or the
             settings of the search each other.
     """
@@ -169,8 +172,22 @@ def make_plan(
         max_target_length=limits[1],
         search=search,
         attention=attention,
+        score_tokenizers=_plan_scores(arguments, splits),
         training=resolved,
     )
+
+
+def _plan_scores(arguments: RunArguments, splits: DatasetDict) -> dict[str, ScoreTokenizers]:
+    """Decides how the references of each split that is scored are cut into words."""
+    if not {"bleu", "ter"} & {*arguments.model.metrics}:
+        return {}
+    languages, chosen = arguments.card.language or [], arguments.model.bleu_tokenize
+    target = languages[1] if len(languages) == 2 else None
+    return {
+        name: choose_score_tokenizers(rows, arguments.data, target, chosen)
+        for name, rows in splits.items()
+        if name != "train"
+    }
 
 
 def _plan_search(

@@ -142,6 +142,10 @@ def _run_in_directory(
     logger.info(_describe_data(plan, prepared.encoded, tokenizer, model))
     for report in plan.corpora:
         logger.info(describe_report(report))
+    for line in dict.fromkeys(
+        line for s in plan.score_tokenizers.values() for line in s.describe()
+    ):
+        logger.warning(line)
 
     run = _Run(plan, trainer, scorer, prepared.encoded)
     if "train" not in plan.splits:
@@ -361,11 +365,13 @@ class _Run:
         Where no process holds the whole model, the Trainer generates from the encoded sources.
         """
         plan, trainer, scorer = self.plan, self.trainer, self.scorer
-        scorer.references = scorer.corpora = None
+        scorer.references = scorer.corpora = scorer.tokenizers = None
         if split not in plan.splits:
             return
         rows = plan.splits[split]
         scorer.references = rows["references" if "references" in rows.column_names else "target"]
+        if split in plan.score_tokenizers:
+            scorer.tokenizers = plan.score_tokenizers[split].names
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
             scorer.directions = {

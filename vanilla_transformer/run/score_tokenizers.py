@@ -1,0 +1,73 @@
+"""Decides how the texts of a split are cut into words for BLEU and TER."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from datasets import Dataset
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.corpora import entries_of
+from vanilla_transformer.languages import letters_of, score_tokenizer, tag_of_texts
+from vanilla_transformer.training.metrics import as_lists, make_metric
+
+_SAMPLE = 1000
+"""References of a corpus that tell the script of all."""
+
+
+@dataclass(frozen=True)
+class ScoreTokenizers:
+    """How the references of a split are cut into words.
+
+    Attributes:
+        names: sacrebleu's tokenizer for each text.
+        recognised: The language of each corpus that only the script of its references has told.
+    """
+
+    names: list[str]
+    recognised: Mapping[str, str]
+
+    def describe(self) -> Iterator[str]:
+        """Yields a line for each corpus whose script was recognised."""
+        for corpus, tag in self.recognised.items():
+            references = f"The references of {corpus}" if corpus else "The references"
+            yield (
+                f"{references} are mostly in the script of {tag}: BLEU and TER compare words of "
+                f"sacrebleu's tokenizer {score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
+            )
+
+
+def choose_score_tokenizers(
+    rows: Dataset, data: DataArguments, language: str | None = None, chosen: str | None = None
+) -> ScoreTokenizers:
+    """Chooses a tokenizer for each text of a split.
+
+    It is the one that is given, or that of the target's language: of the corpus, or of all texts if
+    their references have letters of its script, or by the script that most references are in.
+
+    Args:
+        language: The target's language. None: it is unknown.
+        chosen: A tokenizer of sacrebleu. None: the languages decide.
+
+    Raises:
+        ModuleNotFoundError: If a tokenizer needs a package that is not installed.
+        ValueError: If a language is unknown.
+    """
+    corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
+    column = "references" if "references" in rows.column_names else "target"
+    languages = {
+        corpus.name: corpus.languages[1] for corpus in entries_of(data) if corpus.languages
+    }
+    names, recognised = dict[str, str](), dict[str, str]()
+    for corpus in dict.fromkeys(corpora):
+        tag = languages.get(corpus)
+        if chosen is None and tag is None:
+            of_corpus = [row for row, name in enumerate(corpora) if name == corpus][:_SAMPLE]
+            texts = [text for texts in as_lists(rows.select(of_corpus)[column]) for text in texts]
+            letters = letters_of(language) if language else None
+            if letters and letters.search("".join(texts)):
+                tag = language
+            elif tag := tag_of_texts(texts):
+                recognised[corpus] = tag
+        names[corpus] = chosen or ("13a" if tag is None else score_tokenizer(tag))
+        make_metric("bleu", names[corpus])  # its packages are there, or the run does not begin
+    return ScoreTokenizers([names[corpus] for corpus in corpora], recognised)
