@@ -117,6 +117,21 @@ def test_the_target_vocabulary_is_resized_where_it_is_separate(tiny_model, tmp_p
     assert_tied_as_configured(reload(model, tmp_path))
 
 
+@pytest.mark.parametrize("mean_resizing", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_new_tokens_have_no_larger_bias_than_the_mean_of_the_old(tiny_model, layout, mean_resizing):
+    model = tiny_model(**layout, lm_head_bias=True)
+    old = torch.linspace(-12, -8, model.config.decoder_vocab_size)
+    with torch.no_grad():
+        model.lm_head.bias.copy_(old)
+    model.resize_decoder_token_embeddings(len(old) + 18, mean_resizing=mean_resizing)
+    torch.testing.assert_close(model.lm_head.bias[: len(old)].detach(), old, rtol=0, atol=0)
+    assert model.lm_head.bias[len(old) :].max() <= -10 + 1e-5
+    if layout["share_encoder_decoder_embeddings"]:  # the other method resizes the same matrix
+        model.resize_token_embeddings(len(old) + 30, mean_resizing=mean_resizing)
+        assert model.lm_head.bias[len(old) :].max() <= -10 + 1e-5
+
+
 def test_weights_of_another_norm_placement_are_seen(tiny_model, tmp_path):
     tiny_model(norm_placement="pre").save_pretrained(tmp_path)
     _, info = VanillaTransformerForConditionalGeneration.from_pretrained(

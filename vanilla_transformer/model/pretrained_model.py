@@ -151,7 +151,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 "old size: call the same method of the whole model."
             )
         resize: Any = super().resize_token_embeddings
+        biases = self._number_of_output_biases()
         embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self._limit_new_output_biases(biases)
         return embedding
 
     def resize_decoder_token_embeddings(
@@ -172,6 +174,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if self.is_submodule or self.config.share_encoder_decoder_embeddings:
             return self.resize_token_embeddings(*sizes)
         untyped: Any = self  # the base class's methods have no types
+        biases = self._number_of_output_biases()
         embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(*sizes)
         if (head := untyped.get_output_embeddings()) is not None:
             new_head = self._get_resized_lm_head(
@@ -180,7 +183,21 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
         self.config.decoder_vocab_size = embedding.num_embeddings
         self.tie_weights()
+        self._limit_new_output_biases(biases)
         return embedding
+
+    def _number_of_output_biases(self) -> int:
+        bias = getattr(cast(Any, self).get_output_embeddings(), "bias", None)
+        return 0 if bias is None else len(bias)
+
+    def _limit_new_output_biases(self, count: int) -> None:
+        """Gives new tokens no larger bias than the mean of the first `count`.
+
+        transformers sets 0, by which new tokens win every search where the old biases are negative.
+        """
+        if count:
+            bias = cast(Any, self).get_output_embeddings().bias.detach()
+            bias[count:].clamp_(max=bias[:count].mean())
 
     # Devices, tracing, saving ---------------------------------------------------------------------
 
