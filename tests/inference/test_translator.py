@@ -48,6 +48,43 @@ def test_engines_agree(engines, search):
     assert engines["int8"].translate(SOURCES, num_beams=1) == texts
 
 
+LIMITS = [
+    {"forced_bos_token_id": 9},
+    {"forced_bos_token_id": 9, "forced_eos_token_id": 2, "max_new_tokens": 3},
+    {"suppress_tokens": [8, 9]},
+    {"suppress_tokens": [2]},
+    {"bad_words_ids": [[0], [2], [7], [8, 9]]},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2, "forced_bos_token_id": 9, "min_length": 9},
+    {"min_length": 9, "max_new_tokens": 12},
+    {"min_new_tokens": 9, "min_length": 2},
+    {"min_length": 9, "max_new_tokens": 5},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_what_a_search_forces_and_forbids_is_the_same_in_both_engines(engines, limits):
+    beams = {"num_beams": 3, "n_best": 2, "renormalize_logits": True}
+    for search in ({"num_beams": 1}, beams):
+        options = {"max_new_tokens": 15, "return_tokens": True, **search, **limits}
+        expected = engines["transformers"].translate(SOURCES, **options)
+        assert engines["ctranslate2"].translate(SOURCES, **options) == expected
+
+
+def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines):
+    for limits in (*LIMITS[2:3], *LIMITS[4:8]):  # without `renormalize_logits`
+        with pytest.raises(ValueError, match="renormalize_logits"):
+            engines["ctranslate2"].translate(LINE, num_beams=2, **limits)
+    start, pad = (
+        engines["ctranslate2"].engine.start_id,
+        engines["ctranslate2"].settings.pad_token_id,
+    )
+    with pytest.raises(ValueError, match="begins with the start"):
+        engines["ctranslate2"].translate(LINE, bad_words_ids=[[start, 7]])
+    options = {"num_beams": 2, "bad_words_ids": [[pad], [start]]}  # never generated
+    assert engines["ctranslate2"].translate(LINE, **options) == OUTPUT
+
+
 def test_the_batch_changes_nothing(engines):
     chance = random.Random(0)
     for name, translator in engines.items():

@@ -70,8 +70,6 @@ REFUSED = [  # kinds, calls, what the sentence says
         {*CALLS, "to onnx"} - {"verify", "average"},
         "with an encoder and a decoder",
     ),
-    ({"marian", "marian, apart"}, ON_CTRANSLATE2, "`bad_words_ids` is [[89]]"),
-    ({"m2m100", "nllb"}, ON_CTRANSLATE2, "`forced_bos_token_id` is"),
     ({"blenderbot"}, ON_CTRANSLATE2, "`encoder_no_repeat_ngram_size` is 3"),
     ({"fsmt"}, ON_CTRANSLATE2, "`early_stopping` is False"),
     ({"t5"}, {*ON_CTRANSLATE2, "to ctranslate2"}, "`position_embedding_type` is 'relative'"),
@@ -124,6 +122,17 @@ def test_a_subcommand_works_or_says_why_not(converted, tmp_path, capsys, kind, c
     *_, first = (line for line in printed.err.splitlines() if ": error: " in line)
     assert "--debug ..." not in first
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian, apart", "bart", "mbart", "m2m100", "nllb"])
+def test_families_have_the_fast_engine_with_equal_texts(converted, kind):
+    texts, options = ["the cat sat on", "a dog", "7"], {"return_alignment": True, "num_beams": 3}
+    fast, slow = (
+        Translator.from_pretrained(converted / kind, engine, "cpu")
+        for engine in ("ctranslate2", "transformers")
+    )
+    for search in ({"num_beams": 1}, options):
+        assert fast.translate(texts, **search) == slow.translate(texts, **search)
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, start_token_of
 
 _TAKEN_OVER = (
+    "bad_words_ids",
     "bos_token_id",
     "cache_config",
     "cache_implementation",
@@ -36,11 +37,15 @@ _TAKEN_OVER = (
     "eos_token_id",
     "epsilon_cutoff",
     "eta_cutoff",
+    "forced_bos_token_id",
     "forced_eos_token_id",
     "length_penalty",
     "max_length",
     "max_new_tokens",
+    "min_length",
+    "min_new_tokens",
     "min_p",
+    "no_repeat_ngram_size",
     "num_beams",
     "num_return_sequences",
     "output_attentions",
@@ -48,7 +53,9 @@ _TAKEN_OVER = (
     "output_logits",
     "output_scores",
     "pad_token_id",
+    "renormalize_logits",
     "return_dict_in_generate",
+    "suppress_tokens",
     "temperature",
     "top_h",
     "top_k",
@@ -123,7 +130,35 @@ class CTranslate2Engine:
             problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
         if search.max_new_tokens > self.positions:
             problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
-        return problems + self.token_problems(settings)
+        return problems + self._limit_problems(search) + self.token_problems(settings)
+
+    def _limit_problems(self, search: Search) -> list[str]:
+        """Lists what CTranslate2 forbids otherwise than `generate()` does.
+
+        It forbids logits, so that the others share the probability of what is forbidden: in a beam
+        search, this is `renormalize_logits`. It does not count the start, which it never generates.
+        """
+        settings, start = search.settings, self.start_id
+        never = [[start], [settings.pad_token_id], [self.end_id]]
+        words = [ids for ids in settings.bad_words_ids or () if ids not in never]
+        limits = {
+            "bad_words_ids": words,
+            "min_length": _least_tokens(settings),
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+            "suppress_tokens": settings.suppress_tokens,
+        }
+        problems = []
+        if search.num_beams > 1 and not settings.renormalize_logits:
+            problems += [
+                f"`{name}` is {value!r} without `renormalize_logits`"
+                for name, value in limits.items()
+                if value
+            ]
+        if any(ids[0] == start for ids in words):
+            problems.append(f"`bad_words_ids` is {words}, which begins with the start")
+        if settings.no_repeat_ngram_size == 1 and start == self.end_id:
+            problems.append("`no_repeat_ngram_size` is 1, but the start is the end")
+        return problems
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings that differ from those of the export, of the config."""
@@ -149,15 +184,18 @@ class CTranslate2Engine:
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `Engine.generate`."""
-        forced = search.settings.forced_eos_token_id is not None
+        settings, names = search.settings, self.target_tokens
+        forced = settings.forced_eos_token_id is not None
         longest = search.max_new_tokens - forced
         aligns = align and self.aligns
+        first = settings.forced_bos_token_id
+        banned = [[token] for token in settings.suppress_tokens or ()]
+        banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
         common: dict[str, Any] = {
             "source": [[self.source_tokens[index] for index in ids] for ids in sources],
             "max_batch_size": batch_tokens,
             "batch_type": "tokens",
             "max_input_length": 0,
-            "min_decoding_length": 0,
             "return_end_token": True,
             "return_attention": aligns,
         }
@@ -168,6 +206,10 @@ class CTranslate2Engine:
             beam_size=search.num_beams,
             num_hypotheses=search.n_best,
             length_penalty=search.length_penalty or least,
+            target_prefix=None if first is None else [[names[first]]] * len(sources),
+            suppress_sequences=[[names[index] for index in ids] for ids in banned],
+            no_repeat_ngram_size=settings.no_repeat_ngram_size or 0,
+            min_decoding_length=min(_least_tokens(settings), longest),
             max_decoding_length=longest,
         )
         outputs = [
@@ -180,7 +222,9 @@ class CTranslate2Engine:
         if not aligns or search.num_beams == 1:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
-        firsts = self.translator.translate_batch(**common, beam_size=1, max_decoding_length=1)
+        firsts = self.translator.translate_batch(
+            **common, beam_size=1, min_decoding_length=0, max_decoding_length=1
+        )
         return [
             [_with_first_link(output, first.attention[0]) for output in row]
             for row, first in zip(outputs, firsts, strict=True)
@@ -220,6 +264,13 @@ def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothes
     if not output.aligned:
         return output
     return replace(output, aligned=(_best_source(weights[0]), *output.aligned[1:]))
+
+
+def _least_tokens(settings: GenerationConfig) -> int:
+    """Returns the least number of tokens before the end; a `min_length` counts the start too."""
+    if settings.min_new_tokens is not None:
+        return int(settings.min_new_tokens)
+    return max((settings.min_length or 0) - 1, 0)
 
 
 def _ends_sources(tokenizer: Any) -> bool:
