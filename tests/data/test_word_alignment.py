@@ -147,8 +147,8 @@ def test_unknown_characters_are_counted_with_and_without_offsets(marian):
     kinds["word"] = [2, 1, 0]
     for kind, counts in kinds.items():
         tokenizer = VanillaTransformerTokenizer.train(["a dog sees"], kind=kind)
-        assert unknown_characters(tokenizer, texts) == counts
-    assert unknown_characters(marian, texts) == [2, 1, 0]
+        assert [*map(len, unknown_characters(tokenizer, texts))] == counts
+    assert [*map(len, unknown_characters(marian, texts))] == [2, 1, 0]
 
 
 def test_white_space_within_a_word_divides_no_word(marian):

@@ -52,6 +52,15 @@ def pairs(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def plain_pairs(pairs, tmp_path_factory):
+    """New pairs without what the vocabularies of toys of other systems lack."""
+    folder = tmp_path_factory.mktemp("plain")
+    text = (pairs / "new.tsv").read_text(encoding="utf-8")
+    (folder / "new.tsv").write_text(text.lower().replace(" .", ""), encoding="utf-8")
+    return folder
+
+
 RECIPES = {
     "wide": {"corpora": [{"train": "new.tsv"}], "d_model": 64},
     "untrained": {"test_source": "new.tsv", "test_target": "new.tsv"},
@@ -142,7 +151,7 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
 
 
 def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
-    pairs, tmp_path, capsys, monkeypatch
+    plain_pairs, tmp_path, capsys, monkeypatch
 ):
     (tmp_path / "pieces").mkdir()
     marian = tmp_path / "marian"
@@ -151,7 +160,7 @@ def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     hub = {"somebody/marian": str(marian)}
     monkeypatch.setattr(adaptation, "snapshot_download", lambda name, **_: hub[name])
     monkeypatch.setattr(adaptation, "check_on_hub", lambda name: None)
-    adapt("somebody/marian", pairs, tmp_path / "out", *words)
+    adapt("somebody/marian", plain_pairs, tmp_path / "out", *words)
     printed = capsys.readouterr().out
     (parameters,) = (line for line in printed.splitlines() if "| parameters" in line)
     before, after = parameters.replace(",", "").split("|")[3:5]
@@ -233,6 +242,18 @@ def test_texts_keep_their_white_space_and_forms_of_a_source_stay_together(traine
     assert not any(one & other for one, other in combinations(numbers, 2))
 
 
+def test_a_model_without_the_characters_of_the_targets_is_not_adapted(trained, tmp_path):
+    rows = [
+        f"a dog {number % 9} sees{' a' * (number // 9)}\t\u4f60\u597d\u5417 {number}\n"
+        for number in range(60)
+    ]
+    (tmp_path / "a.tsv").write_text("".join(rows), encoding="utf-8")
+    words = [str(trained), str(tmp_path / "a.tsv"), "--output-dir", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="cannot learn"):
+        run_subcommand("adapt", words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):
     words = ("--lora", "4", "--add", "5", "--epochs", "1", "--learning-rate", "1e-2")
     adapt(trained, pairs, tmp_path / "out", *words)
@@ -297,11 +318,11 @@ def sources(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["t5", "m2m100"])
-def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsys):
+def test_other_kinds_of_models_are_adapted(kind, sources, plain_pairs, tmp_path, capsys):
     _, source, _ = sources[kind]
     words = ["--epochs", "1", "--learning-rate", "1e-3", "--metrics", "chrf"]
     words += ["--trim", "--add", "5"] if kind == "t5" else ["--trim"]
-    adapt(source, pairs, tmp_path / "out", *words)
+    adapt(source, plain_pairs, tmp_path / "out", *words)
     assert "| own (" in capsys.readouterr().out
     tokenizer, model = AutoTokenizer, AutoModelForSeq2SeqLM
     assert len(tokenizer.from_pretrained(tmp_path / "out" / "model")) > 0

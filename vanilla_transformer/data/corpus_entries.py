@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from vanilla_transformer.data.filters import active_filters
-from vanilla_transformer.data.tmx import INLINE
 from vanilla_transformer.rules import Rule, check_rules, refuse
 
+INLINE = ("keep", "drop")
+"""What becomes of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
 _FILES = ("train", "validation", "test", "monolingual")
 _PACKED = (".gz", ".zst")
 

@@ -12,9 +12,6 @@ from vanilla_transformer.data.text_files import open_bytes
 
 logger = logging.get_logger(__name__)
 
-INLINE = ("keep", "drop")
-"""What becomes of the codes of inline elements, such as `<ph>&lt;br/&gt;</ph>`."""
-
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # of XML: a no-break space is a part of the text
 _BYTES_PER_STEP = 1 << 16
@@ -48,6 +45,7 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
 
     Args:
         languages: The codes of source and target.
+        inline: "keep" or "drop": what becomes of the codes of inline elements.
 
     Raises:
         FileNotFoundError: If the file does not exist.

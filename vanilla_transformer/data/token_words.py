@@ -75,26 +75,35 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
     return target_ids
 
 
-def unknown_characters(tokenizer: Any, texts: list[str]) -> list[int]:
-    """Counts the characters of each source that are unknown to the vocabulary, without spaces.
+def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -> list[str]:
+    """Returns the characters of each text that are unknown to the vocabulary, without white space.
 
     A tokenizer that is not fast does not say which these are: they are those unknown alone.
     """
-    encoded = tokenizer(texts, truncation=False, verbose=False)
-    unknown = tokenizer.unk_token_id
+    of_side = target_side(tokenizer) if side == "target" else tokenizer
+
+    def call(texts: list[str]) -> Any:
+        argument = {"source": "text", "target": "text_target"}[side]
+        return of_side(**{argument: texts}, truncation=False, verbose=False)
+
+    encoded, unknown = call(texts), of_side.unk_token_id
     if getattr(encoded, "encodings", None):
-        return [
-            sum(
-                count_characters(text[slice(*span)])
-                for index, span in zip(row.ids, row.offsets, strict=True)
+        parts = [
+            [
+                text[slice(*span)]
+                for index, span in zip(ids, row.offsets, strict=True)
                 if index == unknown
-            )
-            for text, row in zip(texts, encoded.encodings, strict=True)
+            ]
+            if unknown in ids
+            else []
+            for text, ids, row in zip(texts, encoded["input_ids"], encoded.encodings, strict=True)
         ]
-    characters = sorted({*"".join("".join(texts).split())})
-    alone = tokenizer(characters, truncation=False, verbose=False)["input_ids"]
-    missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
-    return [sum(sign in missing for sign in text) for text in texts]
+    else:
+        characters = sorted({*"".join("".join(texts).split())})
+        alone = call(characters)["input_ids"] if characters else []
+        missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
+        parts = [[sign for sign in text if sign in missing] for text in texts]
+    return ["".join("".join(of_text).split()) for of_text in parts]
 
 
 def count_characters(text: str) -> int:

@@ -315,9 +315,10 @@ class Translator:
         numbers = [n for n, segment in enumerate(split.segments) if unknown in segment.ids]
         if numbers:
             some = [split.segments[number].text for number in numbers]
-            counts = unknown_characters(self.tokenizer, some)
-            for number, count in zip(numbers, counts, strict=True):
-                split.segments[number] = replace(split.segments[number], unknown=count)
+            unknown_in = unknown_characters(self.tokenizer, some)
+            for number, characters in zip(numbers, unknown_in, strict=True):
+                segment = split.segments[number]
+                split.segments[number] = replace(segment, unknown=len(characters))
         return split
 
     def compute_segments(

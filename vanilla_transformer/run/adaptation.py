@@ -24,6 +24,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.text_files import short_line
+from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -225,6 +226,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(folder), json.dumps(identity, indent=1))
     before = _converted(source, options)
+    check_characters(load_tokenizer(str(before)), {"training": splits.training_texts()})
     if options.general_texts:
         add_own_outputs(splits, options, before, folder / "data")
     entries = splits.write(folder / "data")

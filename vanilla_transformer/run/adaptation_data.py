@@ -195,6 +195,16 @@ class Splits:
     options: dict[str, Any]
     tags: list[str]
 
+    def training_texts(self) -> dict[str, list[str]]:
+        """Returns the sources, without tags, and the targets of the training pairs."""
+        pairs = [pair for of_corpus in self.training.values() for pair in of_corpus]
+        begins = tuple(f"{tag} " for tag in self.tags)
+        sources = [
+            pair.source.split(" ", 1)[1] if pair.source.startswith(begins) else pair.source
+            for pair in pairs
+        ]
+        return {"source": sources, "target": [pair.target for pair in pairs]}
+
     def write(self, folder: Path) -> list[dict[str, Any]]:
         """Writes two text files for each corpus and each split.
 

@@ -19,6 +19,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
+from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.defaults import (
@@ -106,6 +107,10 @@ def prepare(
     if prepared is not None:
         encoded = prepared.open(plan, tokenizer)
     else:
+        if "train" in texts and directory.checkpoint is None:
+            names = {"train": "training", "validation": "validation"}
+            learnt = {names[name]: rows for name, rows in texts.items() if name in names}
+            logger.info(check_characters(tokenizer, learnt))
         encoded = encode(
             texts,
             limit_length(tokenizer, plan.positions),

@@ -1,0 +1,54 @@
+"""How many characters of texts a vocabulary lacks: a model can neither read nor write them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vanilla_transformer.data.token_words import (
+    count_characters,
+    unknown_characters,
+    vocabulary_of,
+)
+
+MOST_UNKNOWN = 0.05
+"""The largest share of unknown characters with which a training makes sense."""
+_SAMPLE = 10_000  # pairs of a split that are looked at, spread over all of it
+_MOST_EXAMPLES = 10
+
+
+def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """Measures the share of unknown characters in each side of each split.
+
+    A word that the vocabulary lacks may well be of characters that other tokens have.
+
+    Args:
+        splits: By name, texts with the columns "source" and "target".
+
+    Returns:
+        The shares, in words.
+
+    Raises:
+        ValueError: If a share is larger than `MOST_UNKNOWN`.
+    """
+    described = []
+    for name, columns in splits.items():
+        shares = []
+        for side in ("source", "target"):
+            texts = columns[side]
+            step = max(len(texts) // _SAMPLE, 1)
+            sample = list(texts[::step])
+            known = set("".join(vocabulary_of(tokenizer, side)))
+            unknown = Counter("".join(unknown_characters(tokenizer, sample, side)))
+            unknown = Counter({sign: unknown[sign] for sign in unknown.keys() - known})
+            share = unknown.total() / max(sum(map(count_characters, sample)), 1)
+            shares.append(f"{side} {share:.2%}")
+            if share > MOST_UNKNOWN:
+                examples = " ".join(sign for sign, _ in unknown.most_common(_MOST_EXAMPLES))
+                raise ValueError(
+                    f"{share:.1%} of the characters of the {name} {side}s are not in the "
+                    f"vocabulary ({examples}), so a model cannot learn them: train one whose "
+                    "vocabulary is made from such texts, is large enough (`vocab_size`), or is of "
+                    "the kind byte_bpe, which has each character."
+                )
+        described.append(f"{name} {', '.join(shares)}")
+    return f"Unknown characters: {'; '.join(described)}."
