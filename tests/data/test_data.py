@@ -411,19 +411,24 @@ def test_truncation_is_counted(tokenizer, caplog, num_proc):
     assert data["train"].column_names == ["source", "target"]
 
 
-SIGNS = [*"abée<AΣςİ1-漢ﬁ▁\u0301\u0338\t\n\u00a0", *[" "] * 8, "</s>", "<unk>", "<2de>"]
+SIGNS = [
+    *"abée<AΣςİ1-漢ﬁ▁\u0301\u0338\t\n\u00a0\u200b\u200d\ufeff",
+    *[" "] * 8,
+    "</s>",
+    "<unk>",
+    "<2de>",
+]
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("option", ["lowercase", "do_lower_case", "fold_white_space", None])
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-def test_pairs_have_the_ids_of_a_call(kind, lowercase, monkeypatch):
+def test_pairs_have_the_ids_of_a_call(kind, option, monkeypatch):
     """Words are encoded once and remembered, unless they hold what joins or splits words."""
     monkeypatch.setattr(encoding, "_MOST_WORDS", 200)
     rng = random.Random(1)
     words = ["".join(rng.choices("abxyZé漢 ", k=20)) for _ in range(200)]
-    tokenizer = VanillaTransformerTokenizer.train(
-        words, kind=kind, vocab_size=80, lowercase=lowercase
-    )
+    options = {} if option is None else {option: option != "fold_white_space"}
+    tokenizer = VanillaTransformerTokenizer.train(words, kind=kind, vocab_size=80, **options)
     tokenizer.add_tokens(["<2de>"])
     texts = ["".join(rng.choices(SIGNS, k=rng.randint(0, 9))) for _ in range(3000)]
     rows = encode(Dataset.from_dict({"source": texts, "target": texts}), tokenizer)

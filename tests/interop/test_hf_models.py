@@ -231,8 +231,12 @@ def test_every_kind_of_tokenizer_keeps_its_ids_and_texts(kind, tmp_path):
     ours = VanillaTransformerTokenizer.train(
         TEXTS, kind=kind, vocab_size=size, lowercase=kind == "bpe", model_max_length=90
     )
-    texts = [*TEXTS, "<2de> a <x> dog", "ünseen 字 🙂", ""]
+    ours.do_lower_case = kind in ("char", "unigram")
     for tags in ([], ["<2de>"]):
+        texts = [*TEXTS, "<2de> a <x> DOG", "ünseen 字 🙂", "", "a\t\u3000\u200bdog"]
+        texts += [" a dog ", "\ufeffa dog\n"]
+        if tags:  # beside a tag, an export leaves white space around a text to the user
+            texts = [text.strip("\ufeff \n") for text in texts]
         ours.add_special_tokens({"extra_special_tokens": tags})
         ours.add_tokens(["<x>"] * len(tags))
         notes = save_plain_tokenizer(ours, tmp_path)

@@ -153,7 +153,7 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
         steps = [*lower_case(), *steps]
     if tokenizer.fold_white_space:
         strip = [] if tags else [normalizers.Strip(left=not puts_space_before(backend))]
-        spaces = [(rf"[{ZERO_WIDTH}]", ""), (r"\s+", " ")]
+        spaces = [(rf"^[\s{ZERO_WIDTH}]+", " "), (rf"[{ZERO_WIDTH}]", ""), (r"\s+", " ")]
         fold = [normalizers.Replace(Regex(pattern), kept) for pattern, kept in spaces]
         steps = [*fold, *strip, *steps]
     if steps:
@@ -188,7 +188,10 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
     raise_problems("The exported tokenizer differs from the model's", problems)
     if not tags:
         return ()
-    return (f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips.",)
+    return (
+        f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips. White "
+        "space around a source is a part of it: strip it before.",
+    )
 
 
 def _added_special_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
