@@ -12,7 +12,8 @@ ERROR_RATES = ("ter", "wer", "per", "cer")
 
 def is_error_rate(name: str) -> bool:
     """Returns whether a logged score, such as "eval_wer" or "wer_app", is an error rate."""
-    return not {*name.split("_")}.isdisjoint(ERROR_RATES)
+    parts = name.removeprefix("eval_").split("_")
+    return parts[0] in ERROR_RATES or parts[-1] in ERROR_RATES
 
 
 SCORE_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "none")

@@ -162,6 +162,15 @@ def test_few_texts_do_not_make_a_difference_significant(count, p_value):
         assert [pair["p_value"] for pair in compared["pairs"]] == [pytest.approx(p_value)]
 
 
+def test_lengths_of_sources_without_spaces_are_in_characters():
+    outputs = {"first": ["a"] * 2, "second": ["b"] * 2}
+    found = compare_outputs(
+        ["他在公园里睡觉", "我们今天喜欢喝很热的茶"], outputs, ["a"] * 2, ["chrf"]
+    )
+    groups = {part["group"]: part["rows"] for part in found.groups}
+    assert groups == {"1 to 10 characters": [0], "11 to 20 characters": [1]}
+
+
 def test_only_tokens_of_the_models_are_directions():
     sources = ["2nd try", "2km on", "<b> bold", "<2de> a", "<2de> b", ">>fr<< c"]
     texts = ["a"] * 6

@@ -159,21 +159,22 @@ def test_the_best_by_a_score_and_an_early_stop(tmp_path, name, values, best, las
 
 
 @pytest.mark.parametrize(
-    ("values", "best", "last"),
+    ("values", "best", "last", "rate"),
     [
-        ({"bleu": [0.0] * 6, "chrf": [1.0, 2.0, 3.0, 4.0, 3.0, 3.0]}, 4, 6),
-        ({"bleu": [0.0] * 6, "chrf": [0.0] * 6}, 6, 6),  # the loss falls
-        ({"bleu": [0.0] * 6}, 6, 6),
-        ({"wer": [100.0] * 6}, 6, 6),
-        ({"bleu": [0.0] * 3 + [1.0, 0.5, 0.0], "chrf": [3.0, 1.0, 4.0] + [1.0] * 3}, 4, 6),
-        ({"bleu": [0.0] * 6, "chrf": [5.0, 3.0, 4.0, 6.0, 7.0, 8.0]}, 1, 3),
+        ({"bleu": [0.0] * 6, "chrf": [1.0, 2.0, 3.0, 4.0, 3.0, 3.0]}, 4, 6, 0.01),
+        ({"bleu": [0.0] * 6, "chrf": [0.0] * 6}, 6, 6, 0.01),  # the loss falls
+        ({"bleu": [0.0] * 6}, 6, 6, 0.01),
+        ({"wer": [100.0] * 6}, 6, 6, 0.01),
+        ({"bleu": [0.0] * 3 + [1.0, 0.5, 0.0], "chrf": [3.0, 1.0, 4.0] + [1.0] * 3}, 4, 6, 0.01),
+        ({"bleu": [0.0] * 6, "chrf": [5.0, 3.0, 4.0, 6.0, 7.0, 8.0]}, 1, 3, 0.0),
+        ({"bleu": [0.0] * 6, "chrf": [5.0] + [3.0] * 5}, 1, 6, 0.01),
     ],
 )
-def test_a_score_that_tells_nothing_neither_chooses_nor_stops(tmp_path, values, best, last):
+def test_a_score_that_tells_nothing_neither_chooses_nor_stops(tmp_path, values, best, last, rate):
     rows = iter([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
     extra = {"compute_metrics": lambda prediction: next(rows)}
     options = {"max_steps": 6, "metric_for_best_model": next(iter(values)), **CHOOSING}
-    made = trainer(tmp_path, early_stopping_patience=2, extra=extra, learning_rate=0.01, **options)
+    made = trainer(tmp_path, early_stopping_patience=2, extra=extra, learning_rate=rate, **options)
     made.train()
     assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
     assert made.state.global_step == last

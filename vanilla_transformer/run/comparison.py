@@ -10,7 +10,7 @@ from typing import Any, cast
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.inference.results import finite_or_none
-from vanilla_transformer.languages import joint_score_tokenizer
+from vanilla_transformer.languages import joint_score_tokenizer, tag_of_texts, words_have_spaces
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
     References,
@@ -27,7 +27,7 @@ SIGNIFICANT = 0.05
 _DIRECTION = re.compile(r"(<[^<>\s]+>|>>[^<>\s]+<<|2[a-z]{2,3})(?=\s)")
 """A word for the target language, or another tag, that a source begins with."""
 _ENDS_OF_LENGTHS = (0, 10, 20, 40, 80)
-"""Source lengths, in words, between which the texts are put into groups."""
+"""Source lengths, in words or in characters, between which the texts are put into groups."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,11 @@ def _groups_of_texts(
     """Yields kind, name and rows of each group; a kind that has only one group is left out."""
     begins = [match[0] if (match := _DIRECTION.match(text)) else "" for text in sources]
     tags = [word if word in known else "no tag" for word in begins]  # not 2nd, 2km
-    lengths = [_length_group(len(text.split())) for text in sources]
+    tag = tag_of_texts(sources)
+    if tag is None or words_have_spaces(tag):
+        lengths = [_length_group(len(text.split()), "words") for text in sources]
+    else:
+        lengths = [_length_group(len(text), "characters") for text in sources]
     for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
         groups = sorted(set(names or ()), key=_natural_order)
         for group in groups if len(groups) > 1 else ():
@@ -147,11 +151,11 @@ def _natural_order(name: str) -> tuple[int, str]:
     return int(digits or 0), name
 
 
-def _length_group(words: int) -> str:
+def _length_group(length: int, unit: str) -> str:
     for low, high in pairwise(_ENDS_OF_LENGTHS):
-        if words <= high:
-            return f"{low + 1} to {high} words"
-    return f"{_ENDS_OF_LENGTHS[-1] + 1} or more words"
+        if length <= high:
+            return f"{low + 1} to {high} {unit}"
+    return f"{_ENDS_OF_LENGTHS[-1] + 1} or more {unit}"
 
 
 def _score_rows(

@@ -36,7 +36,8 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 class EarlyStopping(EarlyStoppingCallback):
     """Stops a training without progress, as in transformers; the count survives an interruption.
 
-    A metric that tells nothing does not stop it: see `deciding_scores`.
+    A metric that tells nothing does not stop it: then a better chrF (see `deciding_scores`) and a
+    lower loss are progress.
 
     A resumed run uses its own patience, which may differ from that of the interrupted run. A run
     that had already stopped trains no further step.
@@ -61,12 +62,18 @@ class EarlyStopping(EarlyStoppingCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, value: float
     ) -> None:
         """Counts the evaluations in a row without a better score; called on each evaluation."""
-        watched = str(args.metric_for_best_model)
-        _, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
-        score = scores.pop(state.global_step, -inf)
-        least = max(scores.values(), default=-inf) + cast(float, self.early_stopping_threshold)
+        watched = str(args.metric_for_best_model).removeprefix("eval_")
+        name, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
+        followed = [scores]
+        if name != watched:
+            followed.append(deciding_scores(state.log_history, "loss", False)[1])
+        threshold = cast(float, self.early_stopping_threshold)
+        is_better = any(
+            scores.pop(state.global_step, -inf) > max(scores.values(), default=-inf) + threshold
+            for scores in followed
+        )
         count = self.early_stopping_patience_counter
-        self.early_stopping_patience_counter = 0 if score > least else count + 1
+        self.early_stopping_patience_counter = 0 if is_better else count + 1
 
 
 class SubwordEpochs(TrainerCallback):
