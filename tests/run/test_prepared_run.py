@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import datasets
+import numpy as np
 import pytest
 from datasets import Dataset
 from toy import arguments
@@ -99,6 +100,12 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
     assert prepare(corpus, tmp_path / "data") == 0
     assert written == ["00001.arrow", "00002.arrow"]
     assert contents(tmp_path / "whole") == contents(tmp_path / "data")
+    # So are the lengths, from the shards.
+    np.save(tmp_path / "data/train/lengths.npy", np.zeros((3, 2), np.uint16))
+    (tmp_path / "data/validation/lengths.npy").unlink()
+    assert prepare(corpus, tmp_path / "data") == 0
+    assert written == ["00001.arrow", "00002.arrow"]
+    assert contents(tmp_path / "whole") == contents(tmp_path / "data")
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two processors")
@@ -159,6 +166,10 @@ BAD_DATA = {
         (os.unlink, "00001.arrow' is missing: `prepare`"),
         (lambda path: os.truncate(path, 900), "00001.arrow' has 900 bytes, not "),
         (change_byte, "00001.arrow' has another content than when it was written: `prepare`"),
+    ),
+    "train/lengths.npy": (
+        (os.unlink, "lengths.npy' is missing or does not fit"),
+        (lambda path: np.save(path, np.zeros((3, 2), np.uint16)), "lengths.npy' is missing or"),
     ),
     "validation/index.json": ((change_byte, "is not the one that manifest.json names"),),
     "manifest.json": (

@@ -97,6 +97,18 @@ class Shards:
                 f"{str(_shard_path(self.folder, number))!r} {problem}: `prepare` the data again, "
                 "which makes only what is missing, or copy the folder again."
             )
+        if not self.has_lengths():
+            raise ValueError(
+                f"{str(self.folder / LENGTHS)!r} is missing or does not fit the shards: `prepare` "
+                "the data again, which makes only what is missing."
+            )
+
+    def has_lengths(self) -> bool:
+        """Returns whether the file of lengths has a row for each pair."""
+        try:
+            return self.lengths().shape == (sum(shard["rows"] for shard in self.shards), 2)
+        except (OSError, ValueError):  # of NumPy, for a missing or damaged file
+            return False
 
     def lengths(self) -> NDArray[Any]:
         """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
@@ -136,7 +148,7 @@ def make_shards(
     """
     try:
         former = Shards.read(folder)
-        if former.key == key and not former.damaged():
+        if former.key == key and not former.damaged() and former.has_lengths():
             return former
     except (OSError, ValueError):
         pass
