@@ -235,6 +235,42 @@ def test_scores_are_those_of_the_model(trained, engines):
         assert math.isclose(sum(found.token_scores) / 5**0.5, found.score, abs_tol=1e-6)
 
 
+@pytest.mark.parametrize("forced", [{"forced_bos_token_id": 9}, {"forced_eos_token_id": 2}])
+def test_scores_are_those_that_the_search_ranks_by(engines, forced):
+    search = {"num_beams": 4, "max_new_tokens": 4, **forced}
+    slow, details = engines["transformers"], {"return_scores": True, "return_tokens": True}
+    inputs = slow.tokenizer(SOURCES, padding=True, return_tensors="pt")
+    expected = slow.engine.model.generate(
+        **inputs, **search, early_stopping=True, num_return_sequences=3,
+        return_dict_in_generate=True, output_scores=True,
+    ).sequences_scores  # fmt: skip
+    for name in ("transformers", "ctranslate2"):
+        rows = engines[name].translate(SOURCES, n_best=3, **search, **details)
+        scores = [output.score for row in rows for output in row]
+        assert scores == pytest.approx(expected.tolist(), abs=1e-4)
+        token = rows[0][0].token_scores
+        assert (token[0] if "forced_bos_token_id" in forced else token[-1]) == 0
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2", "int8"])
+def test_several_outputs_are_in_the_order_of_their_scores(engines, name):
+    texts = [*SOURCES, "\n".join(SOURCES[:3])]
+    for search in ({"num_beams": 4}, {"num_beams": 4, "max_new_tokens": 3}):
+        for row in engines[name].translate(texts, n_best=4, return_scores=True, **search):
+            scores = [output.score for output in row]
+            assert scores == sorted(scores, reverse=True)
+
+
+def test_the_score_of_a_target_leaves_out_a_forced_token(trained, tmp_path):
+    folder = with_settings(trained, tmp_path / "model", forced_bos_token_id=9)
+    for engine in ("transformers", "ctranslate2"):
+        translator = Translator.from_pretrained(folder, engine, "cpu")
+        output = translator.translate(LINE, return_scores=True, num_beams=1)
+        (score,) = translator.score([LINE], [output.text])
+        assert score.token_scores == pytest.approx(output.token_scores, abs=1e-4)
+        assert score.token_scores[0] == 0
+
+
 def test_given_targets_are_scored(trained, engines):
     model, tokenizer = load_model(str(trained), "cpu")
     targets = [OUTPUT, "Katze ."]

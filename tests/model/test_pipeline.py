@@ -151,6 +151,28 @@ def test_options_of_generate_reach_it_from_both_places(pipe, trained):
     assert len({*text_of(sampled)}) > 4
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoder_input_ids": torch.tensor([[8, 9]])},  # without the start
+        {"forced_bos_token_id": 9},
+        {"forced_eos_token_id": 2, "max_new_tokens": 3},
+        {"forced_eos_token_id": 2, "max_length": 4},
+        {"decoder_input_ids": torch.tensor([[9]]), "forced_bos_token_id": 8,
+         "forced_eos_token_id": 2, "max_new_tokens": 2},
+    ],
+)  # fmt: skip
+def test_scores_count_what_the_search_chose(pipe, options):
+    search = {"num_beams": 4, "num_return_sequences": 4, **options}
+    inputs = pipe.tokenizer(TEXTS[0], return_tensors="pt")
+    expected = pipe.model.generate(
+        **inputs, **search, return_dict_in_generate=True, output_scores=True
+    ).sequences_scores
+    scores = [output["score"] for output in pipe(TEXTS[0], return_scores=True, **search)]
+    assert scores == pytest.approx(expected.tolist(), abs=1e-4)
+    assert scores == sorted(scores, reverse=True)
+
+
 @pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0])
 def test_scores_of_beams_are_those_that_they_are_ranked_by(pipe, length_penalty):
     search = {"num_beams": 3, "num_return_sequences": 3, "length_penalty": length_penalty}

@@ -29,7 +29,8 @@ class Translation:
         score: Log-probability of the tokens in nats, divided by their number to the power of
             `length_penalty`.
         tokens: The tokens of the output; each segment that the model ended has its end.
-        token_scores: Log-probability in nats of each of the tokens. exp of it is the probability.
+        token_scores: Log-probability in nats of each of the tokens. exp of it is the probability,
+            1 for a token that the settings force.
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
         word_alignment: (source word, target word) by their indices among the words of the source

@@ -356,14 +356,14 @@ class Translator:
         call: "TranslatorCall",
         language: str | None = None,
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments.
+        """Makes the outputs of a text from those of its segments, in the order of their scores.
 
         Args:
             language: The tag of the outputs' language. None: that of the tokenizer, if it has one;
                 else their script tells how the parts of a long line are joined.
         """
         language = language or _language_of(self.tokenizer, "tgt_lang", "target_lang")
-        return [
+        joined = [
             join_segments(
                 document,
                 {number: outputs[number][rank] for number in document.segments},
@@ -373,6 +373,7 @@ class Translator:
             )
             for rank in range(call.search.n_best)
         ]
+        return sorted(joined, key=lambda output: -(output.score or 0.0))
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of a segment, whose ids `split_texts` returned."""
@@ -392,7 +393,7 @@ class Translator:
         start = _needed_start(self.settings)
         scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
         return [
-            Score(self._target_tokens(ids), tuple(values))
+            Score(self._target_tokens(ids), _chosen_scores(values, ids, self.settings))
             for ids, values in zip(target_ids, scores, strict=True)
         ]
 
@@ -521,7 +522,8 @@ class Translator:
         for hypothesis in hypotheses:
             end = self.end_token_id if hypothesis.end is None else hypothesis.end
             ended.append([*hypothesis.ids, *([] if end is None else [end])])
-        start = _needed_start(call.search.settings)
+        settings = call.search.settings
+        start = _needed_start(settings)
         scores: list[list[float]] = [[]] * len(outputs)
         aligned: list[list[int]] = [[]] * len(outputs)
         if call.details.scores:
@@ -544,7 +546,9 @@ class Translator:
                 replace(
                     output,
                     tokens=self._target_tokens(ended[index][:length]),
-                    token_scores=tuple(scores[index][:length]),
+                    token_scores=_chosen_scores(
+                        scores[index][:length], ended[index], settings, call.search.max_new_tokens
+                    ),
                     aligned=tuple(aligned[index][: len(hypothesis.ids)]),
                     source_words=tuple(source_words[origins[index]]),
                     words=tuple(words),
@@ -585,6 +589,23 @@ class TranslatorCall:
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
+
+
+def _chosen_scores(
+    values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
+) -> tuple[float, ...]:
+    """Returns the scores of tokens, where those that the settings force have the probability 1.
+
+    Args:
+        ids: The tokens, of which the first may be that of `forced_bos_token_id`.
+        longest: Length at which `forced_eos_token_id` puts an end. None: it puts none.
+    """
+    chosen = list(values)
+    if chosen and ids[0] == settings.forced_bos_token_id:
+        chosen[0] = 0.0
+    if settings.forced_eos_token_id is not None and len(chosen) == longest:
+        chosen[-1] = 0.0
+    return tuple(chosen)
 
 
 def _needed_start(settings: GenerationConfig) -> int:

@@ -4,7 +4,7 @@ A copy of this file is saved beside every model. `pipeline(model=directory, trus
 therefore works where this package is not installed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from io import TextIOBase
 from typing import Any, cast
 
@@ -28,12 +28,15 @@ def sequence_scores(
     eos_token_id: int | list[int] | None,
     length_penalty: float = 1.0,
     pad_token_id: int | None = None,
+    prompt_length: int = 1,
+    forced: Collection[int] = (),
 ) -> torch.Tensor:
     """Scores generated sequences with one forward pass, for any search method.
 
     The score of a sequence of T tokens is log p(sequence | source) / T^length_penalty, by which
     beam search ranks (Wu et al. 2016, section 7, without the coverage term). The probabilities are
-    those of the model, before any temperature or penalty.
+    those of the model, before any temperature or penalty. Only what the search chose counts: not a
+    prompt, and a token that the settings force has the probability 1.
 
     Args:
         model: A sequence-to-sequence model in eval mode.
@@ -43,6 +46,8 @@ def sequence_scores(
         eos_token_id: One or more tokens that end a sequence. Tokens after the end are padding.
         length_penalty: Exponent of the length: 1 gives the mean per token, 0 the sum.
         pad_token_id: Padding, which also follows a row that `stop_strings` has ended.
+        prompt_length: Tokens that `generate` began with, the start included.
+        forced: Positions in the sequences whose tokens the settings forced.
 
     Returns:
         Scores in nats, of shape (batch · sequences per source).
@@ -52,6 +57,8 @@ def sequence_scores(
     targets = sequences[:, 1:]
     logits = model(**repeated, decoder_input_ids=sequences[:, :-1]).logits
     losses = F.cross_entropy(logits.transpose(1, 2).float(), targets, reduction="none")
+    losses[:, [position - 1 for position in forced if position < sequences.shape[1]]] = 0
+    losses, targets = losses[:, prompt_length - 1 :], targets[:, prompt_length - 1 :]
     ends = torch.zeros_like(targets)
     for end in [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id or []:
         ends |= (targets == end).long()
@@ -62,13 +69,32 @@ def sequence_scores(
     return -(losses * counts).sum(1) / counts.sum(1).clamp(min=1) ** length_penalty
 
 
+def _prompt_length(prompt: torch.Tensor | None, sequences: torch.Tensor) -> int:
+    """Returns the tokens before the generated ones; `generate()` puts a missing start before."""
+    if prompt is None:
+        return 1
+    return prompt.shape[1] + int(prompt[0, 0] != sequences[0, 0])
+
+
+def _forced_positions(search: dict[str, Any], prompt_length: int) -> set[int]:
+    """Returns the positions, in sequences of `generate()`, of tokens that settings force."""
+    positions = set()
+    if search.get("forced_bos_token_id") is not None and prompt_length == 1:
+        positions.add(1)
+    if search.get("forced_eos_token_id") is not None:
+        longest = search.get("max_new_tokens")
+        total = search["max_length"] if longest is None else prompt_length + longest
+        positions.add(total - 1)
+    return positions
+
+
 class Seq2SeqGenerationPipeline(Pipeline):
     """Generates texts from texts with a sequence-to-sequence model.
 
     The input decides what a call returns:
 
     - One text: a list of `num_return_sequences` outputs (1 by default). Each output is a dictionary
-      with `generated_text`, and with `score` if `return_scores=True`.
+      with `generated_text`, and with `score` if `return_scores=True`, best first.
     - A list or tuple of texts: a list of such lists.
     - Another iterable of texts, such as a generator, an open file or a column of a dataset: an
       iterator over such lists, which reads `batch_size` texts at a time.
@@ -171,6 +197,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
             outputs = {"blank": blank, "sequences": sequences.unflatten(0, shape)}
             if return_scores:
                 penalty = search.get("length_penalty")
+                prompt_length = _prompt_length(options.get("decoder_input_ids"), sequences)
                 scores = sequence_scores(
                     self.model,
                     inputs,
@@ -178,6 +205,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
                     eos_token_id=search.get("eos_token_id"),
                     length_penalty=1.0 if penalty is None else penalty,
                     pad_token_id=search.get("pad_token_id"),
+                    prompt_length=prompt_length,
+                    forced=_forced_positions(search, prompt_length),
                 )
                 outputs["scores"] = scores.unflatten(0, shape)
         return outputs
@@ -212,4 +241,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
             outputs = [{"generated_text": text} for text in texts]
         for output, score in zip(outputs, scores, strict=bool(scores)):
             output["score"] = score
+        if scores:
+            outputs.sort(key=lambda output: -output["score"])
         return outputs

@@ -265,8 +265,6 @@ def _translate_lines(
         return_tokens=True,
         **request.search,
     )
-    if request.temperature:  # samples come in the order in which they were drawn
-        rows = [sorted(row, key=lambda output: -output.score) for row in rows]
     return tuple(map(tuple, rows))
 
 
