@@ -19,6 +19,7 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.names import MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
 from vanilla_transformer.run.adaptation import (
@@ -138,7 +139,8 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     saved = tmp_path / "out" / "model" / "model.safetensors"
     assert saved.read_bytes() == (trained / "model.safetensors").read_bytes()
     read = {path.name: set(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
-    assert set(rows) >= read["own-outputs.tsv"]  # the model knows them
+    (own_outputs,) = (tmp_path / "out" / "own-outputs").iterdir()
+    assert set(rows) >= set(read_lines(own_outputs))  # the model knows them
     assert read["general.source"]
     parts = [read[f"{name}.source"] for name in ("train", "validation", "test", "general")]
     assert not any(one & other for one, other in combinations(parts, 2))
@@ -148,6 +150,65 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     assert (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
     )
+
+
+def test_a_tag_hides_no_shared_source_and_is_not_given_to_a_model_that_lacks_it(
+    trained, pairs, tmp_path
+):
+    """The files hold the same sources, and the old model knows the targets."""
+    rows = list(read_lines(pairs / "old.tsv"))
+    (tmp_path / "old.tsv").write_text("".join(f"{row}\n" for row in rows))
+    corpus = {"train": str(tmp_path / "old.tsv"), "tag": "<app>"}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps({"corpora": [corpus]}))
+    general = tmp_path / "general.tsv"
+    more = [f"the {row}" for row in rows]
+    general.write_text("".join(f"{row}\n" for row in [*rows, *more]))
+    words = (str(recipe), "--general", str(general), "--epochs", "1", "--learning-rate", "1e-9")
+    adapt(trained, pairs, tmp_path / "out", *words)
+    data = {path.name: list(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
+    parts = ("train", "validation", "test", "general", "general-validation", "general-test")
+    sources = [{text.removeprefix("<app> ") for text in data[f"{name}.source"]} for name in parts]
+    assert not any(one & other for one, other in combinations(sources, 2))
+    assert all(text.startswith("<app> ") for text in data["test.source"])
+    own = json.loads((tmp_path / "out" / "own.json").read_text())
+    assert own["scores"]["chrf"]["models"][str(trained)]["chrf"] > 99
+
+
+def test_another_model_at_the_same_path_is_another_adaptation(trained, changed, pairs, tmp_path):
+    words = ("--epochs", "1", "--metrics", "chrf")
+    model = tmp_path / "at-one-path"
+    shutil.copytree(trained, model)
+    adapt(model, pairs, tmp_path / "out", *words)
+    shutil.copy(changed / "model.safetensors", model)
+    with pytest.raises(ValueError, match="in use"):
+        adapt(model, pairs, tmp_path / "out", *words)
+
+
+def test_other_pairs_in_a_directory_of_a_data_set_are_another_adaptation(trained, tmp_path):
+    def digest(count):
+        folder = tmp_path / "data"
+        folder.mkdir(exist_ok=True)
+        rows = [f'{{"source": "a {n}", "target": "ein {n}"}}\n' for n in range(count)]
+        (folder / "train.jsonl").write_text("".join(rows))
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(json.dumps({"corpora": [{"name": "a", "dataset": str(folder)}]}))
+        return split_data(AdaptArguments(str(trained), [str(recipe)], "out")).digest()
+
+    assert digest(60) == digest(60) != digest(61)
+
+
+def test_outputs_for_general_texts_outlive_a_wrong_option(trained, pairs, tmp_path):
+    texts = tmp_path / "texts.en"
+    texts.write_text("".join(f"{row.split(chr(9))[0]}\n" for row in read_lines(pairs / "old.tsv")))
+    words, output = ("--general-texts", str(texts), "--epochs", "1"), tmp_path / "out"
+    with pytest.raises(ValueError, match="more than `max_tokens` of 4"):
+        adapt(trained, pairs, output, *words, "--max-tokens", "4")
+    assert [path.name for path in output.iterdir()] == ["own-outputs"]
+    (written,) = (output / "own-outputs").iterdir()
+    before = written.stat().st_mtime_ns
+    adapt(trained, pairs, output, *words)
+    assert [path.stat().st_mtime_ns for path in (output / "own-outputs").iterdir()] == [before]
 
 
 def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
@@ -435,6 +496,11 @@ def test_a_mixture_is_a_complete_model(trained, changed, tmp_path, dtype):
     for name, value in found.items():
         torch.testing.assert_close(value, halves[name].float() + 0.25, rtol=1e-3, atol=1e-3)
     assert Translator.from_pretrained(str(tmp_path / "mixed")).translate(["a cat"])
+    assert not verify_model(tmp_path / "mixed").problems
+    assert not list((tmp_path / "mixed").glob("*_results.json"))
+    card = (tmp_path / "mixed" / "README.md").read_text(encoding="utf-8")
+    assert "25% of those after the adaptation" in card
+    assert "model-index" not in card
 
 
 def test_a_mixture_is_not_chosen_by_a_bleu_of_0(trained, changed, tmp_path):

@@ -1,12 +1,13 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
 Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `search.json`, `training`, `mixture.json` and
-`mixed`, the comparisons, and `model`: the adapted model, or the old one if the adapted one is not
-significantly better.
+and `grown` (with another vocabulary), `data`, `own-outputs`, `search.json`, `training`,
+`mixture.json` and `mixed`, the comparisons, and `model`: the adapted model, or the old one if the
+adapted one is not significantly better.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,12 +23,13 @@ from transformers import AutoConfig
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
-from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
+from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -78,7 +80,10 @@ _SCORED_PAIRS = 250
 _MIXED_SHARES = (1.0, 0.75, 0.5, 0.25)
 """The shares of the adapted weights that are tried."""
 _EXAMPLES = 5
+_OWN_OUTPUTS = "own-outputs"
 _LONGEST_EXAMPLE = 200
+_RESULTS = re.compile(r"(\n## Results\n\n).*?(\n\n## Training\n)", re.DOTALL)
+"""The scores on the card of a training."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,13 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         seconds = training.run(after, command)["train_runtime"]
     except (OSError, ValueError):
         if is_main and not is_resumed and _record_of(folder).exists() and not after.exists():
-            shutil.rmtree(folder)  # nothing is trained: the options may be corrected
+            for path in folder.iterdir():  # nothing is trained: the options may be corrected
+                if path.is_file():
+                    path.unlink()
+                elif path.name != _OWN_OUTPUTS:  # they take hours
+                    shutil.rmtree(path)
+            if not any(folder.iterdir()):
+                folder.rmdir()
         raise
     if not is_main:
         return None
@@ -151,7 +162,13 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     def compare(name: str) -> ModelComparison:
         metrics = list(dict.fromkeys([*options.metrics, "chrf"]))  # a BLEU of 0 tells nothing
         models = [str(before), str(after)]
-        return compare_models(models, held_out(name), metrics=metrics, bleu_tokenize=tokenize)
+        return compare_models(
+            models,
+            held_out(name),
+            metrics=metrics,
+            bleu_tokenize=tokenize,
+            tags=start.splits.tags,
+        )
 
     if GENERAL_VALIDATION in start.splits.held_out:
         after = choose_mixture(start.model, after, held_out, options.metrics[0], tokenize)
@@ -206,20 +223,23 @@ def _record_of(folder: Path) -> Path:
 def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     folder = Path(options.output_dir)
-    identity = {**asdict(options), "contents": list(map(content_digest, options.all_files()))}
-    del identity["output_dir"]
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        record = _record_of(folder)
-        if not record.is_file() or read_object(record) != json.loads(json.dumps(identity)):
-            raise ValueError(
-                f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
-                "options and files: choose another directory."
-            )
     source = Path(options.model)
     if not source.exists():
         check_on_hub(options.model)
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
-    splits = split_data(options)  # before anything is written
+    model_digest, splits = _digest_of_model(source), split_data(options)
+    texts = map(content_digest, filter(None, [options.recipe, options.general_texts]))
+    identity = {**asdict(options), "contents": [model_digest, splits.digest(), *texts]}
+    del identity["output_dir"]
+    if folder.exists() and (
+        not folder.is_dir() or any(path.name != _OWN_OUTPUTS for path in folder.iterdir())
+    ):
+        record = _record_of(folder)
+        if not record.is_file() or read_object(record) != json.loads(json.dumps(identity)):
+            raise ValueError(
+                f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
+                "options, files and model: choose another directory."
+            )
     references = [pair.target for pair in splits.held_out["test"]]
     for metric in options.metrics:
         make_metric(metric, options.score_tokenizer() or tokenizer_of_texts(references))
@@ -228,13 +248,23 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     before = _converted(source, options)
     check_characters(load_tokenizer(str(before)), {"training": splits.training_texts()})
     if options.general_texts:
-        add_own_outputs(splits, options, before, folder / "data")
+        add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
     texts = [entry["train"] for entry in entries] + [text_files(folder / "data" / "validation")]
     model = _with_vocabulary(before, options, texts, splits.tags)
     return _PreparedStart(splits, entries, before, model, (folder / "training").exists())
+
+
+def _digest_of_model(source: Path) -> str:
+    """Returns the digest of the files of a model; checkpoints in its folder are no part of it."""
+    files = [source]
+    if source.is_dir():
+        has_config = (source / "config.json").is_file()
+        files = sorted(source.iterdir() if has_config else source.rglob("*"))
+    digests = {str(path): content_digest(path) for path in files if path.is_file()}
+    return text_digest(json.dumps(list(digests.values())))
 
 
 def _converted(source: Path, options: AdaptArguments) -> Path:
@@ -497,7 +527,19 @@ def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
             weights.lerp_(olds[name].to(weights.dtype), 1 - share)
     with replaced_directory(output) as unfinished:
         copy_without_weights(adapted, unfinished)
+        for path in unfinished.glob("*_results.json"):
+            path.unlink()  # scores of the unmixed weights
+        if (path := unfinished / "README.md").is_file():
+            card: Any = ModelCard(path.read_text(encoding="utf-8"))
+            results = (
+                f"The weights are a mixture: {share:.0%} of those after the adaptation, and "
+                f"{1 - share:.0%} of those before. The scores below, under Adaptation, are its own."
+            )
+            card.data.eval_results = None
+            card.text = _RESULTS.sub(lambda match: f"{match[1]}{results}{match[2]}", card.text)
+            write_atomic(path, str(card))
         model.save_pretrained(unfinished)
+        store_probe(load_for_probe(unfinished), unfinished)
 
 
 def best_share(scores: Mapping[float, tuple[float, float]]) -> float:

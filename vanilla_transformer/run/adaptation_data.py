@@ -1,8 +1,9 @@
 """The data of an adaptation: its options, its pairs in splits, and what they are mixed with."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from random import Random
@@ -11,11 +12,12 @@ from unicodedata import normalize
 
 from datasets import Dataset
 
-from vanilla_transformer.data.arguments import SPLITS, DataArguments, option
+from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
 from vanilla_transformer.data.corpus_entries import shares_of
-from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.data.file_contents import text_digest
+from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.languages import score_tokenizer
@@ -148,17 +150,6 @@ class AdaptArguments:
         targets = {corpus.languages[1] for corpus in entries_of(self.data()) if corpus.languages}
         return self.bleu_tokenize or (score_tokenizer(*targets) if len(targets) == 1 else None)
 
-    def all_files(self) -> list[str]:
-        """Returns the files that decide the data."""
-        data = self.data()
-        paths = [*self.files, *self.validation, *self.test, *self.general]
-        paths += filter(None, [self.general_texts])
-        paths += [path for split in SPLITS for path in files_of_split(data, split)]
-        corpora = entries_of(data)
-        return paths + [
-            path for corpus in corpora for split in SPLITS for path in corpus.paths(split)
-        ]
-
 
 # Splits -------------------------------------------------------------------------------------------
 
@@ -169,11 +160,12 @@ _LEAST_PAIRS = 50
 
 
 class Pair(NamedTuple):
-    """A pair of lines, and the document that it belongs to; "": it is not known."""
+    """A pair of lines, the document that it belongs to, and the tag before its source; "": none."""
 
     source: str
     target: str
     document: str = ""
+    tag: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,12 +190,19 @@ class Splits:
     def training_texts(self) -> dict[str, list[str]]:
         """Returns the sources, without tags, and the targets of the training pairs."""
         pairs = [pair for of_corpus in self.training.values() for pair in of_corpus]
-        begins = tuple(f"{tag} " for tag in self.tags)
-        sources = [
-            pair.source.split(" ", 1)[1] if pair.source.startswith(begins) else pair.source
-            for pair in pairs
-        ]
-        return {"source": sources, "target": [pair.target for pair in pairs]}
+        return {
+            "source": [pair.source for pair in pairs],
+            "target": [pair.target for pair in pairs],
+        }
+
+    def digest(self) -> str:
+        """Returns the SHA-256 digest of all pairs and what the training takes with them."""
+        digest = sha256(json.dumps([self.weights, self.options, self.tags]).encode())
+        for name, pairs in (*self.training.items(), *self.held_out.items()):
+            digest.update(json.dumps([name, len(pairs)]).encode())
+            for pair in pairs:
+                digest.update(json.dumps(pair).encode())
+        return digest.hexdigest()
 
     def write(self, folder: Path) -> list[dict[str, Any]]:
         """Writes two text files for each corpus and each split.
@@ -229,9 +228,11 @@ class Splits:
         return entries
 
 
-def _write_pairs(stem: Path, pairs: Iterable[Pair]) -> None:
-    for side, path in enumerate(text_files(stem)):
-        write_atomic(Path(path), "".join(f"{pair[side]}\n" for pair in pairs))
+def _write_pairs(stem: Path, pairs: Sequence[Pair]) -> None:
+    source, target = map(Path, text_files(stem))
+    tagged = (f"{pair.tag} {pair.source}" if pair.tag else pair.source for pair in pairs)
+    write_atomic(source, "".join(f"{text}\n" for text in tagged))
+    write_atomic(target, "".join(f"{pair.target}\n" for pair in pairs))
 
 
 def text_files(stem: Path) -> list[str]:
@@ -252,8 +253,9 @@ def split_data(options: AdaptArguments) -> Splits:
     data, chance = options.data(), Random(options.seed)
     loaded = load_parallel_data(data)
     training = dict[str, list[Pair]]()
+    tag_of = {entry.name: entry.tag or "" for entry in entries_of(data)}
     if "train" in loaded:
-        training = _by_corpus(loaded["train"])
+        training = _by_corpus(loaded["train"], tag_of)
         for report in reports_of(loaded["train"]):
             print_message(describe_report(report))
     general = training.pop(GENERAL, None)
@@ -263,16 +265,15 @@ def split_data(options: AdaptArguments) -> Splits:
     _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
     held_out = dict[str, list[Pair]]()
     for name in ("validation", "test"):
-        corpora = _by_corpus(loaded[name]) if name in loaded else {}
+        corpora = _by_corpus(loaded[name], tag_of) if name in loaded else {}
         if GENERAL in corpora:
             held_out[f"{GENERAL}-{name}"] = corpora.pop(GENERAL)
         if corpora:
             held_out[name] = [pair for pairs in corpora.values() for pair in pairs]
-    tags = tags_of(data)
     for name in ("validation", "test"):
         if name not in held_out:
             held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
-            _drop_held_out(training, held_out[name], tags)
+            _drop_held_out(training, held_out[name])
     training = {name: pairs for name, pairs in training.items() if pairs}
     limits = ("corpora_temperature", "max_source_length", "max_target_length")
     passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
@@ -290,21 +291,23 @@ def split_data(options: AdaptArguments) -> Splits:
         if options.general:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
-    return Splits(training, held_out, weights, passed, tags)
+    return Splits(training, held_out, weights, passed, tags_of(data))
 
 
-def add_own_outputs(splits: Splits, options: AdaptArguments, model: Path, folder: Path) -> None:
+def add_own_outputs(
+    splits: Splits, options: AdaptArguments, model: Path, model_digest: str, folder: Path
+) -> None:
     """Adds the outputs of the old model for general texts that are no own sources.
 
-    They are kept in `own-outputs.tsv`, which an interrupted run reads again.
+    They are kept in the folder, in a file of this model and these texts.
     """
-    written = folder / "own-outputs.tsv"
+    lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
+    own = (*splits.training.values(), *splits.held_out.values())
+    pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line.strip()], own)
+    pairs = _sample(pairs, options, splits.training, Random(options.seed))
+    texts = [pair.source for pair in pairs]
+    written = folder / f"{text_digest(json.dumps([model_digest, texts]))[:16]}.tsv"
     if not written.is_file():
-        lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
-        own = (*splits.training.values(), *splits.held_out.values())
-        pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line.strip()], own)
-        pairs = _sample(pairs, options, splits.training, Random(options.seed))
-        texts = [pair.source for pair in pairs]
         outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
         rows = (
             "{}\t{}\n".format(text, on_one_line(output).replace("\t", " "))
@@ -338,10 +341,13 @@ def _weights_of(
     return {**shares, GENERAL: sum(shares.values()) * share / (1 - share)}
 
 
-def _by_corpus(rows: Dataset) -> dict[str, list[Pair]]:
+def _by_corpus(rows: Dataset, tag_of: Mapping[str, str]) -> dict[str, list[Pair]]:
+    """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
     names = rows["corpus"] if "corpus" in rows.column_names else ["own"] * len(rows)
     corpora: dict[str, list[Pair]] = {}
     for name, pair in zip(names, _pairs_of(rows), strict=True):
+        if tag := tag_of.get(name, ""):
+            pair = pair._replace(source=pair.source.removeprefix(f"{tag} "), tag=tag)
         corpora.setdefault(name, []).append(pair)
     return corpora
 
@@ -409,21 +415,14 @@ def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair
     return parts
 
 
-def _drop_held_out(
-    training: dict[str, list[Pair]], held_out: Sequence[Pair], tags: Sequence[str]
-) -> None:
+def _drop_held_out(training: dict[str, list[Pair]], held_out: Sequence[Pair]) -> None:
     """Drops training pairs whose source is held out, or outside of the first corpus the target."""
-
-    def source_of(pair: Pair) -> str:
-        tag, _, rest = pair.source.partition(" ")
-        return _comparable(rest if tag in tags else pair.source)
-
-    sources = {source_of(pair) for pair in held_out}
+    sources = {_comparable(pair.source) for pair in held_out}
     targets = {_comparable(pair.target) for pair in held_out}
     for number, (name, pairs) in enumerate(training.items()):
         training[name] = [
             pair
             for pair in pairs
-            if source_of(pair) not in sources
+            if _comparable(pair.source) not in sources
             and (number == 0 or _comparable(pair.target) not in targets)
         ]

@@ -90,12 +90,17 @@ def compare_models(
     metrics: Sequence[str] = ("bleu", "chrf"),
     language: str | None = None,
     bleu_tokenize: str | None = None,
+    tags: Sequence[str] = (),
     **options: Any,
 ) -> ModelComparison:
     """Evaluates several models on the same texts, and tests their differences.
 
     The arguments are those of `evaluate_model`, with several models. A search that is not given is
     that of each model.
+
+    Args:
+        tags: Words that sources begin with. A model that lacks one as a token translates the
+            source without it.
 
     Raises:
         ValueError: As `evaluate_model`, if a model is named twice, or if there are too many texts
@@ -111,7 +116,7 @@ def compare_models(
         )
     tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     limit = data_arguments.max_source_length
-    results = {model: _translate(model, rows, limit, **options) for model in models}
+    results = {model: _translate(model, rows, limit, tags, **options) for model in models}
     return compare_outputs(
         list(rows["source"]),
         {model: outputs for model, (outputs, _) in results.items()},
@@ -153,14 +158,22 @@ def _translate(
     model: str,
     rows: Dataset,
     source_limit: int | None,
+    tags: Sequence[str] = (),
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
 ) -> tuple[list[str], set[str]]:
     """Returns the outputs of a model, and the tokens among which are its tags of languages."""
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
-    outputs: list[str] = translator.translate(list(rows["source"]), **options)
     tokenizer = translator.tokenizer
+    known = tokenizer.get_vocab()
+    unknown = [tag for tag in tags if tag not in known]
+    sources = [
+        rest if begin in unknown else source
+        for source in rows["source"]
+        for begin, _, rest in [source.partition(" ")]
+    ]
+    outputs: list[str] = translator.translate(sources, **options)
     of_marian = (token for token in tokenizer.get_vocab() if token.startswith(">>"))
     return outputs, {*tokenizer.get_added_vocab(), *of_marian}
 
