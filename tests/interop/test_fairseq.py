@@ -267,13 +267,48 @@ def test_pieces_of_sentencepiece_are_joined(tmp_path):
     assert tokenizer.decode([4, 5, 6, 2], skip_special_tokens=True) == "das Haus"
 
 
+def read_with(tmp_path, english, **options):
+    """Reads a model with a dictionary of English."""
+    weights = weights_of(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
+    path = save(tmp_path / "model.pt", weights, **options)
+    write_dictionaries(tmp_path, ENGLISH, GERMAN[:-3])
+    (tmp_path / "dict.en.txt").write_text("".join(f"{line}\n" for line in english))
+    return read_fairseq(path).tokenizer
+
+
+def test_a_word_that_is_overwritten_has_its_last_id(tmp_path):
+    lines = [f"{word} 1" for word in ENGLISH[:-2]]
+    lines += ["the 0 #fairseq:overwrite", "</s> 0 #fairseq:overwrite"]
+    tokenizer = read_with(tmp_path, lines)
+    assert tokenizer("the use")["input_ids"] == [29, 6, 2]
+    assert len(tokenizer) == 31
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({"langs": "en,de"}, ["__en__", "__de__"]),
+        ({"langs": ["en", "de"], "lang_tok_style": "mbart"}, ["[en]", "[de]", "<mask>"]),
+    ],
+)
+def test_tokens_of_languages_follow_the_dictionary(tmp_path, options, tokens):
+    lines = [f"{word} 1" for word in ENGLISH[: len(ENGLISH) - len(tokens)]]
+    tokenizer = read_with(tmp_path, lines, **options)
+    assert tokenizer.convert_tokens_to_ids(tokens) == [*range(31 - len(tokens), 31)]
+
+
+def test_a_short_dictionary_fits(tmp_path):
+    tokenizer = read_with(tmp_path, [f"{word} 1" for word in ENGLISH[:-3]])
+    assert tokenizer("the w0")["input_ids"] == [4, 7, 2]
+    assert len(tokenizer) == 31
+
+
 def test_wrong_dictionaries_are_refused(tmp_path):
     weights = weights_of(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
     path = save(tmp_path / "model.pt", weights)
-    write_dictionaries(tmp_path, ENGLISH[:-1], [*GERMAN, "more"])
-    with pytest.raises(ValueError, match="2 problem") as error:
+    write_dictionaries(tmp_path, ENGLISH, [*GERMAN, "more"])
+    with pytest.raises(ValueError, match="gives 28 symbols, but the embedding has 27 rows"):
         read_fairseq(path)
-    assert "gives 30 symbols, but the embedding has 31 rows" in str(error.value)
     (tmp_path / "dict.en.txt").write_text("the 3\nbroken\nthe 4\n")
     with pytest.raises(ValueError, match="is not a dictionary") as error:
         read_fairseq(path)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.funnel import Imported
@@ -42,6 +43,8 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import (
     UNK_TOKEN,
     VanillaTransformerTokenizer,
 )
+
+logger = logging.get_logger(__name__)
 
 INERT_CLASSES = (
     r"omegaconf\..*",
@@ -265,13 +268,21 @@ def _read_tokenizer(
         if is_required:
             raise FileNotFoundError(f"The dictionaries {missing} do not exist.")
         return None
-    words = [_read_dictionary(path) for path in paths]
+    added = _language_tokens(options)
+    words = [list(dict.fromkeys([*_read_dictionary(path), *added])) for path in paths]
     problems = [
         f"{str(path)!r} gives {len(symbols)} symbols, but the embedding has {size} rows"
         for path, symbols, size in zip(paths, words, sizes, strict=True)
-        if len(symbols) != size
+        if len(symbols) > size
     ]
     raise_problems("The dictionaries do not fit the model", problems)
+    for path, symbols, size in zip(paths, words, sizes, strict=True):
+        if len(symbols) < size:
+            logger.warning(
+                f"{str(path)!r} gives {len(symbols)} symbols, but the embedding has {size} rows: "
+                "the others get made-up names. Check that it is the dictionary of this model."
+            )
+            symbols += [f"<row{row}>" for row in range(len(symbols), size)]
     backends = [word_backend(symbols, UNK_TOKEN, EOS_TOKEN) for symbols in words]
     if words[0] == words[1]:
         return VanillaTransformerTokenizer(tokenizer_object=backends[0])
@@ -280,17 +291,42 @@ def _read_tokenizer(
     )
 
 
+def _language_tokens(options: Mapping[str, Any]) -> list[str]:
+    """Returns what fairseq's multilingual tasks append to each dictionary as they start."""
+    languages = options.get("langs") or []
+    if isinstance(languages, str):
+        languages = languages.split(",")
+    is_mbart = options.get("task") == "translation_from_pretrained_bart"
+    is_mbart |= options.get("lang_tok_style") == "mbart"
+    if is_mbart:
+        return [*(f"[{language}]" for language in languages), *(["<mask>"] if languages else [])]
+    return [f"__{language}__" for language in languages]
+
+
 def _read_dictionary(path: Path) -> list[str]:
-    """Reads lines of a symbol and its count; before them stand `<s>`, `<pad>`, `</s>`, `<unk>`."""
-    words = dict.fromkeys(SPECIAL_TOKENS)
+    """Reads lines of a symbol and its count; before them stand `<s>`, `<pad>`, `</s>`, `<unk>`.
+
+    A symbol that `#fairseq:overwrite` gives again has its new id from then on, but the special
+    tokens keep theirs. A row that has lost its symbol gets a made-up name.
+    """
+    words = list(SPECIAL_TOKENS)
+    places = {word: place for place, word in enumerate(words)}
     problems = []
     text = path.read_text(encoding="utf-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
-        word, _, count = line.rstrip().rpartition(" ")
+        entry = line.rstrip()
+        overwrites = entry.endswith(" #fairseq:overwrite")
+        word, _, count = entry.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not count.isdecimal():
             problems.append(f"line {number} is not a symbol and its count: {line!r}")
-        elif word in words:
+        elif word in places and not overwrites:
             problems.append(f"line {number} repeats {word!r}")
-        words[word] = None
+        former = places.get(word, len(words))
+        if former < len(SPECIAL_TOKENS):
+            word = f"<row{len(words)}>"
+        elif former < len(words):
+            words[former] = f"<row{former}>"
+        places[word] = len(words)
+        words.append(word)
     raise_problems(f"{str(path)!r} is not a dictionary of fairseq", problems[:20])
-    return list(words)
+    return words
