@@ -27,7 +27,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     done = command("evaluate", *argv, "--metrics", "bleu", "ter")
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-    trained_score = json.loads((trained / "test_results.json").read_text())["test_bleu"]
+    trained_score = json.loads((trained / "all_results.json").read_text())["test_bleu"]
     assert abs(report["scores"]["bleu"]["bleu"] - trained_score) < 1e-6
     assert json.loads(done.stdout) == report["scores"]
     assert "bs:1000" in report["scores"]["bleu"]["signature"]

@@ -231,7 +231,8 @@ class Trial:
             for path in output.iterdir():
                 if path.is_file():
                     path.unlink()
-            shutil.rmtree(output / "checkpoint-10", ignore_errors=True)
+            if len(list(output.glob("checkpoint-*"))) > 1:
+                shutil.rmtree(output / "checkpoint-10", ignore_errors=True)
         files = sorted(path for path in output.rglob("*") if path.is_file())
         assert files, variant
         path = chance.choice(files)

@@ -87,7 +87,7 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     adapt(trained, pairs, output, *words)
     printed, messages = capsys.readouterr()
     assert "90.0% of an epoch" in messages  # though the pairs are too few for that
-    assert "eval_chrf_general" in (output / "training" / "eval_results.json").read_text()
+    assert "eval_chrf_general" in (output / "training" / "all_results.json").read_text()
     used = torch.load(output / "training" / "training_args.bin", weights_only=False)
     assert used.eval_max_tokens == used.max_tokens == 200  # a stock batch of 8 is slow
     assert "The adapted model is significantly better in chrf" in printed

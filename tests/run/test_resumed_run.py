@@ -115,19 +115,16 @@ def test_a_finished_run_is_scored_again_on_other_data(argv, corpus, tmp_path, ca
     other = {"test_source": tmp_path.parent / "other.en", "test_target": corpus / "val.de"}
     figures = main(argv(tmp_path, resume_from_checkpoint=True, **other))
     assert figures["test_loss"] == figures["eval_loss"]
-    assert "was finished, test data changed. Its last checkpoint is scored again" in caplog.text
+    assert "test data changed. The scores are those of the new value" in caplog.text
     main(argv(tmp_path, resume_from_checkpoint=True, **other, generation_num_beams=1))
-    assert "finished, search settings changed" in caplog.text
+    assert "search settings changed" in caplog.text
     assert "train data" not in caplog.text
 
 
 def test_other_length_limits_are_reported(argv, tmp_path, caplog):
-    resumed = {"resume_from_checkpoint": True, "max_source_length": 4}
     main(argv(tmp_path, "train"))
-    main(argv(tmp_path, "train", **resumed))
-    assert "`max_source_length` (None, now 4) changed. Its last checkpoint is sc" in caplog.text
-    main(argv(tmp_path, "train", **{**resumed, "max_source_length": 5}, max_steps=6))
-    assert "`max_source_length` (None, now 5) changed. The rest of its epoch may" in caplog.text
+    main(argv(tmp_path, "train", resume_from_checkpoint=True, max_source_length=4))
+    assert "`max_source_length` (None, now 4) changed" in caplog.text
 
 
 def test_two_runs_do_not_write_to_one_directory(argv, tmp_path):
@@ -176,9 +173,6 @@ def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):
 def test_other_training_data_are_reported(argv, tmp_path, caplog):
     main(argv(tmp_path, "train"))
     main(argv(tmp_path, "train", resume_from_checkpoint=True, max_train_samples=300))
-    assert "was finished, train data changed" in caplog.text
-    more = {"resume_from_checkpoint": True, "max_train_samples": 300, "max_steps": 6}
-    main(argv(tmp_path, "train", **more))
     assert "Since the checkpoint was saved, train data changed" in caplog.text
 
 
@@ -194,11 +188,11 @@ def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):
     assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 5
 
 
-@pytest.mark.parametrize("damaged", ["all_results.json", "trainer_state.json", "README.md"])
+@pytest.mark.parametrize("damaged", ["all_results.json", "trainer_state.json", "checksums.sha256"])
 def test_a_run_that_was_cut_off_at_its_end_is_completed(argv, tmp_path, caplog, damaged):
     figures = main(argv(tmp_path))
     path = tmp_path / damaged
-    if damaged == "README.md":
+    if damaged == "checksums.sha256":
         path.unlink()
     else:
         path.write_text(path.read_text()[:20])
@@ -208,7 +202,7 @@ def test_a_run_that_was_cut_off_at_its_end_is_completed(argv, tmp_path, caplog, 
     assert again["test_loss"] == pytest.approx(figures["test_loss"])
     assert json.loads((tmp_path / "all_results.json").read_text()) == pytest.approx(again)
     assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 4
-    assert "test" in path.read_text()
+    assert path.exists()
     assert damaged != "all_results.json" or "all_results.json changed since" in caplog.text
 
 
@@ -218,12 +212,11 @@ def test_figures_of_former_weights_do_not_survive(argv, tmp_path):
     names = set(read_results(tmp_path))
     assert "train_loss" in names
     assert not [name for name in names if name.startswith(("eval", "test"))]
-    assert not (tmp_path / "test_results.json").exists()
 
 
 def test_a_figure_that_is_not_finite_is_null(tmp_path, caplog):
     save_results(tmp_path, {"eval_loss": float("nan"), "eval_bleu": 1.0})
-    assert json.loads((tmp_path / "eval_results.json").read_text())["eval_loss"] is None
+    assert json.loads((tmp_path / "all_results.json").read_text())["eval_loss"] is None
     assert "eval_loss is nan" in caplog.text
 
 
@@ -240,7 +233,8 @@ def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
     main(argv(tmp_path, "train", resume_from_checkpoint=True))
     assert (tmp_path / "trainer_state.json").exists()
     terminate(resume_from_checkpoint=True, max_steps=6)  # the training has gone on
-    assert not (tmp_path / "trainer_state.json").exists()
+    main(argv(tmp_path, "train", resume_from_checkpoint=True))
+    assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 6
 
 
 @pytest.mark.parametrize(
@@ -286,7 +280,7 @@ def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
     main(argv(copy, "train", overwrite=True, report_to="tensorboard"))
     names = {path.name for path in copy.iterdir()}
     assert {"checkpoint-2", "checkpoint-4", "runs"} <= names
-    assert not {"checkpoint-132", "link", "test_results.json"} & names
+    assert not {"checkpoint-132", "link"} & names
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 

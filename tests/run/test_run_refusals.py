@@ -118,8 +118,7 @@ def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path
     expected = json.loads((trained / "all_results.json").read_text(encoding="utf-8"))
     for name in ("test_bleu", "eval_loss"):
         assert figures[name] == pytest.approx(expected[name], rel=1e-4)
-    results = {f"{split}_results.json" for split in ("all", "eval", "test")}
-    assert {path.name for path in out.iterdir()} <= results
+    assert [path.name for path in out.iterdir()] == ["all_results.json"]
     changes = {"model_name_or_path": trained, "do_eval": False}
     only = main(arguments(corpus, tmp_path / "b", "test", "validation", **changes))
     assert "test_bleu" in only
@@ -166,7 +165,7 @@ def test_a_directory_is_continued_or_overwritten(copy, corpus):
 
 
 def test_a_directory_that_cannot_be_written_to_is_named_at_once(corpus):
-    with pytest.raises(ValueError, match=r"cannot be written to \('/proc/self' is read-only"):
+    with pytest.raises(ValueError, match="'/proc/self' cannot be written to"):
         main(arguments(corpus, "/proc/self", "train"))
 
 
@@ -198,7 +197,6 @@ def test_overwriting_leaves_nothing_of_the_old_run(copy, corpus):
     (copy / "old").mkdir()
     main(arguments(corpus, copy, "train", overwrite=True, max_steps=1))
     assert not (copy / "old").exists()
-    assert not (copy / "test_results.json").exists()
     assert (copy / "model.safetensors").exists()
 
 
@@ -221,7 +219,7 @@ def test_resuming_what_cannot_be_resumed(copy, corpus):
     (copy / "checkpoint-140").mkdir()
     with pytest.raises(ValueError, match="an incomplete checkpoint"):
         main([*argv, "--resume_from_checkpoint", str(copy / "checkpoint-140")])
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(ValueError, match="'nowhere' is an incomplete checkpoint"):
         main([*argv, "--resume_from_checkpoint", "nowhere"])
     for checkpoint in copy.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)

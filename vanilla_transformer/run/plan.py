@@ -97,7 +97,7 @@ class RunPlan:
         inputs = {**digests, **limits, "search settings": json.dumps(settings)}
         if self.shares is not None:
             inputs["shares of the corpora"] = self.shares
-        return {**inputs, "defaults": chosen and asdict(chosen)}
+        return {**inputs, "metrics": [*self.metrics], "defaults": chosen and asdict(chosen)}
 
 
 def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:

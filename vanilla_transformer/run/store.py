@@ -26,9 +26,11 @@ from vanilla_transformer.training.checkpoints import (
     read_checkpoint,
     resumed_checkpoint,
 )
-from vanilla_transformer.training.training_record import ORDER, SCORES, list_changes
 
 logger = logging.get_logger(__name__)
+
+RESULTS = "all_results.json"
+"""File with the figures of a run."""
 
 _SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
 _NEVER_EDITED = (".safetensors", "tokenizer.json", "_results.json", TRAINER_STATE)
@@ -65,20 +67,17 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
         ValueError: If the directory is not empty and is neither resumed nor overwritten, if
             overwriting would delete what the run needs, if it is resumed and holds other files but
             no checkpoint, or under the conditions of `resumed_checkpoint`.
-        FileNotFoundError: If the given checkpoint does not exist.
     """
     training = arguments.training
     folder, overwrite = Path(str(training.output_dir)), arguments.model.overwrite
     checkpoint, choice = None, str(training.resume_from_checkpoint or False)
     newest = choice.lower() == "true"
     if choice.lower() != "false":
-        has_mean = arguments.averaging.ema_decay is not None
-        checkpoint = resumed_checkpoint(training, newest or choice, has_mean)
+        checkpoint = resumed_checkpoint(training, newest or choice)
     directory = OutputDirectory(folder, checkpoint, overwrite)
     resumes_here = newest or directory.resumes_here
     contents = sorted(folder.iterdir()) if folder.exists() else []
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     # The other processes may see what the first one has made.
     replaces = contents and not resumes_here and training.process_index == 0
     refuse(
@@ -94,9 +93,8 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
             "directory. To train a saved model further, give `--model_name_or_path`.",
         ),
         (
-            not os.access(existing, os.W_OK | os.X_OK),
-            f"`output_dir` {str(folder)!r} cannot be written to ({str(existing)!r} is read-only "
-            "for this user): choose another directory.",
+            folder.exists() and not os.access(folder, os.W_OK | os.X_OK),
+            f"`output_dir` {str(folder)!r} cannot be written to: choose another directory.",
         ),
         (
             replaces and not overwrite,
@@ -137,12 +135,10 @@ class OverwriteGuard(TrainerCallback):
     """Deletes what was in a directory before a run began, but not before the run replaces it.
 
     The files are deleted when the first training step begins, or by `delete`: a process that is
-    killed before then leaves them as they were. Where nothing is overwritten, only the state by
-    which a run counts as finished is deleted, when its training goes on.
+    killed before then leaves them as they were.
     """
 
     def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
-        self._folder = directory.folder if is_main else None
         overwrites = is_main and directory.overwritten
         self._former = list(directory.folder.rglob("*")) if overwrites else []
 
@@ -151,9 +147,6 @@ class OverwriteGuard(TrainerCallback):
     ) -> None:
         """Deletes the contents, because all checks have passed; called by Trainer."""
         self.delete()
-        if self._folder is not None:
-            (self._folder / TRAINER_STATE).unlink(missing_ok=True)
-            self._folder = None
 
     def delete(self) -> None:
         """Deletes the former contents for good, and keeps what the run has added since."""
@@ -174,29 +167,19 @@ class OverwriteGuard(TrainerCallback):
 
 
 def save_results(folder: Path, figures: Mapping[str, float]) -> None:
-    """Writes the figures of a run; files with the figures of former weights are deleted.
-
-    Each file is written whole or not at all. A figure that is not finite becomes null, and a
-    warning names it.
-    """
+    """Writes the figures of a run; one that is not finite becomes null, and a warning names it."""
     written: dict[str, float | None] = dict(figures)
     for name, value in figures.items():
         if not math.isfinite(value):
             logger.warning(f"The figure {name} is {value}: it is written as null.")
             written[name] = None
-    for part, start in (("train", "train_"), ("eval", "eval_"), ("test", "test_"), ("all", "")):
-        path = folder / f"{part}_results.json"
-        chosen = {name: value for name, value in written.items() if name.startswith(start)}
-        if chosen or part == "all":
-            text = json.dumps(chosen, indent=4, sort_keys=True, allow_nan=False)
-            write_atomic(path, f"{text}\n")
-        else:
-            path.unlink(missing_ok=True)
+    text = json.dumps(written, indent=4, sort_keys=True, allow_nan=False)
+    write_atomic(folder / RESULTS, f"{text}\n")
 
 
 def read_results(folder: Path) -> dict[str, float]:
     """Reads all_results.json; empty if there is none, or, with a warning, if it is damaged."""
-    path = folder / "all_results.json"
+    path = folder / RESULTS
     if not path.is_file():
         return {}
     try:
@@ -207,45 +190,35 @@ def read_results(folder: Path) -> dict[str, float]:
 
 
 def finished_figures(
-    directory: OutputDirectory,
-    wanted: set[str],
-    max_steps: int,
-    patience: int | None,
-    inputs: Mapping[str, Any],
+    directory: OutputDirectory, max_steps: int, patience: int | None, inputs: Mapping[str, Any]
 ) -> dict[str, float]:
     """Returns the figures of a finished run; empty if something is left to do.
 
+    A run is finished when it has written its checksums, which come last.
+
     Args:
-        wanted: Names of the figures that the run computes.
         patience: Number of evaluations without progress that end the training. None: none do.
-        inputs: What the run trains on and scores with, by the names in `TRACKED_SETTINGS`.
+        inputs: What the run trains on and scores with.
     """
     folder, checkpoint = directory.folder, directory.checkpoint
-    if checkpoint is None or not directory.resumes_here:
+    is_written = (folder / CHECKSUMS).is_file()
+    if checkpoint is None or not directory.resumes_here or not is_written:
         return {}
-    ended = read_checkpoint(folder)  # its state was written at the end of the run
-    step = ended.state.get("global_step", -1)
-    is_of_another = not ended.is_of_training(checkpoint.record.get("training"))
-    if is_of_another or step < checkpoint.state["global_step"]:
-        return {}
-    if step < max_steps and not _has_stopped_early(ended.state, patience):
-        return {}
-    saved = ended.record.get("inputs", {})
     if changed := changed_files(folder, _NEVER_EDITED):
         logger.warning(
             f"The run in {str(folder)!r} was finished, but {', '.join(changed)} changed since: it "
             "is completed again from its last checkpoint."
         )
         return {}
-    for effect in (SCORES, ORDER):
-        if changes := list_changes(inputs, saved, effect):
-            told = f"Since the run in {str(folder)!r} was finished, {changes} changed."
-            logger.warning(f"{told} {SCORES}" if effect == SCORES else told)
-            if effect == SCORES:
-                return {}
-    figures = read_results(folder)
-    is_complete = wanted <= figures.keys() and (folder / "README.md").is_file()
-    return figures if is_complete else {}
+    ended = read_checkpoint(folder)  # its state was written at the end of the run
+    step = ended.state["global_step"]
+    has_ended = step >= max_steps or _has_stopped_early(ended.state, patience)
+    if not has_ended or step < checkpoint.state["global_step"]:
+        return {}
+    saved = ended.record.get("inputs", {})
+    changed_inputs = [name for name, value in inputs.items() if saved.get(name) != value]
+    # The defaults that a run has chosen yield to the options that are given now.
+    return {} if {*changed_inputs} - {"defaults"} else read_results(folder)
 
 
 def _has_stopped_early(state: Mapping[str, Any], patience: int | None) -> bool:

@@ -264,13 +264,8 @@ class _Run:
         with torch.random.fork_rng([]):  # making the loader may draw a random number
             loader = trainer.get_train_dataloader()
         max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
-        wanted = {"train_loss"}
-        for split, prefix in _PREFIXES.items():
-            if split in plan.splits:
-                wanted |= {f"{prefix}_{name}" for name in ("loss", *plan.metrics)}
         patience = plan.training.early_stopping_patience
-        inputs = trainer.record.inputs
-        figures = finished_figures(plan.directory, wanted, max_steps, patience, inputs)
+        figures = finished_figures(plan.directory, max_steps, patience, trainer.record.inputs)
         trainer.accelerator.wait_for_everyone()  # all processes have read the files
         if figures:
             logger.warning(

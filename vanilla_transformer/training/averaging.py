@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from accelerate.state import AcceleratorState, is_initialized
@@ -26,10 +26,9 @@ from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     Checkpoint,
     changed_files,
+    check_one_training,
     complete_checkpoints,
     deciding_scores,
-    read_checkpoint,
-    saved_record,
 )
 
 logger = logging.get_logger(__name__)
@@ -65,18 +64,10 @@ def select_checkpoints(
 
     Raises:
         ValueError: If the training has fewer checkpoints (with a finite score), the direction is
-            unknown, or the directory holds checkpoints of two trainings and its own state does not
-            tell which of them is finished.
+            unknown, or the directory holds checkpoints of two trainings.
     """
-    training = read_checkpoint(run).record.get("training")
-    listed = complete_checkpoints(run)
-    saved = [checkpoint for checkpoint in listed if checkpoint.is_of_training(training)]
-    for checkpoint in saved:
-        if not checkpoint.is_of_training(saved[-1].record.get("training")):
-            raise ValueError(
-                f"{checkpoint.path.name} and {saved[-1].path.name} in {str(run)!r} belong to two "
-                "trainings: name the checkpoints to average one by one, or move the others away."
-            )
+    saved = complete_checkpoints(run)
+    check_one_training(saved)
     scored = ""
     if metric is not None:  # the newest checkpoint holds the log of all earlier steps
         log = saved[-1].state.get("log_history", []) if saved else []
@@ -319,11 +310,10 @@ class AverageCheckpoints(TrainerCallback):
                 f"it to at least {needed}, or leave it out.",
             ),
         )
-        name = saved_record(cast(Any, state.stateful_callbacks)).get("training")
-        self._steps = {
+        self._steps = {  # those of a training that is resumed
             checkpoint.step
             for checkpoint in complete_checkpoints(str(args.output_dir))
-            if checkpoint.step <= state.global_step and checkpoint.is_of_training(name)
+            if checkpoint.step <= state.global_step
         }
 
     def on_save(

@@ -59,10 +59,6 @@ class Checkpoint:
         """What `TrainingRecord` has saved; empty if another program wrote the checkpoint."""
         return saved_record(self.state.get("stateful_callbacks", {}))
 
-    def is_of_training(self, name: str | None) -> bool:
-        """Returns whether a training has written it; True also if one of them has no record."""
-        return name is None or self.record.get("training", name) == name
-
 
 def saved_record(callbacks: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the attributes of `TrainingRecord` among the callbacks of a Trainer's state."""
@@ -88,6 +84,17 @@ def list_checkpoints(run: str | Path) -> list[Checkpoint]:
 def complete_checkpoints(run: str | Path) -> list[Checkpoint]:
     """Lists the checkpoints of a run that have a state, sorted by their numbers."""
     return [checkpoint for checkpoint in list_checkpoints(run) if checkpoint.state]
+
+
+def check_one_training(checkpoints: Sequence[Checkpoint]) -> None:
+    """Refuses checkpoints of two trainings, whose numbers do not tell which ones are newer."""
+    names = {checkpoint.record.get("training"): checkpoint.path for checkpoint in checkpoints}
+    names.pop(None, None)  # of another program, or cut off
+    if len(names) > 1:
+        first, second, *_ = names.values()
+        raise ValueError(
+            f"{str(first)!r} and {second.name} belong to two trainings: move those of one away."
+        )
 
 
 def delete_old_checkpoints(newest: Path, limit: int, best: str | None) -> None:
@@ -142,7 +149,7 @@ def changed_files(folder: Path, suffixes: tuple[str, ...] = ("",)) -> list[str]:
     return sorted(changed) if lines else [CHECKSUMS]
 
 
-def _find_problem(checkpoint: Checkpoint, has_mean: bool, needs_list: bool) -> str:
+def _find_problem(checkpoint: Checkpoint, needs_list: bool) -> str:
     """Returns why a training cannot resume exactly from a checkpoint; "" if it can."""
     path = checkpoint.path
     missing = [] if checkpoint.state else [TRAINER_STATE]
@@ -151,8 +158,6 @@ def _find_problem(checkpoint: Checkpoint, has_mean: bool, needs_list: bool) -> s
         states = {name: name.partition(".")[0] for name in ("optimizer.pt", "rng_state.pth")}
         states["scheduler.pt"] = "scheduler"
         missing += [name for name, stem in states.items() if not any(path.glob(f"{stem}*"))]
-    if has_mean and not (path / TRAINING_WEIGHTS).is_file():
-        missing.append(f"{TRAINING_WEIGHTS} (its training kept no running mean)")
     if needs_list and not (path / CHECKSUMS).is_file():
         missing.append(CHECKSUMS)
     if missing:
@@ -168,49 +173,42 @@ def _find_problem(checkpoint: Checkpoint, has_mean: bool, needs_list: bool) -> s
 # Which checkpoint goes on ------------------------------------------------------------------------
 
 
-def resumed_checkpoint(
-    args: TrainingArguments, name: str | bool, has_mean: bool = False
-) -> Checkpoint | None:
+def resumed_checkpoint(args: TrainingArguments, name: str | bool) -> Checkpoint | None:
     """Decides which whole checkpoint a training goes on from; None: its directory holds none.
 
     Args:
         name: Directory of a checkpoint; it may have no list of checksums. True: the newest whole
             one in the output directory. Others are then passed over with a warning.
-        has_mean: Whether the training keeps a running mean of the weights.
 
     Raises:
-        FileNotFoundError: If the named directory does not exist.
         ValueError: If the named checkpoint, or each one that was whole once, is incomplete or
-            damaged; if the output directory holds checkpoints of another training, or later ones
-            than the named one; or if the model is a running mean and the training keeps none.
+            damaged; or if the output directory holds checkpoints of two trainings, or later ones
+            than the named one.
     """
     run = Path(str(args.output_dir))
+    listed = list_checkpoints(run)
     if name is True:
-        chosen = _newest_whole(run, has_mean)
-    else:
-        chosen = read_checkpoint(str(name))
-        _check_named(chosen, run, has_mean)
-    if chosen is not None and (chosen.path / TRAINING_WEIGHTS).is_file() and not has_mean:
-        raise ValueError(
-            f"The model in {str(chosen.path)!r} is a running mean of the weights: resume with the "
-            "`--ema_decay` of its training, or train the mean further, in another directory, with "
-            "`--model_name_or_path`."
-        )
+        check_one_training(listed)
+        return _newest_whole(listed)
+    chosen = read_checkpoint(str(name))
+    if problem := _find_problem(chosen, needs_list=False):
+        raise ValueError(f"{problem} {_REMEDY}")
+    if chosen.path.resolve().parent == run.resolve():
+        check_one_training(listed)
+        later = [c.path.name for c in listed if c.state and c.step > chosen.step]
+        if later:
+            raise ValueError(
+                f"`resume_from_checkpoint` is {chosen.path.name}, but {str(run)!r} also holds "
+                f"{', '.join(later)}: move what is later away, or choose another `output_dir`. A "
+                "directory holds one training."
+            )
     return chosen
 
 
-def _newest_whole(run: Path, has_mean: bool) -> Checkpoint | None:
-    problems, listed = list[str](), list_checkpoints(run)
+def _newest_whole(listed: Sequence[Checkpoint]) -> Checkpoint | None:
+    problems = list[str]()
     for checkpoint in reversed(listed):
-        if not (problem := _find_problem(checkpoint, has_mean, needs_list=True)):
-            name = checkpoint.record.get("training")
-            for other in listed:
-                if not other.is_of_training(name):
-                    raise ValueError(
-                        f"{checkpoint.path.name} and {other.path.name} in {str(run)!r} belong to "
-                        "two trainings, so the newest checkpoint is not certain: move those of one "
-                        "training away."
-                    )
+        if not (problem := _find_problem(checkpoint, needs_list=True)):
             return checkpoint
         logger.warning(f"{problem} It is passed over.")
         is_of_others = checkpoint.state and not checkpoint.record
@@ -219,26 +217,6 @@ def _newest_whole(run: Path, has_mean: bool) -> Checkpoint | None:
     if problems:
         raise ValueError(f"{problems[0]} {_REMEDY}")
     return None
-
-
-def _check_named(checkpoint: Checkpoint, run: Path, has_mean: bool) -> None:
-    path = checkpoint.path
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"`resume_from_checkpoint` {str(path)!r} does not exist: check the path, or give "
-            "`True` for the newest checkpoint."
-        )
-    if problem := _find_problem(checkpoint, has_mean, needs_list=False):
-        raise ValueError(f"{problem} {_REMEDY}")
-    listed = complete_checkpoints(run)
-    if path.resolve() in [other.path.resolve() for other in listed]:
-        later = [other.path.name for other in listed if other.step > checkpoint.step]
-        if later:
-            raise ValueError(
-                f"`resume_from_checkpoint` is {path.name}, but {str(run)!r} also holds "
-                f"{', '.join(later)}: move what is later away, or choose another `output_dir`. A "
-                "directory holds one training."
-            )
 
 
 # The best checkpoint ------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
+    TRAINING_WEIGHTS,
     Checkpoint,
     deciding_scores,
     resumed_checkpoint,
@@ -209,9 +210,16 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         ]
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
-            chosen = resumed_checkpoint(self.args, chosen, bool(means))
+            chosen = resumed_checkpoint(self.args, chosen)
         if chosen is None:  # with True, transformers reports that there is none
             return super().train(cast(Any, resume_from_checkpoint), *args, **options)
+        if (chosen.path / TRAINING_WEIGHTS).is_file() != bool(means):
+            kept = "no running mean" if means else "a running mean of the weights"
+            raise ValueError(
+                f"The training of {str(chosen.path)!r} kept {kept}: give the `--ema_decay` that it "
+                "had, or train its model further, in another directory, with "
+                "`--model_name_or_path`."
+            )
         for mean in means:
             mean.checkpoint = chosen.path
         return super().train(str(chosen.path), *args, **options)

@@ -33,30 +33,22 @@ ORDER = (
     "The rest of its epoch may repeat some examples and leave out others. To train on other data, "
     "give `--model_name_or_path` and another directory."
 )
-SCORES = "Its last checkpoint is scored again."
-
+SCORES = "The scores are those of the new value."
 
 TRACKED_SETTINGS = {
-    **dict.fromkeys(
-        ("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2"), (KEPT,)
-    ),
-    **dict.fromkeys(("adam_epsilon", "muon_learning_rate", "muon_momentum"), (KEPT,)),
-    **dict.fromkeys(("lr_scheduler_kwargs", "metric_for_best_model"), (KEPT,)),
-    **dict.fromkeys(("lr_scheduler_type", "warmup_steps", "max_steps"), (COURSE,)),
-    **dict.fromkeys(("max_grad_norm", "gradient_accumulation_steps"), (COURSE,)),
-    "number of processes": (COURSE,),
-    **dict.fromkeys(("max_tokens", "seed"), (ORDER,)),
-    **dict.fromkeys(("max_source_length", "max_target_length"), (ORDER, SCORES)),
-    "train data": (ORDER,),
-    "shares of the corpora": (ORDER,),
-    "validation data": (COURSE, SCORES),
-    "test data": (SCORES,),
-    "search settings": (SCORES,),
+    **dict.fromkeys(("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2"), KEPT),
+    **dict.fromkeys(("adam_epsilon", "muon_learning_rate", "muon_momentum"), KEPT),
+    **dict.fromkeys(("lr_scheduler_kwargs", "metric_for_best_model"), KEPT),
+    **dict.fromkeys(("lr_scheduler_type", "warmup_steps", "max_steps"), COURSE),
+    **dict.fromkeys(("max_grad_norm", "gradient_accumulation_steps"), COURSE),
+    **dict.fromkeys(("number of processes", "validation data"), COURSE),
+    **dict.fromkeys(("max_tokens", "seed", "max_source_length", "max_target_length"), ORDER),
+    **dict.fromkeys(("train data", "shares of the corpora"), ORDER),
+    **dict.fromkeys(("test data", "search settings"), SCORES),
 }
 """What may have changed since a checkpoint was saved, and what a change leads to.
 
-That is an error (`KEPT`), a warning when the training goes on (`COURSE`, `ORDER`), or new scores of
-a finished run (`SCORES`).
+`KEPT` is an error; the others are warnings when the training goes on.
 """
 _WITHOUT_VALUES = ("train data", "validation data", "test data", "search settings")
 _KEEP_THEIR_OPTIONS = (NOAM, *SCHEDULES_OF_A_SCORE)
@@ -76,9 +68,9 @@ def list_changes(current: Mapping[str, Any], saved: Mapping[str, Any], effect: s
         For example "`seed` (42, now 7), training data"; "" without a change.
     """
     changed = []
-    for name, effects in TRACKED_SETTINGS.items():
+    for name, its_effect in TRACKED_SETTINGS.items():
         is_known = name in current and name in saved
-        if effect in effects and is_known and current[name] != saved[name]:
+        if its_effect == effect and is_known and current[name] != saved[name]:
             label = name if " " in name else f"`{name}`"  # an option
             values = f" ({saved[name]}, now {current[name]})"
             changed.append(label if name in _WITHOUT_VALUES else label + values)
@@ -120,7 +112,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
         inputs = saved.get("inputs", {})
         if changed := list_changes(self.inputs, inputs, KEPT):
             raise ValueError(f"Since the checkpoint was saved, {changed} changed. {KEPT}")
-        for effect in (COURSE, ORDER):
+        for effect in (COURSE, ORDER, SCORES):
             if changed := list_changes(self.inputs, inputs, effect):
                 logger.warning(f"Since the checkpoint was saved, {changed} changed. {effect}")
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
