@@ -124,6 +124,9 @@ def test_the_returned_cache_goes_on_as_an_ordinary_one(
         torch.testing.assert_close(
             torch.stack(found[name]), torch.stack(expected[name]), rtol=1e-4, atol=1e-4
         )
+    for cache in ("self_attention_cache", "cross_attention_cache"):
+        shapes = [getattr(side, cache).layers[0].keys.shape for side in (own, other)]
+        assert shapes[0] == shapes[1]
     rows = repeated(inputs, len(own.self_attention_cache.layers[0].keys) // 3)
     after = [continued(model, rows, cache).logits for cache in (own, other)]
     torch.testing.assert_close(*after, rtol=1e-4, atol=1e-4)

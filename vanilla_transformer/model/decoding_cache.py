@@ -249,20 +249,20 @@ class SourceCache(DynamicCache):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Gives each row the source of another row: of the same source, it has it already."""
         if not _stays_within(beam_idx, self.rows_per_source):
-            self._repeat_sources()
+            self.repeat_sources()
             super().reorder_cache(cast(torch.LongTensor, beam_idx))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeats each row."""
-        self._repeat_sources()
+        self.repeat_sources()
         super().batch_repeat_interleave(repeats)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keeps some rows."""
-        self._repeat_sources()
+        self.repeat_sources()
         super().batch_select_indices(indices)
 
-    def _repeat_sources(self) -> None:
+    def repeat_sources(self) -> None:
         """Makes a copy for each row, as the base class has."""
         super().batch_repeat_interleave(self.rows_per_source)
         self.rows_per_source = 1

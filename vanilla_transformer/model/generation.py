@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .decoding_cache import decoding_cache_for
+from .decoding_cache import SourceCache, decoding_cache_for
 from .inputs import check_mask
 from .pretrained_model import config_with
 
@@ -114,6 +114,17 @@ class TwoVocabularyGeneration(GenerationMixin):
             learned = config.position_embedding_type == "learned"
             limit = config.max_position_embeddings if learned else DEFAULT_MAX_LENGTH
             settings.max_length = min(DEFAULT_MAX_LENGTH, limit)
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Generates as transformers does; a returned cache holds a source for each row.
+
+        The arguments are those of `GenerationMixin.generate`.
+        """
+        outputs = super().generate(*args, **kwargs)
+        sources = getattr(getattr(outputs, "cache", None), "cross_attention_cache", None)
+        if isinstance(sources, SourceCache):
+            sources.repeat_sources()
+        return outputs
 
     # What `generate()` calls ---------------------------------------------------------------------
 

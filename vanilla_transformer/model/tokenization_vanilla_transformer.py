@@ -465,27 +465,20 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             side: Vocabulary of the ids: "target" (for generated ids and labels) or "source".
 
         Raises:
-            ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), if
-                an id is not in the vocabulary of this side, or if `side` is unknown.
+            ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), or
+                if `side` is unknown.
         """
         with self._on_side(side):
             return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
 
     def _decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str:
         ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
-        self._check_ids_exist([ids] if isinstance(ids, int) else ids)
+        if any(index < 0 for index in ([ids] if isinstance(ids, int) else ids)):
+            raise ValueError(
+                "token_ids contains a negative id: replace -100 in labels by pad_token_id "
+                f"({self.pad_token_id})."
+            )
         return super()._decode(token_ids, *args, **kwargs)
-
-    def _check_ids_exist(self, ids: list[int]) -> None:
-        size, backend = len(self), self.backend_tokenizer
-        for index in ids:
-            if index < 0 or (index >= size and backend.id_to_token(index) is None):
-                side = "target" if _in_target_mode.get() is self else "source"
-                raise ValueError(
-                    f"token_ids contains {index}, but the {side} vocabulary has the ids 0 to "
-                    f"{size - 1}: replace -100 in labels by pad_token_id ({self.pad_token_id}), "
-                    "decode sources with side='source', and use the tokenizer of the model."
-                )
 
     def convert_ids_to_tokens(
         self,
