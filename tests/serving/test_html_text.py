@@ -75,6 +75,15 @@ def test_a_page_keeps_its_markup():
         ("<svg/>b", "<svg/>B"),
         ("<div translate=no>a<div>b</div>c</div>d", "<div translate=no>a<div>b</div>c</div>D"),
         ("<br translate=no>d", "<br translate=no>D"),
+        (
+            "<div translate=no>a<div translate=yes>b<div>c</div>d</div>e</div>f",
+            "<div translate=no>a<div translate=yes>B<div>C</div>D</div>e</div>F",
+        ),
+        ("<p class=notranslate>a<b translate>b</p>c", "<p class=notranslate>a<b translate>B</p>C"),
+        (
+            "<code translate='yes'>a<var>b</var></code>",
+            "<code translate='yes'>A<var>b</var></code>",
+        ),
         ("<i data-translate=no>a</i>", "<i data-translate=no>A</i>"),
         ("<![CDATA[ a > b ]]>c", "<![CDATA[ a > b ]]>C"),
         (

@@ -22,9 +22,15 @@ Texts = Text | Annotated[list[Text], Field(fail_fast=True)]
 
 
 class Fields(BaseModel):
-    """The fields of a body; unknown ones are errors."""
+    """The fields of a body; unknown ones are errors, and so is a number written as a text."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class LenientFields(Fields):
+    """Fields as LibreTranslate reads them: unknown and blank ones do not count, "2" means 2."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 SomeFields = TypeVar("SomeFields", bound=Fields)
@@ -105,18 +111,19 @@ def check_fields(fields: type[SomeFields], values: dict[str, Any], kind: str) ->
     """Checks the values of a body.
 
     Args:
-        values: What `parse_body` returned. In JSON, null counts as not given; in a form, so does a
-            blank text.
+        values: What `parse_body` returned. In JSON, null counts as not given; in a form and for
+            `LenientFields`, so does a blank text.
         kind: What `content_type` returned; the texts of a form may mean numbers.
     """
-    blank = None if _is_json(kind) else ""
+    is_strict = _is_json(kind) and not issubclass(fields, LenientFields)
+    blank = (None,) if is_strict else (None, "")
     supplied = {
         name: value
         for name, value in values.items()
-        if value != blank or name not in fields.model_fields
+        if value not in blank or name not in fields.model_fields
     }
     try:
-        return fields.model_validate(supplied, strict=_is_json(kind))
+        return fields.model_validate(supplied, strict=is_strict)
     except ValidationError as error:
         raise RequestValidationError(error.errors(), body=list(fields.model_fields)) from None
 

@@ -7,6 +7,7 @@ either write markup anew or do not report where each part of it begins.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -80,8 +81,9 @@ def split_html(source: str) -> HtmlText:
 
     Tags, comments, document types, scripts, styles, and elements with `translate="no"` or the class
     `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`, `math`
-    and `template`. White space within a text counts as one space, and a line
-    break between Chinese or Japanese characters as nothing, except in `pre`.
+    and `template`. What has `translate="yes"` in one of them is translated.
+    White space within a text counts as one space, and a line break between Chinese or Japanese
+    characters as nothing, except in `pre`.
     """
     parts: list[str | int] = []
     texts: list[str] = []
@@ -103,26 +105,32 @@ def split_html(source: str) -> HtmlText:
 
 def split_markup(source: str) -> Iterator[tuple[str, bool, bool]]:
     """Yields each piece of HTML, whether it is text to translate, and whether it is in `pre`."""
-    position, kept, depth, preformatted = 0, "", 0, 0
+    position, preformatted = 0, 0
+    open_elements = Counter[str]()
+    # The elements that begin or end what is kept: name, open elements of this name, is it kept?
+    regions = [("", 0, False)]
     while position < len(source):
         match = _next_markup(source, position)
         start = match.start() if match else len(source)
         if start > position:
-            yield source[position:start], not kept, preformatted > 0
+            yield source[position:start], not regions[-1][2], preformatted > 0
         if match is None:
             return
         yield match[0], False, False
         position = match.end()
         opened, closed = (match["opened"] or "").lower(), (match["closed"] or "").lower()
         preformatted = max(0, preformatted + (opened == "pre") - (closed == "pre"))
-        if kept:
-            depth += (opened == kept) - (closed == kept)
-            kept = kept if depth else ""
-        elif opened and opened not in _VOID and _is_kept(opened, match["attributes"]):
-            kept, depth = opened, 1
+        open_elements[opened] += 1
+        open_elements[closed] = max(0, open_elements[closed] - 1)
+        while open_elements[regions[-1][0]] < regions[-1][1]:
+            regions.pop()
+        if opened and opened not in _VOID:
+            asked = _is_kept(opened, match["attributes"])
+            if asked is not None and asked != regions[-1][2]:
+                regions.append((opened, open_elements[opened], asked))
         if opened in _WITHOUT_MARKUP:
             end = _end_of_content(source, position, opened)
-            yield source[position:end], opened == "title" and not kept, False
+            yield source[position:end], opened == "title" and not regions[-1][2], False
             position = end
 
 
@@ -151,16 +159,21 @@ def _end_of_content(source: str, position: int, name: str) -> int:
     return len(source)
 
 
-def _is_kept(name: str, attributes: str) -> bool:
+def _is_kept(name: str, attributes: str) -> bool | None:
+    """Returns whether an element is kept; None: as the element around it."""
     if attributes.endswith("/") and name in ("math", "svg"):
-        return False
+        return None
+    is_translated = False
     for attribute, written in _ATTRIBUTE.findall(attributes):
         value = written.strip("\"'").lower()
         if attribute.lower() == "translate" and value.strip() == "no":
             return True
+        is_translated |= attribute.lower() == "translate" and value.strip() in ("yes", "")
         if attribute.lower() == "class" and "notranslate" in value.split():
             return True
-    return name in _KEPT
+    if is_translated:
+        return False
+    return True if name in _KEPT else None
 
 
 def _split_edges(piece: str) -> tuple[str, str, str]:

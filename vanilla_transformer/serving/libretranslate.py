@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.inference.results import OutputOptions
-from vanilla_transformer.serving.bodies import FORM, Fields, Text, Texts
+from vanilla_transformer.serving.bodies import FORM, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.html_text import split_html
 from vanilla_transformer.serving.models import Query, ServedModel
@@ -28,7 +28,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     """Adds `/translate`, `/languages`, `/frontend/settings`, `/spec` and what is not offered."""
     limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
 
-    class TranslateFields(Fields):
+    class TranslateFields(LenientFields):
         q: Texts = Field(description="A text, or a list of texts (in JSON only)")
         source: Text = Field(description="Code of the source language; see /languages")
         target: Text = Field(description="Code of the target language")
