@@ -157,3 +157,38 @@ def test_virtual_tokens_are_generated_from_as_they_are_trained(
     torch.testing.assert_close(torch.stack(found.logits, 1), forced, rtol=1e-4, atol=1e-4)
     model(**batch).loss.backward()
     assert all(p.grad.abs().sum() > 0 for p in model.parameters() if p.requires_grad)
+
+
+ADAPTERS = {
+    "LoRA": ("LoraConfig", {"target_modules": "all-linear", "init_lora_weights": False}),
+    "IA3": (
+        "IA3Config",
+        {
+            "target_modules": ["q_proj", "fc2"],
+            "feedforward_modules": ["fc2"],
+            "init_ia3_weights": False,
+        },
+    ),
+    "VeRA": ("VeraConfig", {"target_modules": ["q_proj", "v_proj"], "init_weights": False}),
+    "LoHa": ("LoHaConfig", {"target_modules": ["q_proj", "fc1"], "init_weights": False}),
+    "LoKr": ("LoKrConfig", {"target_modules": ["q_proj", "fc1"], "init_weights": False}),
+}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_merged_models_are_saved_with_their_ties(
+    tiny_model, tiny_batch, tmp_path, adapter, shared, tied
+):
+    kind, options = ADAPTERS[adapter]
+    model = tiny_model(share_encoder_decoder_embeddings=shared, tie_word_embeddings=tied)
+    adapted = peft.get_peft_model(model, getattr(peft, kind)(**options)).eval()
+    batch = tiny_batch()
+    inputs = {**source(batch), "decoder_input_ids": batch["decoder_input_ids"]}
+    with torch.no_grad():
+        expected = adapted(**inputs).logits
+        adapted.merge_and_unload().save_pretrained(tmp_path)
+        loaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(loaded(**inputs).logits, expected, rtol=1e-4, atol=1e-5)
+    assert loaded.config.tie_word_embeddings is tied

@@ -235,6 +235,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             ours = kind.__bases__[-1]
             kind.__name__, kind.__module__ = ours.__name__, ours.__module__
         Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
+        head = cast(Any, self).get_output_embeddings()
+        if head is not None and head.weight is cast(Any, self).get_decoder().embed_tokens.weight:
+            # PEFT compares the head with the source's embedding, and then writes False.
+            self.config.tie_word_embeddings = True
         super().save_pretrained(save_directory, **kwargs)
 
 
