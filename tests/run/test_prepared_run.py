@@ -86,7 +86,7 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
     monkeypatch.setattr(VanillaTransformerTokenizer, "train", counted)
     assert prepare(corpus, tmp_path / "data") == 130
     assert train(corpus, tmp_path / "out", prepared=tmp_path / "data") == 1
-    assert "is not prepared to its end" in capsys.readouterr().err
+    assert "is not wholly prepared" in capsys.readouterr().err
     limit = None
     assert prepare(corpus, tmp_path / "data") == 0
     assert written[:4] == ["00000.arrow", "00001.arrow", "00002.arrow", "00003.arrow"]

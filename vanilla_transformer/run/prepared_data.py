@@ -73,7 +73,7 @@ class PreparedFolder:
         """
         if not self.manifest["complete"]:
             raise ValueError(
-                f"{str(self.folder)!r} is not prepared to its end: give the command of its "
+                f"{str(self.folder)!r} is not wholly prepared: give the command of its "
                 "preparation again, which goes on where it was."
             )
         known = {**self.manifest["options"], **self.manifest["limits"]}

@@ -63,7 +63,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     body, more = bytearray(), True
     try:
         async with asyncio.timeout(limits.read_timeout):
-            # A body that is somewhat too large is read to its end: while they send, most clients
+            # A body that is somewhat too large is read whole: while they send, most clients
             # do not read an answer.
             while more and size <= 4 * limits.max_body:
                 message = await request.receive()
