@@ -30,6 +30,9 @@ KEPT = [
     ("PrintOut", "PrintOut", {"identical": False}),
     ("a dog", "ein Hund, und noch vieles mehr dazu", {"length_ratio": 9}),
     ("OK", "Gut", {}),
+    ("50% off today", "bugün %50 indirim", {}),
+    ("in 50% of cases", "kasuen %50ean da", {}),
+    ("in 35 days", "in ٣٥ Tagen", {"digits": True}),
     ("a dog runs in the snow", "ein Hund läuft durch den Schnee", {"language": True}),
     ("a dog", "un chien", {"language": True}),
 ]
@@ -59,7 +62,11 @@ def test_filters_keep(source, target, chosen):
         ("子犬とこいぬ", "ja"),
         ("강아지", "ko"),
         ("कुत्ता", "hi"),
-        ("x", "tlh"),
+        ("スーパー", "ja"),
+        ("我在 Microsoft 工作", "zho_Hans"),
+        ("nǐ hǎo", "zh-Latn"),
+        ("мышь", "rus"),
+        ("မြို့", "my"),
         ("ü", "de_AT"),
     ],
 )
@@ -106,3 +113,9 @@ def test_a_pair_is_remembered_by_8_bytes(monkeypatch):
 def test_wrong_choices_are_refused(chosen, message):
     with pytest.raises(ValueError, match=message):
         active_filters(chosen)
+
+
+def test_codes_of_three_letters_count_and_unknown_codes_are_refused():
+    assert reason("a dog", "собака", {}, ("eng_Latn", "deu")) == "script"
+    with pytest.raises(ValueError, match="Russian"):
+        reason("a dog", "собака", {}, ("en", "Russian"))

@@ -4,18 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
-from unicodedata import normalize
+from unicodedata import decimal, normalize
 
 import regex
 
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.languages import are_related, letters_of, standard_tag
 
 _LEAST_LETTERS = 20
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
 _NO_WORD = regex.compile(r"[\W_]+")
-_DIGITS = regex.compile(r"[0-9]+")
+_DIGITS = regex.compile(r"\p{Nd}+")
+_LETTERS = regex.compile(r"[\p{L}\p{M}]")
+_LATIN_WORDS = regex.compile(r"\p{Latin}+")
 _PLACEHOLDERS = regex.compile(
-    r"%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]|%\d+"
+    r"%(?![1-9]\d*\p{L}{2})(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]|%[1-9](?!\d)"
     r"|\{[\w.]*\}|\$\{\w+\}|\$[A-Za-z_]\w*"
 )
 _POSITION = regex.compile(r"\d+\$")
@@ -24,32 +27,6 @@ _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"|<(?:a|b|big|br|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|q|s|small|span|strong|sub|sup"
     r"|table|td|th|tr|tt|u|ul)\b"
 )
-
-_SCRIPTS: dict[tuple[str, ...], str] = {
-    ("Latin",): "af ast ca ceb cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id "
-    "ig is it jv lb ln lt lv mg ms mt nb nl nn no oc pl pt qu ro sk sl sm sn so sq st su sv sw tl "
-    "tn tr vi wo xh yo zu",
-    ("Latin", "Cyrillic"): "az bs sh sr tk uz",
-    ("Cyrillic",): "ba be bg ce cv kk ky mk mn os ru tg tt uk",
-    ("Arabic",): "ar ckb fa ps sd ug ur",
-    ("Devanagari",): "bho hi mai mr ne sa",
-    ("Bengali",): "as bn",
-    ("Hebrew",): "he iw yi",
-    ("Ethiopic",): "am ti",
-    ("Han",): "yue zh",
-    ("Han", "Hiragana", "Katakana"): "ja",
-    ("Han", "Hangul"): "ko",
-    **{
-        (script,): code
-        for script, code in (
-            *(("Greek", "el"), ("Armenian", "hy"), ("Georgian", "ka"), ("Gurmukhi", "pa")),
-            *(("Gujarati", "gu"), ("Oriya", "or"), ("Tamil", "ta"), ("Telugu", "te")),
-            *(("Kannada", "kn"), ("Malayalam", "ml"), ("Sinhala", "si"), ("Thai", "th")),
-            *(("Lao", "lo"), ("Khmer", "km"), ("Myanmar", "my"), ("Tibetan", "bo")),
-        )
-    },
-}
-"""The scripts of languages, by their codes. For another language no script is checked."""
 
 Languages = Sequence[str] | None
 """The codes of source and target; None: they are not known."""
@@ -73,24 +50,19 @@ class Filter(NamedTuple):
 
 def _share_of_letters(text: str) -> float:
     visible = sum(map(len, text.split()))
-    return sum(map(str.isalpha, text)) / max(visible, 1)
-
-
-@cache
-def _script_of(language: str) -> Any:
-    code = language.replace("_", "-").split("-")[0].lower()
-    for scripts, codes in _SCRIPTS.items():
-        if code in codes.split():
-            return regex.compile("".join(f"\\p{{{script}}}" for script in scripts).join("[]"))
-    return None
+    return len(_LETTERS.findall(text)) / max(visible, 1)
 
 
 def _share_of_script(text: str, language: str) -> float:
-    """Returns how many of the letters are of the script of a language."""
-    letters = sum(map(str.isalpha, text))
-    if not letters or (script := _script_of(language)) is None:
-        return 1.0
-    return len(script.findall(text)) / letters
+    """Returns how many of the letters are of the script of a language.
+
+    Beside Han and Kana, a Latin word counts as one letter.
+    """
+    script = letters_of(language)
+    if script is not None and script.match("\u4e2d"):
+        text = _LATIN_WORDS.sub("x", text)
+    letters = len(_LETTERS.findall(text))
+    return 1.0 if not letters or script is None else len(script.findall(text)) / letters
 
 
 def _is_other_script(source: str, target: str, least: float, languages: Languages) -> bool:
@@ -109,10 +81,12 @@ def _is_other_language(source: str, target: str, _: float, languages: Languages)
     """Returns whether a side with enough letters is in another language, if its own is known."""
     identifier = _language_identifier()
     for text, language in zip((source, target), languages or (), strict=False):
-        code = language.replace("_", "-").split("-")[0].lower()
+        code = standard_tag(language).split("-")[0]
         has_enough = sum(map(str.isalpha, text)) >= _LEAST_LETTERS
-        if has_enough and code in identifier.nb_classes and identifier.classify(text)[0] != code:
-            return True
+        if has_enough and code in identifier.nb_classes:
+            likely = identifier.classify(text)[0]
+            if likely != code and not are_related(likely, code):
+                return True
     return False
 
 
@@ -128,6 +102,12 @@ def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Language
     return lambda source, target, *_: (
         any(sign in source or sign in target for sign in signs)
         and matches(source) != matches(target)
+    )
+
+
+def _numbers(text: str) -> list[str]:
+    return sorted(
+        "".join(str(decimal(digit)) for digit in match) for match in _DIGITS.findall(text)
     )
 
 
@@ -178,7 +158,12 @@ FILTERS = (
         _is_unbalanced(_PLACEHOLDERS, "%{$"),
     ),
     Filter("markup", True, "the sides differ in tags such as <b>", _is_unbalanced(_MARKUP, "<>")),
-    Filter("digits", False, "the sides differ in numbers", _is_unbalanced(_DIGITS, "0123456789")),
+    Filter(
+        "digits",
+        False,
+        "the sides differ in numbers, in the digits of any script",
+        lambda s, t, *_: _numbers(s) != _numbers(t),
+    ),
     Filter("duplicate", True, "the same pair has come before in this corpus", lambda *_: False),
     Filter("held_out", True, "the pair is in the validation or test set", lambda *_: False),
 )
