@@ -74,6 +74,8 @@ def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
     assert server.form("/translate", q=LINE, **{**fields, "alternatives": "2"})[2] == one
     lenient = {**fields, "alternatives": "2", "format": "", "sauce": "en"}
     assert server.translate(LINE, **lenient)[2] == one
+    spelled = {**fields, "source": "en-US", "target": "deu_Latn"}
+    assert server.translate(LINE, **spelled)[2] == one
     query = "/translate?q=a+dog+sees+a+cat+.&source=auto&target=de"
     language = {"language": "en", "confidence": 0}
     assert server.ask("POST", query)[2] == {"translatedText": OUTPUT, "detectedLanguage": language}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from vanilla_transformer.documents.lines import SplitTexts
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.languages import closest_tag, standard_tag
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
@@ -139,6 +140,10 @@ class Models:
         directions = {
             (model.source.source, model.source.target): model for model in self.by_name.values()
         }
+        source = _closest_code(source, [first for first, _ in directions])
+        target = _closest_code(
+            target, [second for first, second in directions if source in (first, "auto")]
+        )
         if (source, target) in directions:
             return directions[source, target]
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
@@ -177,6 +182,24 @@ class Models:
         """Ends the threads of all models."""
         for model in self.by_name.values():
             model.close()
+
+
+def _closest_code(code: str, served: list[str]) -> str:
+    """Returns the served code of the same language: "en" for `en-US`, "zh-Hant" for `zt`.
+
+    A code that is served itself, or of a language that is not, stays as it is.
+    """
+    if code in served or code == "auto":
+        return code
+    languages = [name for name in served if _is_language(name)]
+    return (closest_tag(code, languages) if _is_language(code) else None) or code
+
+
+def _is_language(code: str) -> bool:
+    try:
+        return bool(standard_tag(code))
+    except ValueError:  # a model may have any name
+        return False
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:
