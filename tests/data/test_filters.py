@@ -68,11 +68,26 @@ def test_filters_keep(source, target, chosen):
         ("мышь", "rus"),
         ("မြို့", "my"),
         ("ü", "de_AT"),
+        ("x", "tlh"),
     ],
 )
 def test_scripts_of_languages(text, language):
     assert reason("a dog", text, {"letters": False}, ("en", language)) == ""
     assert reason("a dog", "ωω", {"letters": False}, ("en", "el-GR")) == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "language"),
+    [
+        ("磁盘已满无法保存该文件", "zh"),
+        ("ディスクがいっぱいで保存できません。", "ja"),
+        ("디스크가 가득 차서 저장할 수 없습니다.", "ko"),
+    ],
+)
+def test_lengths_of_dense_scripts(target, language):
+    source = "The file could not be saved, because the disk is full and no room is left on it."
+    assert reason(source, target, {}, ("en", language)) == ""
+    assert reason(source, target[:4], {}, ("en", language)) == "length_ratio"
 
 
 def test_pairs_are_compared_with_others():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vanilla_transformer.data.filters import active_filters
+from vanilla_transformer.languages import standard_tag
 from vanilla_transformer.rules import Rule, check_rules, refuse
 
 INLINE = ("keep", "drop")
@@ -150,6 +151,8 @@ class Corpus:
             has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))
             refuse((not has_files, "it names no files: set `train`."))
             corpus.limits()
+            for tag in corpus.languages or ():
+                standard_tag(tag)
         except ValueError as error:
             raise ValueError(f"`corpora`, {corpus.label}: {error}") from None
         return corpus

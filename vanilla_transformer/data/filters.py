@@ -22,6 +22,7 @@ _PLACEHOLDERS = regex.compile(
     r"|\{[\w.]*\}|\$\{\w+\}|\$[A-Za-z_]\w*"
 )
 _POSITION = regex.compile(r"\d+\$")
+_DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"</[A-Za-z][\w:.-]*|/>"
     r"|<(?:a|b|big|br|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|q|s|small|span|strong|sub|sup"
@@ -112,7 +113,8 @@ def _numbers(text: str) -> list[str]:
 
 
 def _length_ratio(source: str, target: str) -> float:
-    short, long = sorted((len(source), len(target)))
+    # A character of these scripts holds as much as two letters.
+    short, long = sorted(len(text) + len(_DENSE.findall(text)) for text in (source, target))
     return long / max(short, 1) if long >= 20 else 1.0
 
 
@@ -128,7 +130,8 @@ FILTERS = (
     Filter(
         "length_ratio",
         4.0,
-        "one side has 20 or more characters, and more than this many times those of the other",
+        "one side has 20 or more characters (of Han, Kana and Hangul each counts twice), and more "
+        "than this many times those of the other",
         lambda s, t, most, _: _length_ratio(s, t) > most,
     ),
     Filter(
