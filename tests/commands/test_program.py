@@ -95,7 +95,7 @@ WRONG = {
     "convert run.pt out --from system-a": (2, "--from system-a needs --heads"),
     "convert nowhere.pt out --from fairseq": (1, "nowhere.pt does not exist"),
     "export a b --to argos --languages ../x=X de=German": (2, "'../x=X' is not CODE=NAME"),
-    "vocabulary model out --keep-for a --add-tokens b": (2, "give --keep-for"),
+    "vocabulary model out": (2, "give --keep-for"),
     "vocabulary model --keep-for a": (2, "OUT is missing"),
     "page no/such/model/here": (1, "does not exist"),
     "serve": (2, "the following arguments are required: MODEL"),

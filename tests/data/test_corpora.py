@@ -167,6 +167,14 @@ def test_references_are_refused_where_they_would_be_dropped(tmp_path):
         load({"name": "app", "test": str(tmp_path / "t.jsonl")})
 
 
+def test_corpora_with_one_tag_have_the_names_of_their_files(dirty, monkeypatch):
+    monkeypatch.chdir(dirty)
+    write(dirty / "more.tsv", ("a bird", "ein Vogel"))
+    found = load({"train": "app.tsv", "tag": "<bt>"}, {"train": "more.tsv", "tag": "<bt>"})
+    assert dict.fromkeys(found["train"]["corpus"]) == {"app": None, "more": None}
+    assert all(source.startswith("<bt> ") for source in found["train"]["source"])
+
+
 def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
     monkeypatch.chdir(dirty)
     with pytest.raises(ValueError, match="All pairs of the test set are in the training data"):

@@ -197,6 +197,17 @@ def write_columns(write, name, columns):
         return write(name, file.read())
 
 
+def test_splits_come_from_text_files_and_tables_together(tmp_path):
+    for name, text in (("a.en", "a house\n"), ("a.de", "ein Haus\n"), ("v.tsv", "a dog\tHund\n")):
+        (tmp_path / name).write_text(text)
+    paths = [str(tmp_path / name) for name in ("a.en", "a.de", "v.tsv")]
+    data = load(train_source=paths[0], train_target=paths[1], validation_file=paths[2])
+    assert data["train"].to_dict() == {"source": ["a house"], "target": ["ein Haus"]}
+    assert data["validation"].to_dict() == {"source": ["a dog"], "target": ["Hund"]}
+    with pytest.raises(ValueError, match="one source of data"):
+        load(train_source=paths[0], train_target=paths[1], train_file=paths[2])
+
+
 FORMATS = ["x.csv", "x.csv.gz", "x.json", "x.jsonl", "x.jsonl.gz", "x.parquet"]
 
 
@@ -368,9 +379,9 @@ def test_saved_data_sets(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "one source of data: `dataset_name`, or `train_file`"),
+        ({}, "one source of data"),
         ({"dataset_name": "x", "test_file": "y.csv"}, "one source of data"),
-        ({"train_file": "y.csv", "test_source": "y"}, "one source of data"),
+        ({"test_file": "y.csv", "test_source": "y", "test_target": "z"}, "one source of data"),
         ({"train_source": "a"}, "both `train_source` and `train_target`"),
         ({"test_target": "a"}, "both `test_source` and `test_target`"),
     ],

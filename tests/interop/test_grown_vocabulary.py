@@ -139,6 +139,20 @@ def test_what_cannot_grow_is_refused_and_nothing_is_written(new, tmp_path):
     assert "holds no text" in refusal(source, out, [new], 5)
 
 
+def test_the_command_trims_and_then_adds(new, tmp_path):
+    source, out = save_own(tmp_path / "model"), tmp_path / "out"
+    words = ["--keep-for", str(new), "--add-tokens", "<2pl>"]
+    run_subcommand("vocabulary", [str(source), str(out), *words])
+    run_subcommand("vocabulary", [str(source), f"{out}-trimmed", *words[:2]])
+    old, trimmed, both = (
+        AutoTokenizer.from_pretrained(path).get_vocab()
+        for path in (source, f"{out}-trimmed", str(out))
+    )
+    assert old.keys() > trimmed.keys()
+    assert both.keys() - trimmed.keys() == {"<2pl>"}
+    assert verify_model(out).problems == ()
+
+
 def test_the_command_prints_what_is_new(new, tmp_path, capsys):
     source, out = save_own(tmp_path / "model"), str(tmp_path / "out")
     words = [str(source), out, "--add-for", str(new), "--add", "20", "--add-tokens", "<2pl>"]

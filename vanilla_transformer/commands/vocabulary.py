@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -71,10 +73,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         if taken is None:
             raise UsageError("OUT is missing: give the directory of the new model")
         options.output_dir = taken.pop()
-    grows = bool(options.add_for or options.add_tokens)
     check_usage(
         (
-            bool(options.keep_for) == grows,
+            not (options.keep_for or options.add_for or options.add_tokens),
             "give --keep-for to trim the vocabulary, or --add-for or --add-tokens to add to it",
         ),
         (bool(options.add_for) != bool(options.add), "--add-for and --add go together"),
@@ -87,16 +88,27 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Trims the vocabulary, and prints what that saves; or adds tokens to it."""
+    """Trims the vocabulary, and prints what that saves; adds tokens to it, or to what is left."""
     check_model_directory(options.model)
-    if not options.keep_for:
-        grow(options)
-        return
+    if not (options.add_for or options.add_tokens):
+        trim(options, options.output_dir)
+    elif not options.keep_for:
+        grow(options, options.model)
+    else:
+        with TemporaryDirectory() as folder:
+            trimmed = str(Path(folder, Path(options.model).resolve().name))
+            trim(options, trimmed)
+            grow(options, trimmed)
+    print(f"{options.output_dir}: saved.")
+
+
+def trim(options: argparse.Namespace, output_dir: str) -> None:
+    """Trims the vocabulary of the model, and prints what that saves."""
     from vanilla_transformer.interop.vocabulary import trim_vocabulary
 
     done = trim_vocabulary(
         options.model,
-        options.output_dir,
+        output_dir,
         options.keep_for,
         options.keep_for_target,
         options.keep_frequent,
@@ -112,15 +124,14 @@ def run(options: argparse.Namespace) -> None:
     for name, form in rows:
         print(f"{name:<26}{form.format(done.before):>16}{form.format(done.after):>16}")
     print(done.describe())
-    print(f"{options.output_dir}: saved.")
 
 
-def grow(options: argparse.Namespace) -> None:
-    """Adds tokens, and prints which."""
+def grow(options: argparse.Namespace, model: str) -> None:
+    """Adds tokens to a model, and prints which."""
     from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 
     done = grow_vocabulary(
-        options.model,
+        model,
         options.output_dir,
         options.add_for,
         options.add or 0,
@@ -135,7 +146,6 @@ def grow(options: argparse.Namespace) -> None:
     print(f"Source tokens: {source:,} before, {new_source:,} after.")
     print(f"Target tokens: {target:,} before, {new_target:,} after.")
     if any(done.subwords) or done.tokens:
-        note = "Train it: new tokens are the means of their pieces."
+        print("Train it: new tokens are the means of their pieces.")
     else:
-        note = "Nothing is added: the model has the frequent subwords of these texts already."
-    print(f"{options.output_dir}: saved. {note}")
+        print("Nothing is added: the model has the frequent subwords of these texts already.")

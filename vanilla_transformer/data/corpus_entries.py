@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -93,7 +93,8 @@ class Corpus:
     """One entry of `corpora`.
 
     Attributes:
-        name: Its name in messages, scores and the card. "": that of the first file, or the tag.
+        name: Its name in messages, scores and the card. "": the tag, if no other entry
+            has it, or that of the first file.
         train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
             text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
         validation: Validation pairs, in the same form.
@@ -191,10 +192,19 @@ def suffix_of(path: str) -> str:
 def read_entries(texts: Sequence[str]) -> list[Corpus]:
     """Reads the entries of `corpora`, and checks that their names differ.
 
+    Entries with one tag and no name have the names of their files.
+
     Raises:
         ValueError: As `Corpus.from_json`, or if two entries have one name.
     """
     corpora = [Corpus.from_json(text) for text in texts]
+    names = [corpus.name for corpus in corpora]
+    corpora = [
+        replace(corpus, name=replace(corpus, name="").label)
+        if corpus.name == corpus.tag and names.count(corpus.name) > 1
+        else corpus
+        for corpus in corpora
+    ]
     names = [corpus.name for corpus in corpora]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"`corpora` has two entries {repeated[0]!r}: give them a `name` each.")

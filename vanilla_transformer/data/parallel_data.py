@@ -67,25 +67,25 @@ def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
     texts = {
         name: (getattr(args, f"{name}_source"), getattr(args, f"{name}_target")) for name in SPLITS
     }
-    has_texts = any(path is not None for paths in texts.values() for path in paths)
-    if sum([args.dataset_name is not None, any(tables.values()), has_texts]) != 1:
+    files = {name: path for name, path in tables.items() if path}
+    sides = {name: paths for name, paths in texts.items() if any(paths)}
+    if (args.dataset_name is not None) == bool(files or sides) or files.keys() & sides:
         raise ValueError(
-            "Give one source of data: `dataset_name`, or `train_file` (`validation_file`, "
-            "`test_file`), or `train_source` and `train_target` (and the same with `validation_`, "
-            "`test_`)."
+            "Give one source of data for each split: `train_file`, or `train_source` and "
+            "`train_target` (and the same with `validation_`, `test_`); or `dataset_name` for all."
         )
     if args.dataset_name is not None:
         return _load_hub_splits(args)
-    if not has_texts:
-        return {
-            name: select_text_columns(load_table(path), args, path)
-            for name, path in tables.items()
-            if path is not None
-        }
-    for name, paths in texts.items():
-        if (paths[0] is None) != (paths[1] is None):
+    for name, paths in sides.items():
+        if None in paths:
             raise ValueError(f"Give both `{name}_source` and `{name}_target`, or neither.")
-    return {name: load_text_pairs(*paths) for name, paths in texts.items() if None not in paths}
+    return {
+        name: select_text_columns(load_table(files[name]), args, files[name])
+        if name in files
+        else load_text_pairs(*sides[name])
+        for name in SPLITS
+        if name in files or name in sides
+    }
 
 
 def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:

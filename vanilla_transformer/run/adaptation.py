@@ -252,8 +252,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     entries = splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
-    texts = [entry["train"] for entry in entries] + [text_files(folder / "data" / "validation")]
-    model = _with_vocabulary(before, options, texts, splits.tags)
+    files = [entry["train"] for entry in entries] + [text_files(folder / "data" / "validation")]
+    model = _with_vocabulary(before, options, files, splits.tags)
     return _PreparedStart(splits, entries, before, model, (folder / "training").exists())
 
 
