@@ -286,6 +286,21 @@ def test_every_parameter_gets_an_initial_value(tiny_config, positions):
 # --- loss --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned", "rope", "alibi", "relative"])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_labels_padded_on_either_side_have_one_loss(tiny_model, tiny_batch, scheme, is_training):
+    model = tiny_model(position_embedding_type=scheme, dropout=0.0).train(is_training)
+    source = {name: tiny_batch()[name][:2] for name in ("input_ids", "attention_mask")}
+    right = torch.tensor([[5, 6, 7, -100, -100], [8, 9, 7, 6, 2]])
+    left = torch.tensor([[-100, -100, 5, 6, 7], [8, 9, 7, 6, 2]])
+    expected = model(**source, labels=right).loss
+    torch.testing.assert_close(model(**source, labels=left).loss, expected)
+    inputs = model.prepare_decoder_input_ids_from_labels(left)  # as a collator calls it
+    assert inputs.tolist() == [[1, 1, 0, 5, 6], [0, 8, 9, 7, 6]]
+    found = model(**source, labels=left, decoder_input_ids=inputs).loss
+    torch.testing.assert_close(found, expected)
+
+
 def test_labels_are_shifted_once_and_left_alone(tiny_model, tiny_batch):
     model, batch = tiny_model(), tiny_batch()
     labels = batch["labels"]

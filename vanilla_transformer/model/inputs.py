@@ -129,11 +129,27 @@ def shift_right(
         labels: Of shape (batch, target_len), with -100 where there is nothing to predict. They are
             not changed.
         pad_token_id: Replaces -100.
-        decoder_start_token_id: The first token of every sequence.
+        decoder_start_token_id: The first token of every sequence, after padding on the left.
     """
-    start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
-    shifted = torch.cat([start, labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
+    shifted = torch.cat([torch.full_like(labels[:, :1], IGNORE_INDEX), labels[:, :-1]], dim=1)
+    shifted = shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
+    first = (labels != IGNORE_INDEX).int().argmax(dim=1, keepdim=True)  # (batch, 1)
+    return shifted.scatter(1, first, decoder_start_token_id)
+
+
+def hide_leading_padding(
+    labels: torch.Tensor, decoder_input_ids: torch.Tensor, pad_token_id: int | None
+) -> torch.Tensor | None:
+    """Makes the decoder's mask for labels that are padded on the left; None: none are.
+
+    Padding after the labels needs no mask: the causal mask hides it.
+    """
+    if is_tracing() or labels.numel() == 0 or not (labels[:, 0] == IGNORE_INDEX).any():
+        return None
+    leading = (labels != IGNORE_INDEX).cumsum(dim=1) == 0  # (batch, target_len)
+    hidden = leading & leading.logical_not().any(dim=1, keepdim=True)
+    hidden &= decoder_input_ids == pad_token_id
+    return hidden.logical_not().long() if hidden.any() else None
 
 
 def problem_type_of(labels: torch.Tensor, num_labels: int) -> str:

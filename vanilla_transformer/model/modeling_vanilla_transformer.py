@@ -27,6 +27,7 @@ from .generation import TwoVocabularyGeneration
 from .inputs import (
     IGNORE_INDEX,
     check_token_ids,
+    hide_leading_padding,
     problem_type_of,
     shift_right,
     tokens_of,
@@ -293,6 +294,10 @@ class VanillaTransformerForConditionalGeneration(
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            if decoder_input_ids is not None and decoder_attention_mask is None:
+                decoder_attention_mask = hide_leading_padding(
+                    labels, decoder_input_ids, self.config.pad_token_id
+                )
         elif use_cache is None:
             use_cache = self.config.use_cache
         inputs: dict[str, Any] = {
