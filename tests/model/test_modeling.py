@@ -301,6 +301,14 @@ def test_labels_padded_on_either_side_have_one_loss(tiny_model, tiny_batch, sche
     torch.testing.assert_close(found, expected)
 
 
+def test_a_start_token_before_an_ignored_label_is_no_padding(tiny_model, tiny_batch):
+    model = tiny_model(decoder_start_token_id=1, dropout=0.0)  # that of padding, as in Marian
+    source = {name: tiny_batch()[name][:1] for name in ("input_ids", "attention_mask")}
+    given = {"decoder_input_ids": torch.tensor([[1, 9, 5]])}
+    logits = model(**source, **given, labels=torch.tensor([[-100, 5, 6]])).logits
+    torch.testing.assert_close(logits, model(**source, **given).logits)
+
+
 def test_labels_are_shifted_once_and_left_alone(tiny_model, tiny_batch):
     model, batch = tiny_model(), tiny_batch()
     labels = batch["labels"]

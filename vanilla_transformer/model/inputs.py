@@ -133,23 +133,29 @@ def shift_right(
     """
     shifted = torch.cat([torch.full_like(labels[:, :1], IGNORE_INDEX), labels[:, :-1]], dim=1)
     shifted = shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
-    first = (labels != IGNORE_INDEX).int().argmax(dim=1, keepdim=True)  # (batch, 1)
-    return shifted.scatter(1, first, decoder_start_token_id)
+    return shifted.scatter(1, _first_label(labels), decoder_start_token_id)
 
 
 def hide_leading_padding(
-    labels: torch.Tensor, decoder_input_ids: torch.Tensor, pad_token_id: int | None
+    labels: torch.Tensor, decoder_input_ids: torch.Tensor, decoder_start_token_id: int | None
 ) -> torch.Tensor | None:
     """Makes the decoder's mask for labels that are padded on the left; None: none are.
 
-    Padding after the labels needs no mask: the causal mask hides it.
+    What stands before the start token of the first label is padding. Padding after the labels needs
+    no mask: the causal mask hides it.
     """
     if is_tracing() or labels.numel() == 0 or not (labels[:, 0] == IGNORE_INDEX).any():
         return None
-    leading = (labels != IGNORE_INDEX).cumsum(dim=1) == 0  # (batch, target_len)
-    hidden = leading & leading.logical_not().any(dim=1, keepdim=True)
-    hidden &= decoder_input_ids == pad_token_id
+    first = _first_label(labels)
+    begins = decoder_input_ids.gather(1, first) == decoder_start_token_id  # (batch, 1)
+    places = torch.arange(labels.shape[1], device=labels.device)
+    hidden = (places < first) & begins  # (batch, target_len)
     return hidden.logical_not().long() if hidden.any() else None
+
+
+def _first_label(labels: torch.Tensor) -> torch.Tensor:
+    """Returns the place of the first label of each row, (batch, 1); 0 for a row without labels."""
+    return (labels != IGNORE_INDEX).int().argmax(dim=1, keepdim=True)
 
 
 def problem_type_of(labels: torch.Tensor, num_labels: int) -> str:

@@ -296,7 +296,7 @@ class VanillaTransformerForConditionalGeneration(
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             if decoder_input_ids is not None and decoder_attention_mask is None:
                 decoder_attention_mask = hide_leading_padding(
-                    labels, decoder_input_ids, self.config.pad_token_id
+                    labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
         elif use_cache is None:
             use_cache = self.config.use_cache
