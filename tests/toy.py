@@ -131,3 +131,13 @@ class Payload:
 
     def __reduce__(self):
         return (self.function, ("the payload ran",))
+
+
+def main(argv):
+    """Carries out the run of a command line, with its messages, and returns its figures."""
+    from vanilla_transformer.run import training_run
+    from vanilla_transformer.run.parsing import parse_arguments
+
+    arguments = parse_arguments(argv)
+    training_run.show_messages(arguments)
+    return training_run.run(arguments)

@@ -24,7 +24,6 @@ from vanilla_transformer.names import MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
 from vanilla_transformer.run.adaptation import (
     Adapted,
-    Size,
     best_share,
     choose_mixture,
     describe_adaptation,
@@ -91,7 +90,6 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     used = torch.load(output / "training" / "training_args.bin", weights_only=False)
     assert used.eval_max_tokens == used.max_tokens == 200  # a stock batch of 8 is slow
     assert "The adapted model is significantly better in chrf" in printed
-    assert "Changed most for the better:" in printed
     table = printed.split("\n\n")[0]
     assert re.search(
         r"\| own \(\d texts\) +\| chrf .*\| general \(12 texts\) +\| bleu ", table, re.S
@@ -101,7 +99,6 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     assert "vanilla-transformer adapt" in card
     assert f"\n# {output.name}\n" in card
     assert f"path = {json.dumps(str(output / 'model'))}\n" in card
-    assert " mag " in printed.split("Changed most for the better:")[1].splitlines()[1]
     own = json.loads((output / "own.json").read_text())
     general = json.loads((output / "general.json").read_text())
     _, after = own["models"]
@@ -222,10 +219,6 @@ def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     monkeypatch.setattr(adaptation, "snapshot_download", lambda name, **_: hub[name])
     monkeypatch.setattr(adaptation, "check_on_hub", lambda name: None)
     adapt("somebody/marian", plain_pairs, tmp_path / "out", *words)
-    printed = capsys.readouterr().out
-    (parameters,) = (line for line in printed.splitlines() if "| parameters" in line)
-    before, after = parameters.replace(",", "").split("|")[3:5]
-    assert int(before) > int(after) > 0
     sizes = [
         json.loads((tmp_path / "out" / name / "config.json").read_text())["vocab_size"]
         for name in ("before", "trimmed", "training")
@@ -440,13 +433,9 @@ def test_what_is_refused_before_the_training_leaves_nothing(trained, pairs, tmp_
     ],
 )
 def test_the_report_says_which_model_is_better(after, sentence):
-    long = "wrong" * 100
-    texts = {"old": [long] * 20, "new": [after.replace("wrong", long)] * 20}
+    texts = {"old": ["wrong"] * 20, "new": [after] * 20}
     found = compare_outputs([str(number) for number in range(20)], texts, ["right"] * 20, ["chrf"])
-    done = Adapted(Path("model"), found, None, 1.0, (Size(1, 4), Size(1, 4)))
-    lines = list(describe_adaptation(done))
-    assert sentence in lines
-    assert not any(long in line for line in lines)
+    assert sentence in list(describe_adaptation(Adapted(Path("model"), found, None, 1.0)))
 
 
 @pytest.mark.parametrize(
@@ -464,7 +453,7 @@ def test_the_best_share_has_the_best_scores_together(scores, best):
 def test_a_gain_counts_where_bleu_is_0():
     texts = {"old": ["wrong"] * 20, "new": ["right"] * 20}
     found = compare_outputs(["a"] * 20, texts, ["right"] * 20, ["bleu", "chrf"])
-    done = Adapted(Path("model"), found, None, 1.0, (Size(1, 4), Size(1, 4)))
+    done = Adapted(Path("model"), found, None, 1.0)
     assert found.scores["bleu"]["models"]["new"]["bleu"] == 0  # of texts of one word
     assert done.is_better
     assert "The adapted model is significantly better in chrf (p = 0.001)." in list(

@@ -8,13 +8,12 @@ import yaml
 from datasets import load_from_disk
 from safetensors.torch import load_file
 from small import train_in_two_processes
-from toy import SIZES, arguments
+from toy import SIZES, arguments, main
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data import mixing
 from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.run.training_run import main
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import REPOSITORY
+from toy import REPOSITORY, main
 from transformers import AutoConfig
 
 from vanilla_transformer import (
@@ -23,7 +23,6 @@ from vanilla_transformer.run.defaults import (
     count_characters,
 )
 from vanilla_transformer.run.parsing import TOPICS, parse_arguments
-from vanilla_transformer.run.training_run import main
 
 FACTS = {"pairs": 29_000, "characters": 90, "has_validation": True, "on_cpu": True}
 FACTS |= {"has_bfloat16": False}

@@ -5,12 +5,11 @@ import json
 import pytest
 import sacrebleu
 from datasets import Dataset
-from toy import arguments
+from toy import arguments, main
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
-from vanilla_transformer.run.training_run import main
 
 SEARCHES = {
     "defaults": {},

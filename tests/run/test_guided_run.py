@@ -2,12 +2,11 @@
 
 import pytest
 from test_run_refusals import contents
-from toy import NOUNS, VERBS, arguments
+from toy import NOUNS, VERBS, arguments, main
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.data.word_alignment import alignment_error_rate, parse_links
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.run.training_run import main
 
 LINKS = "1-0 2-1 4-2 5-3"  # a dog sees a cat . / Hund sieht Katze .
 

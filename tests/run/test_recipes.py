@@ -4,9 +4,7 @@ import json
 
 import pytest
 from datasets import Dataset, DatasetDict
-from toy import REPOSITORY, SIZES
-
-from vanilla_transformer.run.training_run import main
+from toy import REPOSITORY, SIZES, main
 
 SMALL = {**SIZES, "vocab_size": 120, "max_steps": 4, "warmup_steps": 2, "bf16": False}
 SMALL |= {"save_steps": 2, "eval_steps": 2, "max_tokens": 400, "generation_max_length": 12}

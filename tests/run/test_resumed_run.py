@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from test_run_refusals import contents, copy  # noqa: F401 - a fixture
-from toy import arguments
+from toy import arguments, main
 from transformers import AutoModelForSeq2SeqLM
 from watch import callback
 
@@ -26,7 +26,6 @@ from vanilla_transformer.run.store import (
     read_results,
     save_results,
 )
-from vanilla_transformer.run.training_run import main
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
 

@@ -4,12 +4,11 @@ import json
 import subprocess
 
 from huggingface_hub import ModelCard
-from toy import arguments, command
+from toy import arguments, command, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.run.model_card import wrapped_command
-from vanilla_transformer.run.training_run import main
 
 CODE = {"configuration", "modeling", "tokenization"}
 

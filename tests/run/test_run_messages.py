@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 from small import _environment_of_a_program, start_two_processes
-from toy import REPOSITORY, SIZES, arguments, command
+from toy import REPOSITORY, SIZES, arguments, command, main
 from tqdm import tqdm
 from transformers import TrainerState
 
 from vanilla_transformer import Translator, progress
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.training_run import main, run
+from vanilla_transformer.run.training_run import run
 from vanilla_transformer.training import training_log
 from vanilla_transformer.training.training_log import TrainingLog
 

@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 from datasets import DatasetDict
-from toy import arguments
+from toy import arguments, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.file_formats import load_text_pairs
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.training_run import main, run
+from vanilla_transformer.run.training_run import run
 
 
 def without(argv, *names):

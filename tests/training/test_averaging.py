@@ -6,11 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small import model, tokenizer, trainer
-from toy import arguments, command
+from toy import arguments, command, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.averaging import (
     AverageCheckpoints,
     average_checkpoints,

@@ -7,10 +7,9 @@ import pytest
 import torch
 from small import ScheduleFree, assert_same_weights, model, tokenizer, trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from toy import SIZES, arguments
+from toy import SIZES, arguments, main
 
 from vanilla_transformer.model.modes import evaluation_mode
-from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 

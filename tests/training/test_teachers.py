@@ -7,9 +7,8 @@ import pytest
 import torch
 from small import assert_resumes_exactly, model, trainer
 from test_rdrop import batch, gradients_of_a_step
-from toy import arguments
+from toy import arguments, main
 
-from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.objectives import Teachers
 
 

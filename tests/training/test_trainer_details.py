@@ -5,10 +5,9 @@ import json
 import pytest
 import torch
 from small import losses, model, rows, stock, tokenizer, trainer
-from toy import arguments
+from toy import arguments, main
 from transformers import EarlyStoppingCallback, GenerationConfig
 
-from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.metrics import GenerationMetrics
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}

@@ -46,7 +46,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--compare",
         action="store_true",
         help="test the differences of several models by the paired bootstrap, for all texts and by "
-        "corpus, direction and length",
+        "corpus",
     )
     parser.add_argument(
         "--html", metavar="FILE", help="page for --compare with all outputs side by side"

@@ -11,20 +11,17 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import disable_progress_bars
 from huggingface_hub import EvalResult, ModelCard, snapshot_download
-from safetensors import safe_open
 from transformers import AutoConfig
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
@@ -79,19 +76,9 @@ _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 _MIXED_SHARES = (1.0, 0.75, 0.5, 0.25)
 """The shares of the adapted weights that are tried."""
-_EXAMPLES = 5
 _OWN_OUTPUTS = "own-outputs"
-_LONGEST_EXAMPLE = 200
 _RESULTS = re.compile(r"(\n## Results\n\n).*?(\n\n## Training\n)", re.DOTALL)
 """The scores on the card of a training."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """Parameters of a saved model, and bytes of its weights on the disk."""
-
-    parameters: int
-    file_bytes: int
 
 
 @dataclass(frozen=True)
@@ -103,14 +90,12 @@ class Adapted:
         own: The comparison of the old and the adapted model on the own test set.
         general: That on the general test set; None: there is none.
         seconds: Time of the training.
-        sizes: Those of the old and the adapted model.
     """
 
     model: Path
     own: ModelComparison
     general: ModelComparison | None
     seconds: float
-    sizes: tuple[Size, Size]
 
     @property
     def is_better(self) -> bool:
@@ -174,7 +159,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         after = choose_mixture(start.model, after, held_out, options.metrics[0], tokenize)
     own = compare("test")
     general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
-    done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
+    done = Adapted(folder / "model", own, general, seconds)
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
         for path in (after if done.is_better else before).iterdir():
@@ -182,17 +167,6 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
                 shutil.copy(path, unfinished)
         _write_reports(done, unfinished)
     return done
-
-
-def size_of(folder: Path) -> Size:
-    """Measures a saved model; what is shared counts once."""
-    files = list(folder.glob("*.safetensors"))
-    parameters = 0
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
-            parameters += sum(map(prod, shapes))
-    return Size(parameters, sum(file.stat().st_size for file in files))
 
 
 # The start ----------------------------------------------------------------------------------------
@@ -334,7 +308,10 @@ class _Training:
     def __init__(self, options: AdaptArguments, start: _PreparedStart, is_main: bool) -> None:
         self.options, self.start, self.is_main = options, start, is_main
         self.folder = Path(options.output_dir)
-        is_large = size_of(start.model).parameters > _LARGE and options.optim != MUON
+        self.config = AutoConfig.from_pretrained(start.model)
+        with torch.device("meta"):  # without memory for weights
+            parameters = VanillaTransformerForConditionalGeneration(self.config).num_parameters()
+        is_large = parameters > _LARGE and options.optim != MUON
         self.rank = options.lora if options.lora is not None else _RANK if is_large else 0
         if self.rank and is_main:
             print_message(f"Adapters of rank {self.rank} are trained.")
@@ -371,7 +348,7 @@ class _Training:
         if self.options.learning_rate is not None:
             return self.options.optim or ADAMW, self.options.learning_rate
         record, folder = self.folder / "search.json", self.folder / "search"
-        width = read_object(self.start.model / "config.json")["d_model"]
+        width = self.config.d_model
         candidates = _candidate_rates(self.options.optim, width, self.rank, divides_weights())
         rates = {f"{optim} {rate:g}": (optim, rate) for optim, rate in candidates}
         if record.is_file():
@@ -420,7 +397,6 @@ class _Training:
     ) -> RunArguments:
         """Returns the options of a training: those of all trainings, and the others."""
         on_cpu = not torch.accelerator.is_available()
-        config = AutoConfig.from_pretrained(self.start.model)
         options = {
             "output_dir": output_dir,
             "learning_rate": rate,
@@ -430,7 +406,7 @@ class _Training:
             "eval_max_tokens": self.options.max_tokens,
             "warmup_steps": 0.05,
             "seed": self.options.seed,
-            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
+            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, self.config.d_model),
         }
         if self.rank:  # new tokens need embeddings that are trained
             is_grown = self.start.model == self.folder / "grown"
@@ -555,10 +531,9 @@ def best_share(scores: Mapping[float, tuple[float, float]]) -> float:
 
 
 def describe_adaptation(done: Adapted) -> Iterator[str]:
-    """Yields the lines of a report: scores before and after, examples, and what they mean."""
+    """Yields the lines of a report: scores before and after, and what they mean."""
     yield from _score_table(done)
     yield ""
-    yield from _changed_examples(done.own)
     yield from _final_sentences(done)
     yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
 
@@ -588,8 +563,6 @@ def _score_table(done: Adapted) -> Iterator[str]:
                 for values in scores["models"].values()
             ]
             rows.append([name, metric, *cells, f"{pair['p_value']:.3f}"])
-    rows.append(["parameters", "", *(f"{size.parameters:,}" for size in done.sizes), ""])
-    rows.append(["bytes of weights", "", *(f"{size.file_bytes:,}" for size in done.sizes), ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, ["-" * width for width in widths])
     for row in rows:
@@ -617,25 +590,6 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         yield f"No significant difference in {metric} ({p}): the old model is kept."
     if gain > 0 and done.general is not None and _significant_gain(done.general, metric) < 0:
         yield "It is significantly worse on the general test set: give more general pairs."
-
-
-def _changed_examples(comparison: ModelComparison) -> Iterator[str]:
-    before, after = (comparison.text_scores[name] for name in comparison.models)
-    sign = -1 if comparison.text_metric in ERROR_RATES else 1
-    gains = sorted(
-        (sign * (new - old), row) for row, (old, new) in enumerate(zip(before, after, strict=True))
-    )
-    for title, chosen in (("better", gains[::-1]), ("worse", gains)):
-        rows = [
-            row for gain, row in chosen[:_EXAMPLES] if (gain > 0) == (title == "better") and gain
-        ]
-        if rows:
-            yield f"Changed most for the {title}:"
-        for row in rows:
-            outputs = [comparison.predictions[name][row] for name in comparison.models]
-            texts = (comparison.sources[row], *outputs, comparison.references[row][0])
-            source, old, new, wanted = (short_line(text, _LONGEST_EXAMPLE) for text in texts)
-            yield f"  {source}: {old} → {new} (wanted: {wanted})"
 
 
 def _write_reports(done: Adapted, folder: Path) -> None:

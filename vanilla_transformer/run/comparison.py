@@ -1,16 +1,14 @@
 """Compares the outputs of several models for the same texts; sacrebleu does the statistics."""
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import ne
 from typing import Any, cast
 
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.inference.results import finite_or_none
-from vanilla_transformer.languages import joint_score_tokenizer, tag_of_texts, words_have_spaces
+from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
     References,
@@ -24,10 +22,6 @@ from vanilla_transformer.training.metrics import (
 
 SIGNIFICANT = 0.05
 """A p-value below it is usually called significant."""
-_DIRECTION = re.compile(r"(<[^<>\s]+>|>>[^<>\s]+<<|2[a-z]{2,3})(?=\s)")
-"""A word for the target language, or another tag, that a source begins with."""
-_ENDS_OF_LENGTHS = (0, 10, 20, 40, 80)
-"""Source lengths, in words or in characters, between which the texts are put into groups."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +31,8 @@ class ModelComparison:
     Attributes:
         scores: For each metric its signature, the score of each model with the ends of its 95%
             interval, and for each two models the p-value of the paired bootstrap.
-        groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
-            "group", "rows" (their indices) and "scores".
+        groups: The same for each of several corpora: "corpus" (its name), "rows" (the indices of
+            its texts) and "scores".
         text_scores: The score of each output by itself, by model, in the metric of the next field.
         text_metric: The first metric that tells something: a BLEU of 0 for all models does not.
     """
@@ -59,28 +53,29 @@ def compare_outputs(
     references: References,
     metrics: Sequence[str],
     corpora: Sequence[str] | None = None,
-    tags: Collection[str] = (),
     tokenizers: Sequence[str] | None = None,
 ) -> ModelComparison:
-    """Scores the outputs of several models, for all texts and for groups of them.
+    """Scores the outputs of several models, for all texts and for each corpus.
 
     Args:
         predictions: The outputs of each model, by its name.
         corpora: Name of the corpus that each text comes from; None: they are not known.
-        tags: Tokens of the models, among which are the tags that sources begin with.
         tokenizers: sacrebleu's tokenizer for each text. None: that of the script that most
             references are in.
     """
     lists = as_lists(references)
     tokenizers = tokenizers or [tokenizer_of_texts(lists)] * len(lists)
+    rows_of: dict[str, list[int]] = {}
+    for row, corpus in enumerate(corpora or ()):
+        rows_of.setdefault(corpus, []).append(row)
     groups = [
         {
-            "kind": kind,
-            "group": group,
+            "corpus": corpus,
             "rows": rows,
             "scores": _score_rows(predictions, lists, metrics, rows, tokenizers),
         }
-        for kind, group, rows in _groups_of_texts(sources, corpora, tags)
+        for corpus, rows in sorted(rows_of.items())
+        if len(rows_of) > 1
     ]
     scores = _score_rows(predictions, lists, metrics, range(len(lists)), tokenizers)
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
@@ -126,36 +121,6 @@ def score_with_interval(score: float | None, ends: Sequence[float | None]) -> st
     """Returns a score with its interval, "41.20 (40.11 to 42.30)"."""
     texts = ["-" if number is None else f"{number:.2f}" for number in (score, *ends)]
     return "{} ({} to {})".format(*texts) if ends else texts[0]
-
-
-def _groups_of_texts(
-    sources: Sequence[str], corpora: Sequence[str] | None, known: Collection[str]
-) -> Iterator[tuple[str, str, list[int]]]:
-    """Yields kind, name and rows of each group; a kind that has only one group is left out."""
-    begins = [match[0] if (match := _DIRECTION.match(text)) else "" for text in sources]
-    tags = [word if word in known else "no tag" for word in begins]  # not 2nd, 2km
-    tag = tag_of_texts(sources)
-    if tag is None or words_have_spaces(tag):
-        lengths = [_length_group(len(text.split()), "words") for text in sources]
-    else:
-        lengths = [_length_group(len(text), "characters") for text in sources]
-    for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
-        groups = sorted(set(names or ()), key=_natural_order)
-        for group in groups if len(groups) > 1 else ():
-            yield kind, group, [row for row, name in enumerate(names or ()) if name == group]
-
-
-def _natural_order(name: str) -> tuple[int, str]:
-    """Sorts names by a number that they begin with, such as that of a length."""
-    digits = name[: len(name) - len(name.lstrip("0123456789"))]
-    return int(digits or 0), name
-
-
-def _length_group(length: int, unit: str) -> str:
-    for low, high in pairwise(_ENDS_OF_LENGTHS):
-        if length <= high:
-            return f"{low + 1} to {high} {unit}"
-    return f"{_ENDS_OF_LENGTHS[-1] + 1} or more {unit}"
 
 
 def _score_rows(

@@ -13,7 +13,7 @@ _TEMPLATE = Path(__file__).parent / "comparison_page.html"
 
 
 def comparison_page(comparison: ModelComparison) -> str:
-    """Returns the page: the scores, those of each group, and all outputs side by side."""
+    """Returns the page: the scores, those of each corpus, and all outputs side by side."""
     models, metric = comparison.models, comparison.text_metric
     count = f"{len(comparison.sources):,}"
     about = (
@@ -23,7 +23,7 @@ def comparison_page(comparison: ModelComparison) -> str:
     )
     tables = [_scores_table("All texts", comparison.scores)]
     for part in comparison.groups:
-        title = f"{part['kind'].capitalize()}: {part['group']} ({len(part['rows']):,} texts)"
+        title = f"Corpus: {part['corpus']} ({len(part['rows']):,} texts)"
         tables.append(f"<details><summary>{escape(title)}</summary>")
         tables.append(_scores_table("", part["scores"]) + "</details>")
     sign = 1 if metric not in ERROR_RATES else -1
@@ -36,7 +36,7 @@ def comparison_page(comparison: ModelComparison) -> str:
     for number, part in enumerate(comparison.groups):
         for row in part["rows"]:
             groups[row].append(str(number))
-    shown = [(str(i), f"{g['kind']}: {g['group']}") for i, g in enumerate(comparison.groups)]
+    shown = [(str(i), f"corpus: {part['corpus']}") for i, part in enumerate(comparison.groups)]
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(" and ".join(models)),
         about=escape(about),

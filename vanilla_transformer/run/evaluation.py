@@ -73,7 +73,7 @@ def evaluate_model(
     tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers)) if tokenizers else None
     limit = data_arguments.max_source_length
-    predictions, _ = _translate(model_name_or_path, rows, limit, **options)
+    predictions = _translate(model_name_or_path, rows, limit, **options)
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
@@ -116,14 +116,13 @@ def compare_models(
         )
     tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     limit = data_arguments.max_source_length
-    results = {model: _translate(model, rows, limit, tags, **options) for model in models}
+    outputs = {model: _translate(model, rows, limit, tags, **options) for model in models}
     return compare_outputs(
         list(rows["source"]),
-        {model: outputs for model, (outputs, _) in results.items()},
+        outputs,
         _references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
-        set[str]().union(*(tags for _, tags in results.values())),
         tokenizers,
     )
 
@@ -162,11 +161,9 @@ def _translate(
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
-) -> tuple[list[str], set[str]]:
-    """Returns the outputs of a model, and the tokens among which are its tags of languages."""
+) -> list[str]:
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
-    tokenizer = translator.tokenizer
-    known = tokenizer.get_vocab()
+    known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
     sources = [
         rest if begin in unknown else source
@@ -174,8 +171,7 @@ def _translate(
         for begin, _, rest in [source.partition(" ")]
     ]
     outputs: list[str] = translator.translate(sources, **options)
-    of_marian = (token for token in tokenizer.get_vocab() if token.startswith(">>"))
-    return outputs, {*tokenizer.get_added_vocab(), *of_marian}
+    return outputs
 
 
 def _references_of(rows: Dataset) -> list[Any]:

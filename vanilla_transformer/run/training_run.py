@@ -1,6 +1,6 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from logging import ERROR, INFO, getLogger
@@ -37,7 +37,7 @@ from vanilla_transformer.run.adapters import add_adapters, merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, load_teachers
 from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.parsing import RunArguments, parse_arguments
+from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import prepare
 from vanilla_transformer.run.shared_work import compute_on_main_process
@@ -65,13 +65,6 @@ logger = logging.get_logger(__name__)
 _PREFIXES = {"validation": "eval", "test": "test"}  # of the figures of each split
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """What a shell shows for a process that this signal has ended."""
-
-
-def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Carries out the run of a command line, and returns the figures of all_results.json."""
-    arguments = parse_arguments(argv)
-    show_messages(arguments)
-    return run(arguments)
 
 
 def show_messages(arguments: RunArguments) -> None:
