@@ -33,6 +33,12 @@ VARIANTS = {
         "position_embedding_type": "rope",
         "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5},
     },
+    "relative, as in T5": {
+        "position_embedding_type": "relative",
+        "relative_attention_max_distance": 20,
+        "attention_scale": 1.0,
+        "logit_scale": 0.25,
+    },
     "swiglu": {"gated_ffn": True, "activation_function": "silu"},
     "gelu": {"activation_function": "gelu"},
     "tanh gelu": {"activation_function": "gelu_new"},

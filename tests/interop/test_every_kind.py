@@ -72,7 +72,6 @@ REFUSED = [  # kinds, calls, what the sentence says
     ),
     ({"blenderbot"}, ON_CTRANSLATE2, "`encoder_no_repeat_ngram_size` is 3"),
     ({"fsmt"}, ON_CTRANSLATE2, "`early_stopping` is False"),
-    ({"t5"}, {*ON_CTRANSLATE2, "to ctranslate2"}, "`position_embedding_type` is 'relative'"),
     (
         {"mbart, no start"},
         {*ON_CTRANSLATE2, "to ctranslate2", "to onnx"},
@@ -124,7 +123,11 @@ def test_a_subcommand_works_or_says_why_not(converted, tmp_path, capsys, kind, c
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", ["marian", "marian, apart", "bart", "mbart", "m2m100", "nllb"])
+FAST = ("marian", "marian, apart", "pegasus", "bart", "mbart", "m2m100", "nllb", "t5", "fairseq")
+FAST += ("opennmt-py", "eole")
+
+
+@pytest.mark.parametrize("kind", FAST)
 def test_families_have_the_fast_engine_with_equal_texts(converted, kind):
     texts, options = ["the cat sat on", "a dog", "7"], {"return_alignment": True, "num_beams": 3}
     fast, slow = (

@@ -225,9 +225,9 @@ def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothes
     ends = ends if isinstance(ends, list) else [ends]
     ids = sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
-    if stop is None:  # padding follows what `stop_strings` has ended
-        while ids and ids[-1] == settings.pad_token_id:
-            ids.pop()
+    if stop is None:
+        while settings.stop_strings and ids and ids[-1] == settings.pad_token_id:
+            ids.pop()  # padding follows what a stop string has ended
         return Hypothesis(tuple(ids), None)
     return Hypothesis(tuple(ids[:stop]), ids[stop])
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
@@ -42,6 +43,7 @@ _VALUES = {
         "sinusoidal_fairseq",
         "learned",
         "rope",
+        "relative",
         "none",
     ),
     "activation_function": tuple(ACTIVATIONS),
@@ -54,8 +56,12 @@ _FREE_FIELDS = (
     "final_layer_norm",
     "normalize_embedding",
     "position_offset",
+    "relative_attention_max_distance",
+    "relative_attention_num_buckets",
     "rope_parameters",
     "scale_embedding",
+    "attention_scale",
+    "logit_scale",
     "attention_bias",
     "ffn_bias",
     "lm_head_bias",
@@ -137,6 +143,7 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
             self._set_stack(spec, stack)
             for layer_spec, layer in zip(spec.layer, layers, strict=True):
                 _set_layer(layer_spec, layer, name, config)
+        decoder.scale_outputs = np.float32(config.logit_scale)
         _set_module(decoder.projection, [model.lm_head])
         return transformer_spec.TransformerSpec(encoder, decoder)
 
@@ -163,7 +170,15 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         spec.scale_embeddings = stack.embed_scale
         embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
         embeddings.weight = _float_copy(stack.embed_tokens.weight)
-        if config.position_embedding_type != "rope":
+        if config.position_embedding_type == "relative":
+            for layer in spec.layer:  # all share the table of the stack
+                layer.self_attention.relative_attention_bias = _float_copy(
+                    stack.embed_positions.weight
+                )
+                layer.self_attention.relative_attention_max_distance = np.int32(
+                    config.relative_attention_max_distance
+                )
+        elif config.position_embedding_type != "rope":
             spec.position_encodings.encodings = self._position_table(stack)
         if config.normalize_embedding:
             _set_module(spec.layernorm_embedding, [stack.embed_norm])
@@ -239,6 +254,7 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "rms_norm": config.norm_type == "rms_norm",
         "num_heads_kv": None if key_value_heads == heads else key_value_heads,
         "head_dim": (head_dim := config.head_dim_with(heads)),
+        "relative_attention_bias": config.position_embedding_type == "relative",
     }
     if config.qk_norm != "none":
         options["qk_norm"] = True
@@ -257,6 +273,9 @@ def _set_layer(spec: Any, layer: Any, stack: str, config: VanillaTransformerConf
     """Copies a layer of either stack; the factor of the residual goes into the last weights."""
     scale = float(getattr(layer.dropout, "scale", 1.0))
     has_qk_norm = config.qk_norm != "none"
+    if config.attention_scale is not None:
+        for name in ("self_attention", "attention")[: 1 + (stack == "decoder")]:
+            getattr(spec, name).queries_scale = np.float32(config.attention_scale)
     for name in ("q_norm", "k_norm") if has_qk_norm else ():
         norm = common_spec.LayerNormSpec(rms_norm=config.norm_type == "rms_norm")
         setattr(spec.self_attention, name, norm)
