@@ -7,7 +7,9 @@ from vanilla_transformer.languages import (
     are_related,
     between_sentences,
     closest_tag,
+    detect,
     joint_score_tokenizer,
+    language_name,
     letters_of,
     score_tokenizer,
     sentence_ends,
@@ -64,6 +66,43 @@ def test_the_closest_keeps_the_spelling_of_a_model():
     assert {tag: closest_tag(tag, flores) for tag in wanted} == wanted
     assert closest_tag("ro", ("en_XX", "ro_RO")) == "ro_RO"
     assert closest_tag("zho_Hans", ()) is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("pt_BR", "Portuguese (Brazil)"),
+        ("zt", "Chinese (Traditional)"),
+        ("quy", "Ayacucho Quechua"),
+        ("nb", "Norwegian Bokmål"),
+    ],
+)
+def test_names(tag, name):
+    assert language_name(tag) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "supported", "tag"),
+    [
+        ("This is a sentence about dogs.", SERVED, "en"),
+        ("Isto é um teste muito simples.", SERVED, "pt-BR"),
+        ("Dette er en test av systemet.", SERVED, "nb"),
+        ("这是什么东西", SERVED, "zh-Hans"),
+        ("這是什麼東西", SERVED, "zh-Hant"),
+        ("這是什麼東西", ("zho_Hans", "eng_Latn"), "zho_Hans"),
+        ("Ovo je test jezika.", ("sr-Cyrl", "sr-Latn", "en"), "sr-Latn"),
+        ("Ово је тест језика.", ("sr-Latn", "sr-Cyrl", "en"), "sr-Cyrl"),
+    ],
+)
+def test_the_language_of_a_text(text, supported, tag):
+    (best, share), *others = detect(text, supported)
+    assert best == tag
+    assert sum(other for _, other in others) < share <= 1
+
+
+def test_a_text_in_another_language_is_probably_none_of_those_that_are_asked_for():
+    assert all(share < 0.1 for _, share in detect("Bonjour tout le monde", ("en", "de")))
+    assert detect("Bonjour tout le monde", ("kea",)) == []
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ EXTRAS = {
     "page": ("gradio",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (
-        "babel",
         "fastapi",
         "h11",
+        "language_data",
         "prometheus_client",
+        "py3langid",
         "pydantic",
         "python_multipart",
         "starlette",

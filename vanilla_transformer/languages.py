@@ -2,17 +2,20 @@
 
 Tags are those of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
 `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `sentencex` finds the
-sentences of some 300 languages, and Unicode's properties tell the script of a letter.
+sentences of some 300 languages, `py3langid` tells some 130 languages apart, and Unicode's
+properties tell the script of a letter.
 """
 
-from collections.abc import Collection, Iterable
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
 import langcodes
 import regex
 from langcodes.tag_parser import LanguageTagError
+
+from vanilla_transformer.extras import optional_packages
 
 OTHER_TAGS = {"pb": "pt-BR", "zt": "zh-Hant"}
 """Codes of Argos Translate and LibreTranslate that are no tags of BCP 47."""
@@ -86,6 +89,14 @@ def standard_tag(tag: str) -> str:
     return str(language.simplify_script())
 
 
+def is_language(tag: str) -> bool:
+    """Returns whether a language has this tag."""
+    try:
+        return bool(standard_tag(tag))
+    except ValueError:
+        return False
+
+
 def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     """Returns the tag of the same language, as one of `supported` spells it; None: there is none.
 
@@ -110,6 +121,72 @@ def are_related(one: str, other: str) -> bool:
     )
     south_slavic = {"bs", "hr", "sh", "sr", "cnr"}
     return {first, second} <= south_slavic or langcodes.tag_distance(first, second) < _RELATIVES
+
+
+def language_name(tag: str) -> str:
+    """Returns the English name of a language: "Portuguese (Brazil)" for `pt_BR`.
+
+    Raises:
+        ValueError: If no language has this tag.
+    """
+    with optional_packages():
+        return str(langcodes.Language.get(standard_tag(tag)).display_name())
+
+
+@cache
+def _detector() -> Any:
+    with optional_packages():
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+@lru_cache(maxsize=1024)
+def is_detectable(tag: str) -> bool:
+    """Returns whether the detector of languages knows a language."""
+    return closest_tag(_language_of(tag), _detector().labels) is not None
+
+
+def may_be_in(text: str, tag: str) -> bool:
+    """Returns whether the detector finds a language in a text, or a relative of it."""
+    return are_related(_detector().classify(text)[0], tag)
+
+
+def detect(text: str, supported: Sequence[str]) -> list[tuple[str, float]]:
+    """Returns how probable each of some languages is for a text, the most probable first.
+
+    The probabilities are those among all languages that the detector knows: where a text is in none
+    of `supported`, all are low. Languages that the detector does not know are left out.
+    """
+    shares: dict[str, float] = {}
+    for label, share in _detector().rank(text):
+        match = _detected_tag(label, _script_in(text, label), tuple(supported))
+        if match is not None:
+            shares[match] = shares.get(match, 0.0) + share
+    return sorted(shares.items(), key=lambda item: -item[1])
+
+
+@lru_cache(maxsize=8192)
+def _detected_tag(label: str, script: str | None, supported: tuple[str, ...]) -> str | None:
+    """Returns the tag of a detected language, in its script if that is supported."""
+    language = closest_tag(label, map(_language_of, supported))
+    same = [tag for tag in supported if _language_of(tag) == language]
+    scripted = f"{label}-{script}" if script else label
+    return closest_tag(scripted, same) or next(iter(same), None)
+
+
+def _language_of(tag: str) -> str:
+    return standard_tag(tag).partition("-")[0]
+
+
+def _script_in(text: str, label: str) -> str | None:
+    """Returns the script of a text whose language has two; None: its language has one."""
+    if label == "zh":  # the character sets of both kinds have few characters in common
+        counts = [len(text.encode(codec, "ignore").decode(codec)) for codec in ("gb2312", "big5")]
+        return "Hant" if counts[1] > counts[0] else "Hans"
+    if label in TWO_SCRIPTS:
+        counts = [len(regex.findall(rf"\p{{{script}}}", text)) for script in ("Latn", "Cyrl")]
+        return "Cyrl" if counts[1] > counts[0] else "Latn"
+    return None
 
 
 @lru_cache(maxsize=1024)

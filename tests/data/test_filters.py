@@ -18,6 +18,8 @@ DROPPED = [
     ("language", "a dog runs in the snow", "un chien court dans la neige", {"language": True}),
     ("placeholders", "open %s of %d", "öffne %s", {}),
     ("placeholders", "hi {name}", "hallo {Name}", {}),
+    ("placeholders", "%1 of %12 files", "%1 von 13 Dateien", {}),
+    ("placeholders", "%10d files", "Dateien", {}),
     ("markup", "a <b>dog</b>", "ein <b>Hund", {}),
     ("digits", "in 1989", "in 1998", {"digits": True}),
 ]
@@ -30,7 +32,11 @@ KEPT = [
     ("PrintOut", "PrintOut", {"identical": False}),
     ("a dog", "ein Hund, und noch vieles mehr dazu", {"length_ratio": 9}),
     ("OK", "Gut", {}),
-    ("50% off today", "bugün %50 indirim", {}),
+    ("%1 of %12 files", "von %12 Dateien %1", {}),
+    ("open %1$s, then %5.2f", "erst %5.2f, dann %s öffnen", {}),
+    ("5% off today", "bugün %5 indirim", {}),
+    ("12.5 percent today", "bugün %12,5 indirim", {}),
+    ("50% of cases", "kasuen %50i", {}),
     ("in 50% of cases", "kasuen %50ean da", {}),
     ("in 35 days", "in ٣٥ Tagen", {"digits": True}),
     ("a dog runs in the snow", "ein Hund läuft durch den Schnee", {"language": True}),
@@ -53,6 +59,14 @@ def test_a_filter_drops(name, source, target, chosen):
 @pytest.mark.parametrize(("source", "target", "chosen"), KEPT)
 def test_filters_keep(source, target, chosen):
     assert reason(source, target, chosen) == ""
+
+
+@pytest.mark.parametrize("language", ["nb", "no", "nob_Latn"])
+def test_the_detector_knows_a_language_by_its_relatives(language):
+    chosen, languages = {"language": True}, ("en", language)
+    source = "a dog runs in the snow"
+    assert reason(source, "en hund løper i den hvite snøen", chosen, languages) == ""
+    assert reason(source, "un chien court dans la neige", chosen, languages) == "language"
 
 
 @pytest.mark.parametrize(

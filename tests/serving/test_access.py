@@ -62,11 +62,23 @@ def test_a_trusted_proxy_names_the_client(server):
         ("runs/en-de", "en-de", "en", "de"),
         ("runs/cmudict-demo/", "cmudict-demo", "any", "cmudict-demo"),
         ("user/model-7b", "model-7b", "any", "model-7b"),
+        ("runs/EN-DE", "EN-DE", "en", "de"),
+        ("runs/eng_Latn-deu_Latn", "eng_Latn-deu_Latn", "eng_Latn", "deu_Latn"),
     ],
 )
 def test_models_are_named(word, name, source, target):
     (model,) = parse_models([word])
     assert (model.name, model.source, model.target) == (name, source, target)
+
+
+def test_a_link_or_what_it_leads_to_names_the_direction(tmp_path, monkeypatch):
+    (tmp_path / "model-7").mkdir()
+    (tmp_path / "en-de").symlink_to("model-7")
+    (tmp_path / "de-en").mkdir()
+    (tmp_path / "latest").symlink_to("de-en")
+    monkeypatch.chdir(tmp_path / "en-de")
+    found = parse_models([str(tmp_path / "en-de"), str(tmp_path / "latest/")])
+    assert [(one.source, one.target) for one in found] == [("en", "de"), ("de", "en")]
 
 
 def test_keys_are_read_from_lines(tmp_path):

@@ -1,13 +1,15 @@
 """A served model in this process: what its queue and its texts have to be."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
-from vanilla_transformer.serving.models import Query, ServedModel
+from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.models import Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_models
 
@@ -66,3 +68,38 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
 def test_a_server_starts_without_a_warning(trained, heard):
     models.load_models(Settings(parse_models([f"en-de={trained}"])), Metrics()).close()
     assert [record.getMessage() for record in heard.records] == []
+
+
+def models_of(*directions):
+    sources = parse_models([f"{direction}=runs/{direction}" for direction in directions])
+    return Models([SimpleNamespace(source=source) for source in sources])
+
+
+SERVED = {
+    "pt-BR": ("pt-br", "pt_BR", "pb"),
+    "zh-Hans": ("zh", "zh-hans", "zh-CN"),
+    "zh-Hant": ("zt", "zh-TW"),
+    "en": ("EN", "en-US"),
+    "nb": ("no",),
+}
+
+
+@pytest.mark.parametrize("code", SERVED)
+def test_the_closest_language_answers(code):
+    to_each = models_of(*(f"de:{target}" for target in SERVED))
+    from_each = models_of(*(f"{source}:de" for source in SERVED))
+    for asked in (code, *SERVED[code]):
+        assert to_each.for_direction("de", asked).source.target == code
+        assert from_each.for_direction(asked, "de").source.source == code
+
+
+def test_the_source_is_detected_among_those_that_lead_to_the_target():
+    served = models_of("en:de", "nb:de", "fr:en", "kea:fr", "any:pt", "xy:pt")
+    assert served.detect_source("This is a sentence about dogs.", "de")[0] == "en"
+    assert served.detect_source("Dette er en test av systemet.", "deu_Latn")[0] == "nb"
+    source, confidence = served.detect_source("This is a sentence about dogs.", "en")
+    assert (source, confidence < 10) == ("fr", True)
+    assert served.detect_source("This is a sentence about dogs.", "fr") == ("kea", 0)
+    for target in ("pt", "es"):
+        with pytest.raises(RequestError):
+            served.detect_source("This is a sentence about dogs.", target)

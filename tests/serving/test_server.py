@@ -59,8 +59,12 @@ def test_a_client_of_libretranslate_works_as_it_is(server):
     assert languages["en"] == {"code": "en", "name": "English", "targets": ["de"]}
     assert languages["de"]["targets"] == []
     assert languages["any"]["targets"] == ["toy"]
-    with pytest.raises(HTTPError, match="501"):
-        client.detect(LINE)
+    assert languages["any"]["name"] == "Any"
+    (found,) = client.detect("Das ist ein Satz über Hunde.")
+    assert (found["language"], found["confidence"] > 50) == ("de", True)
+    assert server.form("/detect", q="This is a sentence.")[2][0]["language"] == "en"
+    with pytest.raises(HTTPError, match="400"):
+        client.detect("")
 
 
 def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
@@ -77,8 +81,13 @@ def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
     spelled = {**fields, "source": "en-US", "target": "deu_Latn"}
     assert server.translate(LINE, **spelled)[2] == one
     query = "/translate?q=a+dog+sees+a+cat+.&source=auto&target=de"
-    language = {"language": "en", "confidence": 0}
-    assert server.ask("POST", query)[2] == {"translatedText": OUTPUT, "detectedLanguage": language}
+    found = server.ask("POST", query)[2]
+    assert (found["translatedText"], found["detectedLanguage"]["language"]) == (OUTPUT, "en")
+    assert 20 < found["detectedLanguage"]["confidence"] < 80
+    page = "<p lang=de class='der die das und nicht auch'>This is a sentence.</p>"
+    marked = server.translate(page, source="auto", format="html")[2]
+    plain = server.translate("This is a sentence.", source="auto")[2]
+    assert marked["detectedLanguage"] == plain["detectedLanguage"]
     values = {"q": f"{LINE}\n{LINE}", "source": "en", "target": "de", "alternatives": ""}
     parts = [PART.format(f'; name="{name}"') + f"{value}\r\n" for name, value in values.items()]
     found = server.ask("POST", "/translate", "".join([*parts, "--b--\r\n"]), MULTIPART)
@@ -106,7 +115,7 @@ def test_html_keeps_all_but_its_texts(server):
 
 
 def test_what_is_not_offered_says_so(server):
-    for path in ("/detect", "/translate_file", "/suggest"):
+    for path in ("/translate_file", "/suggest"):
         status, _, found = server.form(path, q=LINE)
         assert status == 501
         assert "is not offered" in found["error"]

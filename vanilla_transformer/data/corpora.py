@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
+from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
@@ -21,6 +22,9 @@ from vanilla_transformer.data.parallel_data import (
 )
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.tmx import read_tmx
+from vanilla_transformer.languages import is_detectable
+
+logger = logging.get_logger(__name__)
 
 _FEATURES = Features(
     {
@@ -155,6 +159,13 @@ def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str
         the column "reason" names the filter that drops a pair.
     """
     corpora, tags = entries_of(args), tags_of(args)
+    for corpus in corpora:
+        for language in corpus.languages or ():
+            if "language" in corpus.limits() and not is_detectable(language):
+                logger.warning(
+                    f"Corpus {corpus.label}: the filter `language` does not check {language}, "
+                    "which py3langid does not know."
+                )
     whole = {split: [rows] for split, rows in _load_other_splits(args).items()}
     for split in ("validation", "test"):
         for corpus in corpora:

@@ -1,15 +1,13 @@
 """What drops a pair of a corpus from the training: one table of filters."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from unicodedata import decimal, normalize
 
 import regex
 
-from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import are_related, letters_of, standard_tag
+from vanilla_transformer.languages import is_detectable, letters_of, may_be_in
 
 _LEAST_LETTERS = 20
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
@@ -18,9 +16,10 @@ _DIGITS = regex.compile(r"\p{Nd}+")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _LATIN_WORDS = regex.compile(r"\p{Latin}+")
 _PLACEHOLDERS = regex.compile(
-    r"%(?![1-9]\d*\p{L}{2})(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]|%[1-9](?!\d)"
+    r"%(?![1-9]\d*+(?!\$))(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]"
     r"|\{[\w.]*\}|\$\{\w+\}|\$[A-Za-z_]\w*"
 )
+_NUMBERED = regex.compile(r"%([1-9]\d*+)(?!\$)")  # %1 of Qt, %5d, and 50% in Turkish and Basque
 _POSITION = regex.compile(r"\d+\$")
 _DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 _MARKUP = regex.compile(  # not <file>, which a translation translates
@@ -71,24 +70,14 @@ def _is_other_script(source: str, target: str, least: float, languages: Language
     return any(_share_of_script(text, language) < least for text, language in sides)
 
 
-@cache
-def _language_identifier() -> Any:
-    with optional_packages():
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    return LanguageIdentifier.from_model_file(MODEL_FILE)
-
-
 def _is_other_language(source: str, target: str, _: float, languages: Languages) -> bool:
     """Returns whether a side with enough letters is in another language, if its own is known."""
-    identifier = _language_identifier()
-    for text, language in zip((source, target), languages or (), strict=False):
-        code = standard_tag(language).split("-")[0]
-        has_enough = sum(map(str.isalpha, text)) >= _LEAST_LETTERS
-        if has_enough and code in identifier.nb_classes:
-            likely = identifier.classify(text)[0]
-            if likely != code and not are_related(likely, code):
-                return True
-    return False
+    return any(
+        sum(map(str.isalpha, text)) >= _LEAST_LETTERS
+        and is_detectable(language)
+        and not may_be_in(text, language)
+        for text, language in zip((source, target), languages or (), strict=False)
+    )
 
 
 def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Languages], bool]:
@@ -109,6 +98,21 @@ def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Language
 def _numbers(text: str) -> list[str]:
     return sorted(
         "".join(str(decimal(digit)) for digit in match) for match in _DIGITS.findall(text)
+    )
+
+
+_has_other_placeholders = _is_unbalanced(_PLACEHOLDERS, "%{$")
+
+
+def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
+    """Returns whether the sides differ in placeholders.
+
+    A number after a percent sign stands on the other side too, in whatever form: it is a
+    placeholder of Qt there, or the same share.
+    """
+    return _has_other_placeholders(source, target, 0, None) or any(
+        "%" in one and not set(_NUMBERED.findall(one)).issubset(_numbers(other))
+        for one, other in ((source, target), (target, source))
     )
 
 
@@ -158,7 +162,7 @@ FILTERS = (
         "placeholders",
         True,
         "the sides differ in placeholders such as %s, %1, {name} and ${name}",
-        _is_unbalanced(_PLACEHOLDERS, "%{$"),
+        _is_other_placeholder,
     ),
     Filter("markup", True, "the sides differ in tags such as <b>", _is_unbalanced(_MARKUP, "<>")),
     Filter(

@@ -1,36 +1,35 @@
 """The routes of LibreTranslate's interface, so that its clients work as they are."""
 
+import asyncio
 from typing import Any, Literal
 
-from babel import Locale
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.inference.results import OutputOptions
+from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import FORM, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.html_text import split_html
-from vanilla_transformer.serving.models import Query, ServedModel
+from vanilla_transformer.serving.models import Query, ServedModel, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
 
 TAG = "LibreTranslate"
-NOT_OFFERED = {
-    "/detect": "The detection of languages",
-    "/translate_file": "The translation of files",
-    "/suggest": "Suggestions",
-}
-LANGUAGES = Locale("en").languages
+NOT_OFFERED = {"/translate_file": "The translation of files", "/suggest": "Suggestions"}
+_ENOUGH = 2000  # characters, to tell the language of a text
 
 
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
-    """Adds `/translate`, `/languages`, `/frontend/settings`, `/spec` and what is not offered."""
+    """Adds the routes, and says of others that they are not offered."""
     limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
 
     class TranslateFields(LenientFields):
         q: Texts = Field(description="A text, or a list of texts (in JSON only)")
-        source: Text = Field(description="Code of the source language; see /languages")
+        source: Text = Field(
+            description="Code of the source language, as in /languages, or auto: it is detected"
+        )
         target: Text = Field(description="Code of the target language")
         format: Literal["text", "html"] = Field(
             "text", description="In html, tags, scripts, comments and entities stay as they are"
@@ -57,7 +56,12 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
         texts = asked.q if isinstance(asked.q, list) else [asked.q]
         service.check_size(texts)
-        model = service.models.for_direction(asked.source, asked.target)
+        source, confidence = asked.source, 0
+        if source == "auto":
+            detect = service.models.detect_source
+            sample = await asyncio.to_thread(_sample_text, texts, asked.format)
+            source, confidence = await asyncio.to_thread(detect, sample, asked.target)
+        model = service.models.for_direction(source, asked.target)
         n_best = asked.alternatives + 1
         beams = max(model.default_beams, n_best)
         query = Query(n_best, OutputOptions(), (("num_beams", beams),))
@@ -72,23 +76,42 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
             answer["alternatives"] = others
         if asked.source == "auto":
-            # Nothing is detected: it is the one source that leads to the target.
-            language = {"language": model.source.source, "confidence": 0}
-            answer["detectedLanguage"] = [language for _ in texts]
+            answer["detectedLanguage"] = [_describe(source, confidence)] * len(texts)
         if isinstance(asked.q, list):
             return JSONResponse(answer)
         return JSONResponse({name: values[0] for name, values in answer.items()})
 
+    class DetectFields(LenientFields):
+        q: Text = Field(description="A text")
+        api_key: Text = Field("", description="API key, where the server asks for one")
+
+    described = {"schema": DetectFields.model_json_schema()}
+
+    @app.post(
+        "/detect",
+        tags=[TAG],
+        summary="Detects the language of a text among those of this server.",
+        openapi_extra={
+            "requestBody": {"content": {"application/json": described, FORM: described}}
+        },
+    )
+    async def detect(request: Request) -> JSONResponse:
+        asked = await service.read_fields(request, DetectFields, takes_forms=True)
+        service.check_size([asked.q])
+        codes = [code for direction in service.models.directions for code in direction]
+        found = await asyncio.to_thread(detect_languages, asked.q[:_ENOUGH], codes)
+        return JSONResponse([_describe(*language) for language in found[:1]])
+
     @app.get("/languages", tags=[TAG], summary="Lists the languages, and the targets of each.")
     async def languages() -> JSONResponse:
-        sources = [model.source for model in service.models.by_name.values()]
-        codes = dict.fromkeys(code for model in sources for code in (model.source, model.target))
+        directions = service.models.directions
+        codes = dict.fromkeys(code for direction in directions for code in direction)
         return JSONResponse(
             [
                 {
                     "code": code,
-                    "name": language_name(code),
-                    "targets": [model.target for model in sources if model.source == code],
+                    "name": _name_of(code),
+                    "targets": [target for source, target in directions if source == code],
                 }
                 for code in codes
             ]
@@ -110,7 +133,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "filesTranslation": False,
                 "frontendTimeout": 500,
                 "language": {
-                    side: {"code": code, "name": language_name(code)}
+                    side: {"code": code, "name": _name_of(code)}
                     for side, code in directions.items()
                 },
                 "suggestions": False,
@@ -160,8 +183,18 @@ async def _translate_html(
     return await service.finish_in_time(request, model.run_beside(join_all))
 
 
-def language_name(code: str) -> str:
-    """Returns the English name of an ISO 639 code, or of its first part, or else the code."""
-    primary, _, rest = code.replace("_", "-").partition("-")
-    name = "Any" if primary == ANY else LANGUAGES.get(primary, "")
-    return f"{name} ({rest})" if name and rest else name or code
+def _sample_text(texts: list[str], kind: str) -> str:
+    """Returns enough of texts, without markup, to tell their language."""
+    plain = texts if kind == "text" else [text for page in texts for text in split_html(page).texts]
+    return "\n".join(plain)[:_ENOUGH]
+
+
+def _describe(code: str, confidence: int) -> dict[str, Any]:
+    return {"language": code, "confidence": confidence}
+
+
+def _name_of(code: str) -> str:
+    """Returns the name of a language; a model without a direction has other codes."""
+    if code == ANY:
+        return "Any"
+    return language_name(code) if is_language(code) else code

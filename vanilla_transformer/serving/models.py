@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from vanilla_transformer.documents.lines import SplitTexts
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
-from vanilla_transformer.languages import closest_tag, standard_tag
+from vanilla_transformer.languages import closest_tag, detect, is_language
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
@@ -132,37 +132,48 @@ class Models:
             raise RequestError(404, f"There is no model {name[:100]!r}: use one of {names}.")
         return self.by_name[name]
 
+    @property
+    def directions(self) -> dict[tuple[str, str], ServedModel]:
+        """The model of each direction, by the codes of source and target."""
+        return {
+            (model.source.source, model.source.target): model for model in self.by_name.values()
+        }
+
     def for_direction(self, source: str, target: str) -> ServedModel:
         """Returns the model of a direction between the codes of two languages, or refuses it (400).
 
-        The source may be "auto" where one source leads to the target.
+        Codes may have any spelling; see `closest_tag`.
         """
-        directions = {
-            (model.source.source, model.source.target): model for model in self.by_name.values()
-        }
+        directions = self.directions
         source = _closest_code(source, [first for first, _ in directions])
-        target = _closest_code(
-            target, [second for first, second in directions if source in (first, "auto")]
-        )
+        target = _closest_code(target, [second for first, second in directions if first == source])
         if (source, target) in directions:
             return directions[source, target]
-        offered = "; ".join(f"source={first} target={second}" for first, second in directions)
-        possible = [first for first, second in directions if second == target]
-        if source == "auto" and len(possible) == 1:
-            return directions[possible[0], target]
-        if source == "auto" and possible:
-            raise RequestError(
-                400,
-                "The language of a text is not detected here: give `source`, one of "
-                f"{', '.join(possible)}.",
-            )
-        if source not in {first for first, _ in directions} | {"auto"}:
+        if source not in {first for first, _ in directions}:
             message = f"{source[:35]} is not supported"
-        elif not possible:
+        elif target not in {second for _, second in directions}:
             message = f"{target[:35]} is not supported"
         else:
             message = f"{target} is not available as a target language from {source}"
+        offered = "; ".join(f"source={first} target={second}" for first, second in directions)
         raise RequestError(400, f"{message}: this server offers {offered}.")
+
+    def detect_source(self, text: str, target: str) -> tuple[str, int]:
+        """Detects the language of a text among those that lead to a target, or refuses it (400).
+
+        Returns:
+            Its code, and the confidence in percent: 0 where it is the one source that there is.
+        """
+        target = _closest_code(target, [second for _, second in self.directions])
+        possible = [first for first, second in self.directions if second == target]
+        if detected := detect_languages(text, possible):
+            return detected[0]
+        if len(possible) == 1:
+            return possible[0], 0
+        if not possible:
+            raise RequestError(400, f"{target[:35]} is not supported as a target: see /languages.")
+        sources = ", ".join(possible)
+        raise RequestError(400, f"None of {sources} can be detected: give one of them as `source`.")
 
     def check_room(self) -> None:
         """Refuses a request, with status 503, if the queues of all models are full."""
@@ -189,17 +200,15 @@ def _closest_code(code: str, served: list[str]) -> str:
 
     A code that is served itself, or of a language that is not, stays as it is.
     """
-    if code in served or code == "auto":
+    if code in served or not is_language(code):
         return code
-    languages = [name for name in served if _is_language(name)]
-    return (closest_tag(code, languages) if _is_language(code) else None) or code
+    return closest_tag(code, filter(is_language, served)) or code
 
 
-def _is_language(code: str) -> bool:
-    try:
-        return bool(standard_tag(code))
-    except ValueError:  # a model may have any name
-        return False
+def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
+    """Returns the codes of languages that a text may be in, with percents, the likeliest first."""
+    found = detect(text, list(filter(is_language, dict.fromkeys(codes))))
+    return [(code, round(100 * share)) for code, share in found]
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:

@@ -1,16 +1,17 @@
-"""What a server is started with: models, addresses, limits. Needs no other package."""
+"""What a server is started with: models, addresses, limits."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.data.arguments import option
+from vanilla_transformer.languages import is_language
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""
 _CODE = re.compile(r"[A-Za-z0-9_-]{1,35}")
-_DIRECTION = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,9 @@ def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
 
     Args:
         words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
-            the name of its directory. If that is a pair of codes such as `en-de`, it is the
-            direction; otherwise the source is "any" and the target is the name.
+            the name of its directory. If that, or the name of the directory that it is a link to,
+            is a pair of codes such as `en-de`, it is the direction; otherwise the source is "any"
+            and the target is the name.
 
     Raises:
         ValueError: If a part is missing or holds other characters, or if a name or a direction
@@ -112,7 +114,8 @@ def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
 def _parse_model(word: str) -> ModelSource:
     name, sign, path = word.partition("=")
     if not sign:
-        path, name = word, Path(word).resolve().name if Path(word).is_dir() else Path(word).name
+        path, names = word, [Path(os.path.abspath(word)).name, Path(word).resolve().name]
+        name = next(filter(_is_direction, names), names[0])
     divider = ":" if ":" in name else "-"
     source, _, target = name.partition(divider)
     is_direction = bool(_CODE.fullmatch(source) and _CODE.fullmatch(target))
@@ -123,9 +126,16 @@ def _parse_model(word: str) -> ModelSource:
             f"{name!r} in {word!r} is not a direction: write two language codes, such as en-de, or "
             "en:pt-BR where a code holds a hyphen."
         )
-    if not sign and not _DIRECTION.fullmatch(name):
+    if not sign and not _is_direction(name):
         source, target = ANY, name
+    elif not sign and name.isupper():
+        source, target = source.lower(), target.lower()
     return ModelSource(path, name.replace(":", "-"), source, target)
+
+
+def _is_direction(name: str) -> bool:
+    parts = name.split("-")
+    return len(parts) == 2 and all(map(is_language, parts))
 
 
 def read_api_keys(path: str) -> tuple[str, ...]:
