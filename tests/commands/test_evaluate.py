@@ -24,7 +24,7 @@ from vanilla_transformer.training.metrics import interval_ends
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     data = ("--test_source", corpus / "test.en", "--test_target", corpus / "test.de")
     argv = (trained, *data, "--output", tmp_path / "report.json")
-    done = command("evaluate", *argv, "--metrics", "bleu", "ter")
+    done = command("evaluate", *argv, "--metrics", "bleu", "ter", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
     trained_score = json.loads((trained / "all_results.json").read_text())["test_bleu"]
@@ -37,6 +37,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     assert f"{trained_score:.2f} ({low:.2f} to {high:.2f})" in card
     assert len(report["predictions"]) == len(report["sources"]) == 16
     assert "examples" not in done.stderr  # a bar of datasets
+    assert f"{tmp_path / 'report.json'}: written." in done.stderr
 
     again = command("evaluate", *argv)
     assert "add --overwrite" in again.stderr.splitlines()[-1]
@@ -68,7 +69,7 @@ def test_the_scores_are_printed_where_the_report_cannot_be_written(
     argv = [str(trained), *data, "--max-test-samples", "2", "--output", str(report), "--overwrite"]
     with pytest.raises(OSError, match="the disk is full"):
         run_subcommand("evaluate", argv)
-    assert "chrf" in json.loads(capsys.readouterr().out)
+    assert "\nchrf: " in capsys.readouterr().out
     assert report.read_text() == "older"
 
 
@@ -95,18 +96,21 @@ def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
     models = [str(trained), str(other), str(copy)]
     files = ["--html", str(tmp_path / "page.html"), "--output", str(tmp_path / "all.json")]
     run_subcommand("evaluate", [*models, "--compare", *data, *files])
-    printed = capsys.readouterr()
-    scores = json.loads(printed.out)
+    printed = capsys.readouterr().out
     report = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
-    assert report["scores"] == scores
+    scores = report["scores"]
     bleu = scores["bleu"]
-    assert f"{models[0]} and {models[2]}: no significant difference (p = 1.000)" in printed.err
-    assert f"{models[0]} and {models[1]}: significant (p = 0.0" in printed.err
+    assert f"{models[0]} and {models[2]}: no significant difference (p = 1.000)" in printed
+    assert f"{models[0]} and {models[1]}: significant (p = 0.0" in printed
     p_values = {tuple(pair["models"]): pair["p_value"] for pair in bleu["pairs"]}
     assert p_values[models[0], models[2]] == 1  # equal outputs
     assert p_values[models[0], models[1]] == p_values[models[1], models[2]] < 0.05
     run_subcommand("evaluate", [models[1], *data])
+    lines = capsys.readouterr().out.splitlines()
+    run_subcommand("evaluate", [models[1], *data, "--json"])
     alone = json.loads(capsys.readouterr().out)
+    low, high = alone["chrf"]["interval"]
+    assert lines[1].startswith(f"chrf: {alone['chrf']['chrf']:.2f} ({low:.2f} to {high:.2f})")
     for metric in ("bleu", "chrf", "wer"):
         assert scores[metric]["models"][models[1]] == {
             metric: alone[metric][metric],
@@ -174,7 +178,7 @@ def test_a_score_that_is_not_finite_is_null(trained, corpus, monkeypatch, capsys
     scores = {"ter": math.inf, "signature": "s"}
     monkeypatch.setattr(evaluation, "score_texts", lambda *_, **__: scores)
     data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
-    run_subcommand("evaluate", [str(trained), *data, "--metrics", "ter"])
+    run_subcommand("evaluate", [str(trained), *data, "--metrics", "ter", "--json"])
     assert json.loads(capsys.readouterr().out) == {"ter": {"ter": None, "signature": "s"}}
 
 

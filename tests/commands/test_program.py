@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 
 import pytest
@@ -63,8 +64,11 @@ def test_help_needs_no_torch(argv, printed):
 
 WRONG = {
     "": (2, "required: SUBCOMMAND"),
-    "trian": (2, "invalid choice: 'trian' (choose from 'train', "),
+    **{name: (2, f"{name}: error: ") for name in program.SUBCOMMANDS if name != "env"},
+    "trian": (2, "did you mean 'train'?"),
+    "tokenize": (2, "invalid choice: 'tokenize' (choose from 'train', "),
     "--nonsense": (2, "required: SUBCOMMAND"),
+    "train --max-steps 5": (2, "--output-dir is missing"),
     "train recipe.yaml": (2, "'recipe.yaml' must hold one mapping"),
     "translate recipe.yaml a": (1, "does not exist"),
     "translate . a": (1, "holds no config.json"),
@@ -84,21 +88,21 @@ WRONG = {
     "evaluate x/y --metrics rouge": (2, "invalid choice: 'rouge'"),
     "evaluate x/y --output .": (1, "exists"),
     "evaluate x/y --compare": (2, "--compare needs two models"),
-    "evaluate x/y a/b": (2, "several models need --compare"),
+    "evaluate x/y a/b c": (2, "files of texts are given with --test-source and --test-target"),
     "evaluate x/y x/y --compare": (1, "name one twice"),
     "evaluate x/y nowhere --compare": (1, "'nowhere' does not exist"),
     "average a b --last 2 --output c": (2, "directory of one run, not 2"),
-    "inspect": (2, "required: VIEW"),
     "inspect nothing.argosmodel": (1, "'nothing.argosmodel' does not exist"),
     "convert run.pt recipe.yaml --from system-a --heads 2": (1, "is a file"),
     "convert nobody/opus-mt-en-de out": (2, "is no local path: name its kind with --from"),
+    "convert run.pt out --from marin": (2, "did you mean 'marian'?"),
+    "inspect heds x": (2, "did you mean 'heads'?"),
     "convert run.pt out --from system-a": (2, "--from system-a needs --heads"),
     "convert nowhere.pt out --from fairseq": (1, "nowhere.pt does not exist"),
     "export a b --to argos --languages ../x=X de=German": (2, "'../x=X' is not CODE=NAME"),
     "vocabulary model out": (2, "give --keep-for"),
     "vocabulary model --keep-for a": (2, "OUT is missing"),
     "page no/such/model/here": (1, "does not exist"),
-    "serve": (2, "the following arguments are required: MODEL"),
     "serve no/such/model": (1, "The model directory 'no/such/model' does not exist"),
     "serve english=x": (2, "'english' in 'english=x' is not a direction"),
     "serve x x": (2, "the name or the direction of another model"),
@@ -142,6 +146,14 @@ def test_what_goes_wrong_at_work(error, status, message, monkeypatch, capsys):
     assert message in capsys.readouterr().err
     with pytest.raises(type(error)):
         program.main(["--debug", "train"])
+
+
+def test_the_machine_and_its_packages_are_told(capsys):
+    assert program.main(["env"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("torch", "transformers", "sacrebleu"):
+        assert f"{name} {version(name)}" in printed
+    assert "extras: train" in printed
 
 
 def test_options_are_understood_with_hyphens_and_underscores():

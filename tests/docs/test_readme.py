@@ -9,6 +9,8 @@ import pytest
 from pages import DOCS, PAGES, blocks
 from toy import REPOSITORY
 
+from vanilla_transformer.commands.program import SUBCOMMANDS
+
 pytest_plugins = ["workspace"]
 README = REPOSITORY / "README.md"
 PACKAGE = REPOSITORY / "vanilla_transformer"
@@ -67,6 +69,11 @@ def test_modules_and_classes_named_in_the_text_exist(page):
         module, _, member = name.rpartition(".")
         if not (PACKAGE / f"{name.replace('.', '/')}.py").is_file():
             assert hasattr(import_module(f"vanilla_transformer.{module}"), member), name
+
+
+def test_the_table_of_commands_has_all():
+    rows = re.findall(r"^\| (`.*?) \|", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*SUBCOMMANDS} <= {name for row in rows for name in re.findall("`([a-z]+)`", row)}
 
 
 def test_every_page_of_docs_is_in_the_readme_and_in_the_navigation():

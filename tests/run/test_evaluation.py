@@ -41,7 +41,7 @@ def test_a_score_is_the_same_wherever_it_is_computed(odd_corpus, tmp_path, capsy
     files = [str(odd_corpus / f"test.{side}") for side in ("en", "de")]
     capsys.readouterr()
     words = ["--test-source", files[0], "--test-target", files[1]]
-    run_subcommand("evaluate", [str(tmp_path / "run"), *words])
+    run_subcommand("evaluate", [str(tmp_path / "run"), *words, "--json"])
     evaluated = json.loads(capsys.readouterr().out)
     run_subcommand("translate", [str(tmp_path / "run"), "--input", files[0]])
     outputs = capsys.readouterr().out.splitlines()
@@ -90,11 +90,13 @@ def test_chinese_is_scored_by_its_words_everywhere(tmp_path, capsys):
     lines = capsys.readouterr().err
     assert "are mostly in the script of zh" in lines
     files = ["--test-source", str(tmp_path / "test.en"), "--test-target", str(tmp_path / "test.zh")]
-    run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu"])
+    run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu", "--json"])
     printed = capsys.readouterr()
     assert "are mostly in the script of zh" in printed.err
     assert json.loads(printed.out)["bleu"]["bleu"] == pytest.approx(100)
-    run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu", "--bleu-tokenize", "13a"])
+    run_subcommand(
+        "evaluate", [str(run), *files, "--metrics", "bleu", "--bleu-tokenize", "13a", "--json"]
+    )
     printed = capsys.readouterr()
     assert "script" not in printed.err
     assert json.loads(printed.out)["bleu"]["bleu"] == 0  # texts of one word

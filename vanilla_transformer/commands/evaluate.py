@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields
@@ -23,7 +22,7 @@ from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 
-SUMMARY = "Scores the outputs of a saved model, or compares several; prints the scores as JSON."
+SUMMARY = "Scores the outputs of a saved model, or compares several."
 EXAMPLES = """
 vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
@@ -72,6 +71,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an existing --output or --html"
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the scores as JSON, with all that belongs to them",
+    )
     add_search_options(parser.add_argument_group("search (default: as saved with the model)"))
     add_engine_options(parser.add_argument_group("computation"))
     # The length of an output is `--max-new-tokens` here.
@@ -82,7 +86,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
     check_usage(
-        (len(options.models) > 1 and not options.compare, "several models need --compare"),
+        (
+            len(options.models) > 1 and not options.compare,
+            f"{len(options.models)} models need --compare; files of texts are given with "
+            "--test-source and --test-target, or with --test-file",
+        ),
         (len(options.models) < 2 and options.compare, "--compare needs two models or more"),
         (options.html and options.html == options.output, "--html and --output are one file"),
     )
@@ -96,7 +104,7 @@ def run(options: argparse.Namespace) -> None:
     from datasets import disable_progress_bars
 
     from vanilla_transformer.inference.results import without_infinities
-    from vanilla_transformer.run.comparison import describe_scores
+    from vanilla_transformer.run.comparison import describe_comparison, describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
     from vanilla_transformer.search import SearchError
@@ -124,9 +132,11 @@ def run(options: argparse.Namespace) -> None:
                 **search_options(options),
             )
         report = without_infinities(asdict(evaluated))
-        print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
-        if options.compare:
-            print(*describe_scores(evaluated.scores), sep="\n", file=sys.stderr)
+        if options.json:
+            print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
+        else:
+            describe = describe_comparison if options.compare else describe_scores
+            print(*describe(report["scores"]), sep="\n", flush=True)
         if report_file:
             json.dump(report, report_file, indent=1, ensure_ascii=False, allow_nan=False)
         if page_file:

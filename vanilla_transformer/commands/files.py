@@ -123,6 +123,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             opened(unfinished, "wt", encoding="utf-8", newline="\n") as file,
         ):
             yield cast(TextIO, file)
+        print(f"{path}: written.", file=sys.stderr)
 
 
 def print_line(text: str, stream: TextIO) -> None:

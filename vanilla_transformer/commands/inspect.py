@@ -1,6 +1,7 @@
 """`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -160,6 +161,7 @@ def _save_picture(figure: "Figure", path: str) -> None:
     """Saves a picture, which appears when it is complete."""
     with replaced_file(Path(path).resolve()) as unfinished:
         figure.savefig(unfinished, format=Path(path).suffix[1:].lower(), dpi=150)
+    print(f"{path}: written.", file=sys.stderr)
 
 
 def _show_shapes(

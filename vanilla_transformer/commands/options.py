@@ -89,6 +89,15 @@ class CommandParser(argparse.ArgumentParser):
         kebab = spell_with_hyphens(words)
         return self.parse_intermixed_args(kebab) if self.intermixed else self.parse_args(kebab)
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Names the closest choice, as argparse does from Python 3.14 on."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            if close := get_close_matches(str(value), map(str, action.choices or ()), 1):
+                error.message = f"invalid choice: {value!r}: did you mean {close[0]!r}?"
+            raise
+
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
         start = "unrecognized arguments: "
@@ -134,14 +143,15 @@ def add_fields(
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         settings: dict[str, Any] = {"help": field.metadata.get("help"), "default": default}
+        metavar = field.metadata.get("metavar")
         if kind is bool:
             settings["action"] = "store_true"
         elif get_origin(kind) is list:
-            settings |= {"nargs": "+", "type": get_args(kind)[0], "metavar": "NAME"}
+            settings |= {"nargs": "+", "type": get_args(kind)[0], "metavar": metavar or "NAME"}
         else:
             settings |= {
                 "type": (types or {}).get(kind, kind),
-                "metavar": {int: "N", float: "X"}.get(kind, "TEXT"),
+                "metavar": metavar or {int: "N", float: "X"}.get(kind, "TEXT"),
             }
         group.add_argument(option_of(field.name), **settings)
 

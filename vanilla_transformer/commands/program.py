@@ -36,6 +36,7 @@ SUBCOMMANDS = (
     "export",
     "verify",
     "serve",
+    "env",
 )
 """Names of the subcommands, in the order of a person's work. Each has a module of its name."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vanilla_transformer.commands.options import HelpFormatter, usage_errors
+from vanilla_transformer.commands.options import HelpFormatter, check_usage, usage_errors
 
 SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
@@ -48,6 +48,8 @@ def run(options: argparse.Namespace) -> None:
         return
     with usage_errors():
         arguments = parsing.parse_arguments(options.words)
+    missing = "output_dir" not in arguments.given
+    check_usage((missing, "--output-dir is missing: name the directory of the trained model"))
     training_run.show_messages(arguments)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
         training_run.run(arguments)
@@ -63,7 +65,7 @@ def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> 
     }
     for action in parser._actions[1:]:  # after --help
         action.option_strings = [name.replace("_", "-") for name in action.option_strings[:1]]
-        action.metavar = None if action.choices else "VALUE"
+        action.metavar = None if action.choices else action.metavar or "VALUE"
         if not with_all and action.dest in seldom - MOST_USED:
             action.help = argparse.SUPPRESS
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")

@@ -27,9 +27,13 @@ RULES = (
 )
 
 
-def option(help_text: str, default: Any = None, *aliases: str) -> Any:
-    """Declares a dataclass field that is an option, and its further names with their hyphens."""
-    metadata: dict[str, Any] = {"help": help_text, "aliases": list(aliases)}
+def option(help_text: str, default: Any = None, *aliases: str, **settings: str) -> Any:
+    """Declares a dataclass field that is an option, and its further names with their hyphens.
+
+    Args:
+        **settings: Others of argparse, such as `metavar`.
+    """
+    metadata: dict[str, Any] = {"help": help_text, "aliases": list(aliases), **settings}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -54,21 +58,26 @@ class DataArguments:
     dataset_config_name: str | None = option(
         "Name of the configuration of dataset_name on the Hub."
     )
-    train_file: str | None = option(f"Training data in one file: {FORMATS}.")
+    train_file: str | None = option(f"Training data in one file: {FORMATS}.", metavar="FILE")
     validation_file: str | None = option(
-        "Validation data in one file, in the same formats as train_file."
+        "Validation data in one file, in the same formats as train_file.",
+        metavar="FILE",
     )
-    test_file: str | None = option("Test data in one file, in the same formats as train_file.")
+    test_file: str | None = option(
+        "Test data in one file, in the same formats as train_file.", metavar="FILE"
+    )
     train_source: str | None = option(
-        "Source side of the training data: UTF-8 text, one sentence per line, plain or .gz."
+        "Source side of the training data: UTF-8 text, one sentence per line, plain or .gz.",
+        metavar="FILE",
     )
     train_target: str | None = option(
-        "Target side of the training data: line n is the translation of line n of train_source."
+        "Target side of the training data: line n is the translation of line n of train_source.",
+        metavar="FILE",
     )
-    validation_source: str | None = option("Source side of the validation data.")
-    validation_target: str | None = option("Target side of the validation data.")
-    test_source: str | None = option("Source side of the test data.")
-    test_target: str | None = option("Target side of the test data.")
+    validation_source: str | None = option("Source side of the validation data.", metavar="FILE")
+    validation_target: str | None = option("Target side of the validation data.", metavar="FILE")
+    test_source: str | None = option("Source side of the test data.", metavar="FILE")
+    test_target: str | None = option("Target side of the test data.", metavar="FILE")
     source_column: str = option(
         "Column that holds the source text. Not used for plain text files.", "source"
     )

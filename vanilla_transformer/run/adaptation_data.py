@@ -65,12 +65,17 @@ class AdaptArguments:
     model: str
     files: list[str]
     output_dir: str
-    validation: list[str] = option("validation pairs; by default, some pairs are split off", [])
-    test: list[str] = option("test pairs; by default, some pairs are split off", [])
-    general: list[str] = option("general pairs, so that the model does not forget them", [])
+    validation: list[str] = option(
+        "validation pairs; by default, some pairs are split off", [], metavar="FILE"
+    )
+    test: list[str] = option("test pairs; by default, some pairs are split off", [], metavar="FILE")
+    general: list[str] = option(
+        "general pairs, so that the model does not forget them", [], metavar="FILE"
+    )
     general_texts: str | None = option(
         "general source texts: the model learns its own outputs for them, so that it does not "
-        "change on them"
+        "change on them",
+        metavar="FILE",
     )
     general_share: float = option(
         "share of general pairs in the training, if there are any without a weight", 0.5
@@ -79,14 +84,15 @@ class AdaptArguments:
         "source and target of a .tsv (1 2), also with the document (1 2 3), which is then held out "
         "whole; or names of columns; a recipe names its own",
         [],
+        metavar="COLUMN",
     )
     languages: list[str] = option(
-        "codes of source and target, which a .tmx needs; a recipe names its own", []
+        "codes of source and target, which a .tmx needs; a recipe names its own", [], metavar="CODE"
     )
     trim: bool = option("keep only the tokens that the texts need", False)
     add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
-    metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"])
+    metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
     bleu_tokenize: str | None = option(
         f"words that BLEU and TER compare: {', '.join(SCORE_TOKENIZERS)} (default: by the target's "
         "language, or by the script that most references are in)"

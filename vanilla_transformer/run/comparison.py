@@ -105,7 +105,14 @@ def _tells_something(metric: str, scores: Mapping[str, Any]) -> bool:
     return any(values[metric] != worst for values in scores["models"].values())
 
 
-def describe_scores(scores: Mapping[str, Any]) -> Iterator[str]:
+def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yields a line for people on each score of `evaluate_model`."""
+    for metric, figures in scores.items():
+        score = score_with_interval(figures[metric], figures.get("interval", ()))
+        yield f"{metric}: {score}  {figures['signature']}"
+
+
+def describe_comparison(scores: Mapping[str, Any]) -> Iterator[str]:
     """Yields lines for people: the scores in each metric, and what the tests say."""
     for metric, compared in scores.items():
         yield f"{metric} ({compared['better']} is better):"

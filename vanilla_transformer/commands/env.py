@@ -1,0 +1,47 @@
+"""`vanilla-transformer env`: what a bug report tells of the machine and its packages."""
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from platform import platform, python_version
+
+from vanilla_transformer import __version__
+from vanilla_transformer.commands.options import PROGRAM, CommandParser
+from vanilla_transformer.extras import EXTRAS
+
+SUMMARY = "Prints versions, processor and extras, for a bug report."
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand; there are none."""
+    return CommandParser("env", SUMMARY).parse_words(words)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints a line on each topic."""
+    import torch
+    from torch.utils import collect_env
+
+    names = {re.split(r"[^\w.-]", line)[0] for line in requires(PROGRAM) or ()}
+    packages = []
+    for name in sorted(names):
+        try:
+            packages.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    processor = re.search(r"Model name: *(.+)", collect_env.get_cpu_info(collect_env.run) or "")
+    missing = {extra: [m for m in modules if not find_spec(m)] for extra, modules in EXTRAS.items()}
+    lacking = [f"{extra} (without {', '.join(lost)})" for extra, lost in missing.items() if lost]
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    print(f"{PROGRAM} {__version__}, Python {python_version()}, {platform()}")
+    print(
+        f"processor: {processor[1] if processor else 'unknown'}, {os.cpu_count()} cores, "
+        f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads of torch"
+    )
+    print(f"GPUs: {', '.join(gpus) or 'none'}")
+    print(f"packages: {', '.join(packages)}")
+    print(f"extras: {', '.join(name for name, lost in missing.items() if not lost) or 'none'}")
+    print(f"extras that are not installed: {', '.join(lacking) or 'none'}")
