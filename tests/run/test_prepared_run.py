@@ -212,7 +212,7 @@ def test_prepared_data_of_other_options_are_refused(
 
 def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, capsys):
     assert prepare(corpus, made, vocab_size=300) == 1
-    assert "was prepared with `vocab_size` None, not 300: choose" in capsys.readouterr().err
+    assert "`vocab_size` is 300, but" in capsys.readouterr().err
     (tmp_path / "notes.txt").write_text("mine")
     assert prepare(corpus, tmp_path) == 1
     assert "is not empty, and holds no prepared data" in capsys.readouterr().err

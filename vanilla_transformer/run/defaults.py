@@ -187,22 +187,6 @@ def is_faster_in_bfloat16(on_cpu: bool, d_model: int) -> bool:
     return not on_cpu or d_model >= NARROWEST_IN_BFLOAT16
 
 
-@dataclass(frozen=True)
-class ChosenDefaults:
-    """The options that a run has chosen itself, decided once when its data are known.
-
-    Attributes:
-        sentence: What was chosen and why, in one sentence for the log and the model card.
-    """
-
-    options: Mapping[str, Any]
-    sentence: str
-
-    def words(self) -> str:
-        """Returns the options as words of a command line."""
-        return " ".join(f"--{name} {value}" for name, value in self.options.items())
-
-
 class _OptionResolver:
     """The options that are given, and those that have been chosen so far."""
 
@@ -227,21 +211,21 @@ def is_free(name: str, given: Mapping[str, Any]) -> bool:
     return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
 
 
-def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> ChosenDefaults | None:
+def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
     """Chooses the options of a new model that are not given.
 
     Returns:
-        The chosen options; None if nothing is to be chosen: a saved model is trained further, or
-        the option `choose_defaults` is false.
+        The chosen options, by name; none if a saved model is trained further, or the option
+        `choose_defaults` is false.
     """
     if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
-        return None
+        return {}
     options = _OptionResolver(given)
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
     _choose_evaluation(options, facts)
-    return ChosenDefaults(options.chosen, _reason_of_choice(options.chosen, facts))
+    return options.chosen
 
 
 def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
@@ -339,31 +323,14 @@ def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
     options.choose("generation_num_beams", 5)
 
 
-def recorded_defaults(
-    record: Mapping[str, Any] | None, given: Mapping[str, Any]
-) -> ChosenDefaults | None:
-    """Restores what `choose_defaults` has chosen when a resumed run began.
-
-    Args:
-        record: The fields of the former choice; None: nothing was chosen.
-        given: The options that are given now. They win.
-    """
-    if record is None or not given.get("choose_defaults", True):
-        return None
-    options = {name: value for name, value in record["options"].items() if is_free(name, given)}
-    return ChosenDefaults(options, record["sentence"])
-
-
-def _reason_of_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
+def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
+    """Says in one sentence what was chosen and why."""
     forms = _SENTENCE_PARTS.items()
     parts = [form.format(options[name]) for name, form in forms if name in options]
     if {"encoder_layers", "decoder_layers"} <= options.keys():
         parts.insert(0, f"{options['encoder_layers']}+{options['decoder_layers']} layers")
     pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
-    where = " on a CPU" if facts.on_cpu else ""
-    if not parts:
-        return f"{pairs}{where}: all sizes are given."
     return (
-        f"{pairs}{where}: {', '.join(parts)}. These fit a new model and so many pairs; each can be "
-        "given as an option, e.g. `--d_model 256`."
+        f"{pairs}{' on a CPU' * facts.on_cpu}: {', '.join(parts) or 'all sizes are given'}. Each "
+        "size and rate can be given as an option, e.g. `--d_model 256`."
     )

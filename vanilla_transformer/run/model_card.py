@@ -19,16 +19,12 @@ from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import entries_of
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.training.checkpoints import TRAINER_STATE
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
-_LOADED = (".json", ".safetensors")
-_NOT_LOADED = ("_results.json", TRAINER_STATE, PROBE_FILE)
 _SPLITS = {"eval": "validation", "test": "test"}
 _ALWAYS_SHOWN = (
     *("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads"),
@@ -54,12 +50,15 @@ def write_model_card(
         signatures: Those of the metrics, by name.
         repo_id: Where the model is pushed to; None: it is not pushed.
     """
-    name, recipe = plan.directory.folder.resolve().name, ""
+    name, recipe, defaults = plan.directory.folder.resolve().name, "", ""
     if plan.options.recipe is not None and plan.options.recipe_text is not None:
         text = plan.options.recipe_text.strip()
         recipe = (
             f"The recipe `{plan.options.recipe.name}` contains:\n\n{_code_block(text, 'yaml')}\n"
         )
+    if chosen := plan.options.defaults:
+        words = " ".join(f"--{name} {value}" for name, value in chosen.items())
+        defaults = f"The run has chosen the options that are not given:\n\n```\n{words}\n```\n"
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -69,12 +68,11 @@ def write_model_card(
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(next(iter(plan.splits.values()))[0]["source"]),
-        files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
         corpora=_corpora_table(plan, results),
-        defaults=_chosen_defaults(plan),
+        defaults=defaults,
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
@@ -152,17 +150,6 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
     )
 
 
-def _needed_files(folder: Path) -> str:
-    """Names the files that loading reads, of those in the output directory."""
-    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(_LOADED))
-    listed = ", ".join(f"`{name}`" for name in names if not name.endswith(_NOT_LOADED))
-    return (
-        f"Loading reads {listed} and the code, `*.py`. It reads no other file: "
-        "`training_args.bin` and the folders `checkpoint-*` need not be downloaded. "
-        f"`vanilla-transformer verify` reads `{PROBE_FILE}`."
-    )
-
-
 def _results_table(
     metrics: tuple[str, ...], results: Mapping[str, float], signatures: Mapping[str, str]
 ) -> str:
@@ -206,16 +193,6 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
             f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
         )
     return "\n".join(["The corpora, and what the filters have dropped of them:", "", *rows, ""])
-
-
-def _chosen_defaults(plan: RunPlan) -> str:
-    """Lists the options that the run has chosen itself, as words that reproduce them."""
-    if (defaults := plan.options.defaults) is None:
-        return ""
-    return (
-        f"The run has chosen the options that are not given. {defaults.sentence} All of them:\n\n"
-        f"```\n{defaults.words()}\n```\n"
-    )
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast, get_args
@@ -15,7 +15,7 @@ from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, RunFacts, choose_defaults
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -112,8 +112,8 @@ class RunArguments:
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
         recipe_text: What the file held; None: no file.
-        defaults: What the run has chosen for options that are not given; None: nothing, or the
-            data are not known yet.
+        defaults: What the run has chosen for options that are not given, by name; empty before the
+            data are known.
     """
 
     model: ModelArguments
@@ -130,11 +130,11 @@ class RunArguments:
     command: tuple[str, ...]
     recipe: Path | None = None
     recipe_text: str | None = None
-    defaults: ChosenDefaults | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
         """Returns a copy in which chosen values stand for options that are not given."""
-        topics = _make_topics(self.given, defaults.options if defaults else {}, tuple(TOPICS))
+        topics = _make_topics(self.given, defaults, tuple(TOPICS))
         return replace(self, **topics, defaults=defaults)
 
 
@@ -216,7 +216,7 @@ def parse_arguments(
     # Until the data are known, the checks of the training see what would be chosen for some data.
     supposed = choose_defaults(given, RunFacts.before_loading(given))
     return RunArguments(
-        **_make_topics(given, supposed.options if supposed else {}, ("training",)),
+        **_make_topics(given, supposed, ("training",)),
         given=given,
         command=tuple(command or ("vanilla-transformer", "train", *argv)),
         recipe=recipe.path if recipe else None,

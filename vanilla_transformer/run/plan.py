@@ -2,7 +2,7 @@
 
 import json
 from copy import copy, deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -93,11 +93,14 @@ class RunPlan:
             f"{split} data": encoded_digest(rows, encoded[split])
             for split, rows in self.splits.items()
         }
-        chosen = self.options.defaults
-        inputs = {**digests, **limits, "search settings": json.dumps(settings)}
-        if self.shares is not None:
-            inputs["shares of the corpora"] = self.shares
-        return {**inputs, "metrics": [*self.metrics], "defaults": chosen and asdict(chosen)}
+        return {
+            **digests,
+            **limits,
+            "shares of the corpora": self.shares,
+            "search settings": json.dumps(settings),
+            "metrics": [*self.metrics],
+            "defaults": {"options": self.options.defaults},
+        }
 
 
 def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:

@@ -23,11 +23,11 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.defaults import (
-    ChosenDefaults,
     RunFacts,
     choose_defaults,
     count_characters,
-    recorded_defaults,
+    describe_choice,
+    is_free,
 )
 from vanilla_transformer.run.loading import limit_length, make_tokenizer, tokenizer_sample
 from vanilla_transformer.run.parsing import RunArguments
@@ -47,14 +47,14 @@ class Preparation:
 
     Attributes:
         given: The options that are given; prepared data give further ones.
-        defaults: The options that the run has chosen itself; None: none.
+        defaults: The options that the run has chosen itself.
         texts: The splits in use. Those of prepared training data may be the first ones alone.
         inputs: What a resumed run compares; empty if nothing is trained.
     """
 
     directory: OutputDirectory
     given: Mapping[str, Any]
-    defaults: ChosenDefaults | None
+    defaults: Mapping[str, Any]
     texts: DatasetDict
     tokenizer: Any
     encoded: DatasetDict
@@ -86,8 +86,8 @@ def prepare(
         if data is not None:
             raise ValueError(f"`prepared` {path!r} replaces the data: pass one of both.")
         prepared = PreparedFolder.read(Path(path))
-        given = prepared.options_for(arguments)
-        arguments = replace(arguments, given=given).with_defaults(None)
+        given = prepared.options_of_run(arguments)
+        arguments = replace(arguments, given=given).with_defaults({})
         texts, counts = prepared.texts(), prepared.manifest["facts"]
     else:
         texts = _load_data(arguments, data)
@@ -143,7 +143,8 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         into = PreparedFolder.begin(arguments)
-        made = prepare(arguments, into=into)
+        given = into.options(arguments.given)
+        made = prepare(replace(arguments, given=given).with_defaults({}), into=into)
     pairs = sum(map(len, made.encoded.values()))
     logger.info(f"Prepared {pairs:,} pairs in {str(folder)!r}: train with `--prepared {folder}`.")
 
@@ -173,17 +174,19 @@ def _with_defaults(
     Args:
         counts: Numbers of training pairs and of different characters; None: they are not needed.
     """
-    given, training, defaults = arguments.given, arguments.training, None
+    given, training = arguments.given, arguments.training
+    defaults: Mapping[str, Any] = {}
     if directory.checkpoint is not None:
-        record = directory.checkpoint.record.get("inputs", {}).get("defaults")
-        defaults = recorded_defaults(record, given)
+        record = directory.checkpoint.record.get("inputs", {}).get("defaults") or {}
+        if given.get("choose_defaults", True):
+            former = record.get("options", {}).items()
+            defaults = {name: value for name, value in former if is_free(name, given)}
     elif counts is not None and training.do_train is not False:
         facts = RunFacts.on_this_machine(
             **counts, has_validation=has_validation, use_cpu=training.use_cpu
         )
-        defaults = choose_defaults(given, facts)
-    if defaults is not None:
-        logger.info(defaults.sentence)
+        if defaults := choose_defaults(given, facts):
+            logger.info(describe_choice(defaults, facts))
     return arguments.with_defaults(defaults)
 
 
@@ -198,8 +201,8 @@ def _tokenizer_in(
     if into.manifest.get("tokenizer_of") != key or not path.is_dir():
         tags = tags_of(arguments.data)
         make_tokenizer(arguments.tokenizer, sample, init_from, tags).save_pretrained(path)
-        request = into.manifest["request"]
-        into = into.with_manifest({"request": request, "tokenizer_of": key, "complete": False})
+        options = into.manifest["options"]
+        into = into.with_manifest({"options": options, "tokenizer_of": key, "complete": False})
     return into, load_tokenizer(str(path))
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,31 +64,40 @@ class PreparedFolder:
             )
         return cls(folder, manifest)
 
-    def options_for(self, arguments: RunArguments) -> dict[str, Any]:
-        """Returns the options of a run on these data: those that are given, and those of the data.
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options that are given, and those that the data were prepared with.
+
+        Raises:
+            ValueError: If one of both differs.
+        """
+        recorded = self.manifest["options"]
+        for name in _DECIDING_OPTIONS:
+            if name in given and given[name] != recorded.get(name):
+                raise ValueError(
+                    f"`{name}` is {given[name]!r}, but {str(self.folder)!r} was prepared with "
+                    f"{recorded.get(name)!r}: leave the option out, or prepare the data again in "
+                    "another directory."
+                )
+        return {**given, **recorded}
+
+    def options_of_run(self, arguments: RunArguments) -> dict[str, Any]:
+        """Returns the options of a run on these data.
 
         Raises:
             ValueError: If the data are incomplete, or were prepared with other options.
         """
+        options = self.options(arguments.given)
         if not self.manifest["complete"]:
             raise ValueError(
                 f"{str(self.folder)!r} is not wholly prepared: give the command of its "
                 "preparation again, which goes on where it was."
             )
-        known = {**self.manifest["options"], **self.manifest["limits"]}
-        for name in _DECIDING_OPTIONS:
-            if name in arguments.given and arguments.given[name] != known.get(name):
-                raise ValueError(
-                    f"`{name}` is {arguments.given[name]!r}, but {str(self.folder)!r} was prepared "
-                    f"with {known.get(name)!r}: leave the option out, or prepare the data again."
-                )
         if arguments.subwords.enabled and not self.manifest["holds_all_texts"]:
             raise ValueError(
                 f"Sampled subwords need the texts, which {str(self.folder)!r} lacks: prepare the "
                 "data with the same option (`bpe_dropout` or `unigram_alpha`)."
             )
-        of_data = {name: known[name] for name in _DECIDING_OPTIONS if known.get(name) is not None}
-        return {**arguments.given, **of_data, "tokenizer_name_or_path": str(self.tokenizer)}
+        return {**options, "tokenizer_name_or_path": str(self.tokenizer)}
 
     def texts(self) -> DatasetDict:
         """Opens the texts of all splits; those of the training data may be the first ones alone."""
@@ -104,8 +112,8 @@ class PreparedFolder:
         self._check_unchanged(
             self.tokenizer, tokenizer_digest(tokenizer), self.manifest["tokenizer"]
         )
-        for name, limit in self.manifest["limits"].items():
-            if getattr(plan, name) != limit:
+        for name in _LIMITS:
+            if getattr(plan, name) != (limit := self.manifest["options"].get(name)):
                 raise ValueError(
                     f"The model takes at most {getattr(plan, name)} tokens, but "
                     f"{str(self.folder)!r} was prepared with `{name}` {limit}: prepare the data "
@@ -134,27 +142,18 @@ class PreparedFolder:
         """Begins or goes on with the preparation of `output_dir`.
 
         Raises:
-            ValueError: If the directory holds other files, or was prepared with other options.
+            ValueError: If the directory holds other files.
         """
         folder, given = Path(str(arguments.training.output_dir)), arguments.given
-        request = {name: given[name] for name in _DECIDING_OPTIONS if name in given}
-        request = json.loads(json.dumps(request))  # as it is read again
-        if not (folder / MANIFEST).is_file():
-            if any(folder.iterdir()):
-                raise ValueError(
-                    f"`output_dir` {str(folder)!r} is not empty, and holds no prepared data: "
-                    "choose another directory."
-                )
-            return cls(folder, {}).with_manifest({"request": request, "complete": False})
-        begun = cls.read(folder)
-        former = begun.manifest["request"]
-        for name in sorted({*former, *request}):
-            if former.get(name) != request.get(name):
-                raise ValueError(
-                    f"{str(folder)!r} was prepared with `{name}` {former.get(name)!r}, not "
-                    f"{request.get(name)!r}: choose another directory, or delete this one."
-                )
-        return begun
+        if (folder / MANIFEST).is_file():
+            return cls.read(folder)
+        if any(folder.iterdir()):
+            raise ValueError(
+                f"`output_dir` {str(folder)!r} is not empty, and holds no prepared data: "
+                "choose another directory."
+            )
+        options = {name: given[name] for name in _DECIDING_OPTIONS if name in given}
+        return cls(folder, {}).with_manifest({"options": options, "complete": False})
 
     def with_manifest(self, manifest: Mapping[str, Any]) -> Self:
         """Writes another manifest, and returns the folder with it."""
@@ -173,20 +172,18 @@ class PreparedFolder:
             first = texts["train"].select(range(min(_FIRST_TEXTS, len(texts["train"]))))
             texts = DatasetDict({**texts, "train": first})
         texts.save_to_disk(self.folder / "texts")
-        request = self.manifest["request"]
-        options = {**vars(arguments.data), **vars(arguments.tokenizer), **request}
+        options = {
+            **vars(arguments.data),
+            **vars(arguments.tokenizer),
+            **self.manifest["options"],
+            **{name: getattr(plan, name) for name in _LIMITS},
+        }
         self.with_manifest(
             {
-                "request": request,
                 "tokenizer_of": self.manifest["tokenizer_of"],
                 "complete": True,
                 "command": list(arguments.command),
-                "recipe": arguments.recipe_text,
-                "versions": {
-                    name: version(name) for name in ("transformers", "tokenizers", "datasets")
-                },
                 "options": {name: value for name, value in options.items() if value is not None},
-                "limits": {name: getattr(plan, name) for name in _LIMITS},
                 "facts": counts,
                 "tokenizer": tokenizer_digest(tokenizer),
                 "holds_all_texts": holds_all_texts,
