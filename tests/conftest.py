@@ -15,7 +15,7 @@ import forks
 import pytest
 import torch
 from hypothesis import settings
-from toy import corpus, separate_words, shared_words, trained  # noqa: F401 - fixtures for all tests
+from toy import corpus, padded, separate_words, shared_words, trained  # noqa: F401 - fixtures for all tests
 from transformers.utils.logging import warning_once
 
 from vanilla_transformer import (

@@ -123,6 +123,25 @@ def trained(corpus, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def padded(trained, tmp_path_factory):
+    """The trained model with rows that only pad its matrices, and win each step if they may."""
+    import torch
+
+    from vanilla_transformer.inference.loading import load_model
+
+    model, tokenizer = load_model(str(trained), "cpu")
+    size = len(tokenizer)
+    model.resize_token_embeddings(pad_to_multiple_of=32, mean_resizing=False)
+    with torch.no_grad():
+        weight = model.lm_head.weight
+        weight[size:] = 3 * weight[4:size].repeat(8, 1)[: len(weight) - size]
+    folder = tmp_path_factory.mktemp("padded")
+    for saved in (model, tokenizer):
+        saved.save_pretrained(folder)
+    return str(folder)
+
+
 class Payload:
     """What a pickle file may hold: a call of any function."""
 

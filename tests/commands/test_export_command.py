@@ -1,6 +1,7 @@
 """`vanilla-transformer export`: a directory that the other engine loads, or a clear refusal."""
 
 from functools import partial
+from pathlib import Path
 
 import ctranslate2
 import pytest
@@ -11,8 +12,14 @@ from vanilla_transformer.commands.program import run_subcommand
 export = partial(run_subcommand, "export")
 
 
-def test_an_export_translates_without_the_package(trained, tmp_path, capsys):
-    options = [str(trained), str(tmp_path / "out"), "--to", "ctranslate2"]
+@pytest.fixture(params=["trained", "padded"])
+def model_path(request):
+    """A model whose rows all have a token, and one where others would win every step."""
+    return request.getfixturevalue(request.param)
+
+
+def test_an_export_translates_without_the_package(model_path, tmp_path, capsys):
+    options = [str(model_path), str(tmp_path / "out"), "--to", "ctranslate2"]
     export([*options, "--quantization", "int8", "--positions", "100"])
     assert "exported" in capsys.readouterr().out
     translator = ctranslate2.Translator(str(tmp_path / "out"))
@@ -34,8 +41,8 @@ def test_an_export_fills_the_working_directory(trained, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_an_export_to_transformers_translates_and_proves_itself(trained, tmp_path, capsys):
-    options = [str(trained), str(tmp_path / "out"), "--to", "hf"]
+def test_an_export_to_transformers_translates_and_proves_itself(model_path, tmp_path, capsys):
+    options = [str(model_path), str(tmp_path / "out"), "--to", "hf"]
     export([*options, "--positions", "100"])
     printed = capsys.readouterr().out
     assert "a PegasusForConditionalGeneration, which needs no code" in printed
@@ -49,22 +56,22 @@ def test_an_export_to_transformers_translates_and_proves_itself(trained, tmp_pat
     assert sentence in card
     assert str(tmp_path) not in card
     assert "Pad sources on the right" in card
-    assert "`toy` as a `PegasusForConditionalGeneration`" in card
+    assert f"`{Path(model_path).name}` as a `PegasusForConditionalGeneration`" in card
 
 
 @pytest.mark.slow
-def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
+def test_an_export_to_onnx_translates(model_path, tmp_path, capsys):
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extra `onnx`")
     from vanilla_transformer.interop.onnx import OnnxModel
 
     options = ["--to", "onnx", "--quantization", "int8"]
-    export([str(trained), str(tmp_path / "out"), *options])
+    export([str(model_path), str(tmp_path / "out"), *options])
     printed = capsys.readouterr().out
     assert "OnnxModel.load" in printed
     assert "greedy output of 8 tokens equal" in printed
     assert "In 8 bits, the largest difference of two logits is " in printed
-    export([str(trained), str(tmp_path / "out"), *options, "--overwrite"])
+    export([str(model_path), str(tmp_path / "out"), *options, "--overwrite"])
     model = OnnxModel.load(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     found = model.generate(**tokenizer("a dog sees a cat .", return_tensors="pt"))

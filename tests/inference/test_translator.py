@@ -71,6 +71,23 @@ def test_what_a_search_forces_and_forbids_is_the_same_in_both_engines(engines, l
         assert engines["ctranslate2"].translate(SOURCES, **options) == expected
 
 
+@pytest.mark.parametrize("search", SEARCHES)
+def test_rows_that_only_pad_the_matrix_are_never_chosen(engines, padded, search):
+    options = {**search, "return_tokens": True, "suppress_tokens": [31, 4000]}
+    expected = engines["transformers"].translate(SOURCES, **options)
+    model, tokenizer = load_model(padded, "cpu")
+    sequences = model.generate(**tokenizer(LINE, return_tensors="pt"), num_beams=1)
+    assert sequences.max() >= len(tokenizer)
+    translators = [
+        Translator.from_pretrained(padded, e, "cpu") for e in ("transformers", "ctranslate2")
+    ]
+    translators.append(Translator.from_pretrained([padded, padded], device="cpu"))
+    translators.append(Translator.from_model(model, tokenizer))
+    for translator in translators:
+        assert translator.translate(SOURCES, **options) == expected
+    assert model.generate(**tokenizer(LINE, return_tensors="pt"), num_beams=1).equal(sequences)
+
+
 def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines):
     for limits in (*LIMITS[2:3], *LIMITS[4:8]):  # without `renormalize_logits`
         with pytest.raises(ValueError, match="renormalize_logits"):

@@ -53,6 +53,11 @@ def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
     return vocabulary
 
 
+def unnamed_ids(tokenizer: Any, rows: int) -> list[int]:
+    """Returns the ids of a matrix of target tokens that have no token: rows that only pad it."""
+    return sorted({*range(rows)} - {*vocabulary_of(tokenizer, "target").values()})
+
+
 def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
     """Returns the tokens of ids of one side."""
     if getattr(tokenizer, "separate_vocabularies", False):

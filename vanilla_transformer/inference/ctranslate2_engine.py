@@ -14,6 +14,7 @@ from transformers import GenerationConfig
 from vanilla_transformer.data.atomic_files import replaced_directory
 from vanilla_transformer.data.file_contents import content_digest
 from vanilla_transformer.data.model_directory import model_files
+from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.ctranslate2 import (
@@ -111,6 +112,7 @@ class CTranslate2Engine:
         )
         self.start_id, self.end_id = config.decoder_start_token_id, end_token_of(config)
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
+        self.unnamed = unnamed_ids(tokenizer, len(self.target_tokens))  # the export closes them
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         # Its attention is that of the heads that align; no token is aligned with a source's end.
         self.aligns = aligning_heads(config) is not None and _ends_sources(tokenizer)
@@ -145,7 +147,7 @@ class CTranslate2Engine:
             "bad_words_ids": words,
             "min_length": _least_tokens(settings),
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
-            "suppress_tokens": settings.suppress_tokens,
+            "suppress_tokens": self._suppressed(settings),
         }
         problems = []
         if search.num_beams > 1 and not settings.renormalize_logits:
@@ -159,6 +161,11 @@ class CTranslate2Engine:
         if settings.no_repeat_ngram_size == 1 and start == self.end_id:
             problems.append("`no_repeat_ngram_size` is 1, but the start is the end")
         return problems
+
+    def _suppressed(self, settings: GenerationConfig) -> list[int]:
+        """Returns those of `suppress_tokens` that could be chosen, as `generate()` reads them."""
+        possible = {*range(len(self.target_tokens))}.difference(self.unnamed)
+        return [token for token in settings.suppress_tokens or () if token in possible]
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings that differ from those of the export, of the config."""
@@ -189,7 +196,7 @@ class CTranslate2Engine:
         longest = search.max_new_tokens - forced
         aligns = align and self.aligns
         first = settings.forced_bos_token_id
-        banned = [[token] for token in settings.suppress_tokens or ()]
+        banned = [[token] for token in self._suppressed(settings)]
         banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
         common: dict[str, Any] = {
             "source": [[self.source_tokens[index] for index in ids] for ids in sources],

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from math import log
@@ -17,9 +18,9 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from vanilla_transformer.data.token_words import target_side, vocabulary_of
+from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
 from vanilla_transformer.model.inputs import shift_right
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 from vanilla_transformer.search import Search
 
 Ids = Sequence[int]
@@ -94,13 +95,16 @@ class TransformersEngine(Engine):
 
     Args:
         name: Name of the engine: "int8" for a model with weights of 8 bits.
-        tokenizer: The tokenizer, which `stop_strings` needs. None: these are not possible.
+        tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
+            token: these are never generated. None: all ids have one.
     """
 
     def __init__(self, model: Any, name: str = "transformers", tokenizer: Any = None) -> None:
         self.model = model
         self.name = name
         self.tokenizer = tokenizer
+        rows = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
 
     def generate(
         self,
@@ -116,7 +120,7 @@ class TransformersEngine(Engine):
         arguments: dict[str, Any] = {"generation_config": search.settings}
         if search.settings.stop_strings is not None:
             arguments["tokenizer"] = target_side(self.tokenizer)
-        with evaluation_mode(self.model):
+        with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
                 # (batch · n_best, target_len), where each sequence begins with the start
@@ -134,7 +138,7 @@ class TransformersEngine(Engine):
     ) -> list[list[float]]:
         """Computes the log-probabilities; see `Engine.token_scores`."""
         scores: list[list[float]] = [[] for _ in sources]
-        with evaluation_mode(self.model):
+        with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
             for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
                 chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
                 for row, values in zip(rows, chosen.tolist(), strict=True):
@@ -264,7 +268,7 @@ class EnsembleEngine(TransformersEngine):
 
     def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
         super().__init__(models[0], "ensemble", tokenizer)
-        self.members = [TransformersEngine(model) for model in models]
+        self.members = [TransformersEngine(model, tokenizer=tokenizer) for model in models]
 
     def problems(self, search: Search) -> list[str]:
         """Lists settings whose effect depends on the scale of the logits, which a mean loses."""
@@ -272,6 +276,13 @@ class EnsembleEngine(TransformersEngine):
         return [
             f"`{name}` is {value!r}" for name, value in values.items() if value not in (None, 1)
         ]
+
+    def generate(self, *args: Any, **options: Any) -> list[list[Hypothesis]]:
+        """Computes the outputs; see `Engine.generate`."""
+        with ExitStack() as stack:
+            for member in self.members[1:]:
+                stack.enter_context(closed_ids(member.model, member.unnamed))
+            return super().generate(*args, **options)
 
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int

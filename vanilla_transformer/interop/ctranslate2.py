@@ -20,6 +20,7 @@ from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
 from transformers.utils import logging
 
+from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS, STACKS, layer_parts
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.supported_fields import fields_beyond
@@ -31,7 +32,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 4
+LAYOUT = 5
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _VALUES = {
@@ -149,10 +150,17 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
 
     def get_vocabulary(self, model: Any, tokenizer: Any) -> tuple[list[str], list[str]]:
         """Returns the tokens of the source and of the target, in the order of their ids."""
+        self.unnamed = unnamed_ids(tokenizer, model.config.decoder_vocab_size)
         return vocabularies_of(model.config, tokenizer)
 
     def set_vocabulary(self, spec: Any, tokens: tuple[list[str], list[str]]) -> None:
-        """Puts both vocabularies into the specification."""
+        """Puts both vocabularies into the specification; ids without a token are never chosen."""
+        if self.unnamed:
+            bias = spec.decoder.projection.bias
+            if not isinstance(bias, torch.Tensor):
+                bias = torch.zeros(len(tokens[1]))
+            bias[self.unnamed] = -torch.inf
+            spec.decoder.projection.bias = bias
         spec.register_source_vocabulary(tokens[0])
         spec.register_target_vocabulary(tokens[1])
 

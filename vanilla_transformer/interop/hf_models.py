@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 
+from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop import exact_rewrites as rewrites
 from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.exact_rewrites import ModelState, Rewrite, state_of
@@ -229,6 +230,9 @@ def export_to_transformers(
     Raises:
         ValueError: As `to_transformers`, or if what was written computes something else.
     """
+    settings = model.generation_config
+    if tokenizer is not None and (ids := unnamed_ids(tokenizer, model.lm_head.out_features)):
+        settings.suppress_tokens = sorted({*ids, *(settings.suppress_tokens or [])})
     to_transformers(model, positions).save_pretrained(output_dir)
     notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, output_dir)
     load: Any = AutoModelForSeq2SeqLM.from_pretrained

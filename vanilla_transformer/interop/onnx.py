@@ -40,6 +40,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
@@ -49,6 +50,7 @@ from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.model.modes import closed_ids
 from vanilla_transformer.names import MODEL_TYPE
 
 OPSET = 20
@@ -102,21 +104,23 @@ def export_to_onnx(
         )
     folder = Path(output_dir)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    _export_graphs(model, folder / FOLDER)
     fields = {name: value for name, value in model.config.to_dict().items() if name != "auto_map"}
-    _write_config(folder, {**fields, "model_type": STAND_IN}, "float32")
-    model.generation_config.save_pretrained(folder)
-    notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, folder)
-    comparison = compare_models(model, OnnxModel.load(folder))
-    check_agreement(comparison)
-    if quantization == "int8":
-        quantize_graphs(folder)
-        rounded = compare_models(model, OnnxModel.load(folder))
-        note = (
-            f"In 8 bits, the largest difference of two logits is {rounded.difference:.1e}, and the "
-            f"greedy output is {'equal' if rounded.equal_output else 'different'}."
-        )
-        notes = (note, *notes)
+    unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, model.lm_head.out_features)
+    with closed_ids(model, unnamed):
+        _export_graphs(model, folder / FOLDER)
+        _write_config(folder, {**fields, "model_type": STAND_IN}, "float32")
+        model.generation_config.save_pretrained(folder)
+        notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, folder)
+        comparison = compare_models(model, OnnxModel.load(folder))
+        check_agreement(comparison)
+        if quantization == "int8":
+            quantize_graphs(folder)
+            rounded = compare_models(model, OnnxModel.load(folder))
+            note = (
+                f"In 8 bits, the largest difference of two logits is {rounded.difference:.1e}, "
+                f"and the greedy output is {'equal' if rounded.equal_output else 'different'}."
+            )
+            notes = (note, *notes)
     return Exported("OnnxModel", comparison, notes)
 
 

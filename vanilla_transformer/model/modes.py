@@ -1,9 +1,10 @@
-"""How a call runs: traced or not, and in evaluation mode."""
+"""How a call runs: traced or not, in evaluation mode, and with some outputs closed."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -73,3 +74,23 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
                 del _running[model]
                 for module, training in running.modes:
                     module.training = training
+
+
+@contextmanager
+def closed_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
+    """Runs a block in which a model gives some ids the logit -inf: they are never chosen.
+
+    Args:
+        model: A model with an output projection.
+        ids: For example rows that only pad the matrix and have no token.
+    """
+
+    def close(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_fill(-1, torch.tensor(ids, device=logits.device), -torch.inf)
+
+    hook = model.get_output_embeddings().register_forward_hook(close) if ids else None
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
