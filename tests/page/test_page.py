@@ -1,12 +1,10 @@
 """The page as a person and as a program use it: a real process, and a real browser."""
 
 import json
-import shutil
 import signal
 import urllib.request
 
 import forks
-import gradio as gr
 import pytest
 from conftest import make_model
 from gradio_client import Client
@@ -15,9 +13,6 @@ from servers import Server, wait_until
 from toy import command
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.page.components import make_components
-from vanilla_transformer.page.events import PageEvents
-from vanilla_transformer.page.models import PageModels
 
 pytest_plugins = ["browsers"]
 NASTY = "<img/src=x/onerror=window.hacked=1>"
@@ -32,6 +27,7 @@ def nasty_model(tmp_path_factory):
     heads = {"encoder_attention_heads": 4, "decoder_layers": 2}
     model = make_model(vocab_size=len(tokenizer), noise=0.0, **heads)
     model.generation_config.max_new_tokens = 8
+    model.generation_config.num_beams = 5
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -92,24 +88,6 @@ def test_the_page_refers_to_no_other_host(address):
     assert "fonts.googleapis.com" not in html
     for name in ("cdnjs", "googletagmanager", "unpkg", "jsdelivr"):
         assert f"{name}." not in html
-
-
-def test_a_model_that_cannot_be_loaded_is_named_when_it_is_chosen(trained, tmp_path):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    shutil.copy(trained / "config.json", broken)
-    models = PageModels([str(trained), str(broken)], "cpu")
-    with gr.Blocks():
-        parts = make_components(models, "")
-    events = PageEvents(models, parts)
-    changed = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
-    found, fine = events.choose_model("broken"), events.choose_model(trained.name)
-    assert len(found) == len(fine) == len(changed)
-    problem = found[changed.index(parts.status)]
-    assert "broken" in problem
-    assert 'role="alert"' in problem
-    status, *_ = events.run("a", "broken", "auto", 1, 1, 0, frozenset(), 0, -1, "x", 0)
-    assert status == problem
 
 
 def test_a_port_that_is_taken_is_named(address, trained):
@@ -208,8 +186,11 @@ def test_a_token_lights_up_what_belongs_to_it_by_pointer_and_keyboard(visit):
 def test_the_number_of_outputs_follows_the_beams_unless_samples_are_drawn(visit):
     page = visit()
     outputs = page.locator("#outputs input[type=number]")
-    assert outputs.input_value() == "3"
-    page.locator("#beams input[type=number]").fill("2")
+    beams = page.locator("#beams input[type=number]")
+    assert beams.input_value() == outputs.input_value() == "2"  # as saved with the model
+    beams.fill("3")
+    outputs.fill("3")
+    beams.fill("2")
     page.wait_for_function("document.querySelector('#outputs input[type=number]').value === '2'")
     type_and_run(page, "a dog sees a cat .")
     assert page.locator("#answer li").count() == 2
@@ -262,6 +243,7 @@ def test_html_in_texts_tokens_and_names_is_shown_and_does_nothing(visit, nasty_m
     page = visit()
     choose(page, "model", nasty_model.name)
     page.locator("#title").get_by_text(nasty_model.name).wait_for()
+    assert page.locator("#beams input[type=number]").input_value() == "5"
     type_and_run(page, f"{NASTY}\n{{{{x}}}} ${{y}}")
     assert page.locator("#answer h3").nth(0).inner_text() == f"Source 1 {NASTY}"
     assert page.locator("#answer h3").nth(1).inner_text() == "Source 2 {{x}} ${y}"
@@ -282,6 +264,8 @@ PARTS_OF_A_PHONE = """() => {
       (one) => one.checkVisibility() && one.textContent),
     track: styleOf("#beams input[type=range]").getPropertyValue("--neutral-200"),
     bright: styleOf("body").getPropertyValue("--neutral-200"),
+    order: ["run", "answer", "kind", "beams"].map(
+      (name) => document.getElementById(name).getBoundingClientRect().top),
     overlap: document.querySelector("#kind .icon-wrap").getBoundingClientRect().left <
       wide.getBoundingClientRect().right - parseFloat(getComputedStyle(wide).paddingRight),
   };
@@ -296,6 +280,7 @@ def test_a_phone_in_the_dark_shows_the_ends_of_sliders_and_whole_arrows(visit):
     assert found["ends"] == ["1", "16"]
     assert found["track"] != found["bright"]
     assert not found["overlap"]
+    assert found["order"] == sorted(found["order"])
     page.get_by_label("Text").fill("a dog")
     assert "type a text" not in page.locator("#alignment").inner_text()
 

@@ -78,7 +78,7 @@ def result(texts, heads_off=frozenset(), whole=None, lines=("a",)):
 
     outputs = tuple(tuple(map(made, row)) for row in texts)
     before = outputs if whole is None else tuple(tuple(map(made, row)) for row in whole)
-    request = PageRequest("model", "auto", lines, heads_off=heads_off)
+    request = PageRequest("model", "auto", lines, 1, heads_off=heads_off)
     return PageResult(request, outputs, before, "transformers", 0.0421)
 
 

@@ -34,7 +34,8 @@ def models(trained):
 @pytest.fixture
 def request_for(models):
     def make(*lines, **changes):
-        return PageRequest(models.names[0], "transformers", lines or (SOURCE,), **changes)
+        name = next(iter(models.by_name))
+        return PageRequest(name, "transformers", lines or (SOURCE,), **{"num_beams": 4, **changes})
 
     return make
 
@@ -145,8 +146,8 @@ def test_models_have_short_names_unless_these_are_equal(trained, tmp_path):
     for twin in twins:
         twin.parent.mkdir()
         twin.symlink_to(trained)
-    assert PageModels([str(trained)]).names == [trained.name]
-    assert PageModels([str(twin) for twin in twins]).names == [str(twin) for twin in twins]
+    assert list(PageModels([str(trained)]).by_name) == [trained.name]
+    assert list(PageModels([str(twin) for twin in twins]).by_name) == list(map(str, twins))
 
 
 def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
@@ -155,7 +156,7 @@ def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
 
 
 def test_the_alignment_is_at_first_that_of_the_trained_head(models):
-    model = models.get(models.names[0])
+    model = next(iter(models.by_name.values()))
     layers = len(model.heads[CROSS])
     assert aligning_head(model) == (max(layers - 2, 0), MEAN)
     for heads, expected in (

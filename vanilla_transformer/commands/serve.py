@@ -125,6 +125,10 @@ def run(options: argparse.Namespace) -> None:
     set_up_logs(options.log_level)
 
     def announce(address: str) -> None:
-        print(f"Serving on {address} (its interface: {address}/docs). Ctrl-C ends it.", flush=True)
+        print(
+            f"Serving on {address} (in a browser: a page that translates; {address}/docs: the "
+            "interface for programs). Ctrl-C ends it.",
+            flush=True,
+        )
 
     run_server(settings, announce)

@@ -71,16 +71,18 @@ class Components:
 
 def make_components(models: PageModels, text: str) -> Components:
     """Lays out the page. To be called in a `with gr.Blocks()`."""
-    first = models.get(models.names[0])
-    components: dict[str, Any] = {"title": _html_block("title", title_html(models.names[0], first))}
-    with gr.Row():
-        with gr.Column(scale=2, min_width=300):
-            components |= _make_controls(models, text)
-        with gr.Column(scale=5, min_width=320):
+    name, first = next(iter(models.by_name.items()))
+    components: dict[str, Any] = {"title": _html_block("title", title_html(name, first))}
+    with gr.Row(elem_id="layout"):  # page.css places the columns
+        with gr.Column():
+            components |= _make_controls(list(models.by_name), text)
+        with gr.Column(elem_id="settings"):
+            components |= _make_settings(first)
+        with gr.Column(elem_id="results"):
             components["status"] = _html_block("status", hint_html(NOTHING_YET))
             components["answer"] = _html_block("answer")
             components["shown"] = gr.Dropdown(
-                label="Output to look into", visible=False, elem_id="shown"
+                label="Output to inspect", visible=False, elem_id="shown"
             )
             with gr.Tabs():
                 with gr.Tab("Alignment"):
@@ -90,11 +92,6 @@ def make_components(models: PageModels, text: str) -> Components:
                 with gr.Tab("Shapes"):
                     components["shapes"] = _html_block("shapes", hint_html(NOTHING_YET))
     return Components(**components, result=gr.State(None), off=gr.State(frozenset()))
-
-
-def present_kinds(heads: Heads) -> list[str]:
-    """Lists the kinds of attention that a model has, by their names on the page."""
-    return [label for label, (module, _) in KINDS.items() if heads.get(module)]
 
 
 def layer_choices(heads: Heads, kind: str) -> list[tuple[str, int]]:
@@ -133,18 +130,29 @@ def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
     return sorted(head for name, number, head in off if (name, number) == (module, layer))
 
 
-def _make_controls(models: PageModels, text: str) -> dict[str, Any]:
+def search_values(model: PageModel) -> tuple[int, int]:
+    """Returns the beams and the outputs per line that a model is asked for at first."""
+    return model.default_beams, min(3, model.default_beams)
+
+
+def _make_controls(names: list[str], text: str) -> dict[str, Any]:
     return {
         "text": gr.Textbox(
             text, label="Text", info="Each line is a source.", lines=2, max_lines=8, elem_id="text"
         ),
+        "model": gr.Dropdown(names, label="Model", visible=len(names) > 1, elem_id="model"),
         "button": gr.Button("Run", variant="primary", elem_id="run"),
-        "model": gr.Dropdown(
-            models.names, label="Model", visible=len(models.names) > 1, elem_id="model"
-        ),
+    }
+
+
+def _make_settings(model: PageModel) -> dict[str, Any]:
+    beams, outputs = search_values(model)
+    return {
         "engine": gr.Dropdown(installed_engines(), label="Engine", elem_id="engine"),
-        "beams": gr.Slider(1, MOST_BEAMS, 4, step=1, label="Beams", elem_id="beams"),
-        "outputs": gr.Slider(1, MOST_BEAMS, 3, step=1, label="Outputs per line", elem_id="outputs"),
+        "beams": gr.Slider(1, MOST_BEAMS, beams, step=1, label="Beams", elem_id="beams"),
+        "outputs": gr.Slider(
+            1, MOST_BEAMS, outputs, step=1, label="Outputs per line", elem_id="outputs"
+        ),
         "temperature": gr.Slider(
             0,
             HIGHEST_TEMPERATURE,
@@ -177,7 +185,7 @@ def _make_alignment(model: PageModel) -> dict[str, Any]:
 
 
 def _make_heads(heads: Heads) -> dict[str, Any]:
-    kinds = present_kinds(heads)
+    kinds = list(KINDS)
     with gr.Row():
         chosen: dict[str, Any] = {
             "kind": gr.Dropdown(kinds, label="Attention", min_width=240, elem_id="kind"),

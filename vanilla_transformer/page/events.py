@@ -12,7 +12,7 @@ from vanilla_transformer.page.components import (
     alignment_heads,
     head_choices,
     layer_choices,
-    present_kinds,
+    search_values,
     ticked_heads,
 )
 from vanilla_transformer.page.html import (
@@ -69,7 +69,7 @@ class PageEvents:
         parts.beams.input(
             None, [parts.beams, parts.outputs], parts.outputs, js="(b, o) => Math.min(b, o)"
         )
-        anew = [parts.title, *parts.choices, parts.ticks, *changed]
+        anew = [parts.title, parts.beams, parts.outputs, *parts.choices, parts.ticks, *changed]
         parts.model.input(self.choose_model, parts.model, anew, **computes)
         for part in (parts.align_layer, parts.align_head):
             part.input(self.draw, [parts.result, *parts.choices], parts.drawn, **private)
@@ -144,7 +144,7 @@ class PageEvents:
     ) -> list[Any]:
         """Shows the first layer of a kind; returns layer, ticks and `Components.drawn`."""
         *alignment, kind, _ = choices
-        layers = layer_choices(self.models.get(model).heads, kind)
+        layers = layer_choices(self.models.by_name[model].heads, kind)
         first = layers[0][1]
         rest = self.choose_layer(model, result, off, *alignment, kind, first)
         return [gr.Dropdown(layers, value=first), *rest]
@@ -154,25 +154,21 @@ class PageEvents:
     ) -> list[Any]:
         """Shows the heads of a layer; returns ticks and `Components.drawn`."""
         kind, layer = choices[-2:]
-        heads = head_choices(self.models.get(model).heads, kind, layer)
+        heads = head_choices(self.models.by_name[model].heads, kind, layer)
         ticks = gr.CheckboxGroup(heads, value=ticked_heads(kind, layer, off))
         return [ticks, *self.draw(result, *choices)]
 
     def choose_model(self, name: str) -> list[Any]:
         """Begins anew with another model, all of whose heads are on."""
-        try:
-            model = self.models.get(name)
-        except EXPECTED as error:
-            before, after = 3 + len(self.components.choices), len(self.components.results) - 1
-            return [*[gr.skip()] * before, problem_html(str(error)), *[gr.skip()] * after]
-        heads = model.heads
-        kind = present_kinds(heads)[0]
+        model = self.models.by_name[name]
+        heads, kind = model.heads, next(iter(KINDS))
         layers, (first, head) = layer_choices(heads, kind), aligning_head(model)
         return [
             title_html(name, model),
+            *search_values(model),
             gr.Dropdown(layer_choices(heads, "Cross-attention"), value=first),
             gr.Dropdown(alignment_heads(heads, first), value=head),
-            gr.Dropdown(present_kinds(heads), value=kind),
+            kind,
             gr.Dropdown(layers, value=layers[0][1]),
             gr.CheckboxGroup(head_choices(heads, kind, layers[0][1]), value=[]),
             frozenset(),

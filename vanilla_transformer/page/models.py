@@ -53,7 +53,7 @@ class PageRequest:
     model: str
     engine: str
     lines: tuple[str, ...]
-    num_beams: int = 4
+    num_beams: int
     n_best: int = 1
     temperature: float = 0.0
     heads_off: HeadsOff = frozenset()
@@ -118,6 +118,7 @@ class PageModel:
         self.model: Any = reference.engine.model  # type: ignore[attr-defined] # of this engine
         self.tokenizer: Any = reference.tokenizer
         self.heads: Mapping[str, Mapping[int, int]] = attention_heads(self.model)
+        self.default_beams = min(reference.resolve_search().num_beams, MOST_BEAMS)
         self._translators = {"transformers": reference}
 
     def translator(self, engine: str) -> Translator:
@@ -180,11 +181,10 @@ class PageModel:
 
 
 class PageModels:
-    """The models of a page. Requests may come from several threads.
+    """The models of a page, by name. Requests may come from several threads.
 
     Args:
-        paths: Directories, or names on the Hub. The first model is loaded at once, the others when
-            they are first used.
+        paths: Directories, or names on the Hub.
 
     Raises:
         FileNotFoundError: If a directory does not exist, or holds no weights or no tokenizer.
@@ -193,31 +193,17 @@ class PageModels:
     """
 
     def __init__(self, paths: Sequence[str], device: str | None = None) -> None:
-        for path in paths:
-            check_model_directory(path)
         names = [
             Path(os.path.abspath(path)).name if Path(path).is_dir() else path for path in paths
         ]
         # Names that are equal become the whole paths.
-        self.paths = dict(
-            zip(names if len(set(names)) == len(names) else paths, paths, strict=True)
-        )
-        self.device = device
+        names = names if len(set(names)) == len(names) else list(paths)
+        for path in paths:  # before the first one is loaded
+            check_model_directory(path)
+        self.by_name = {
+            name: PageModel(path, device) for name, path in zip(names, paths, strict=True)
+        }
         self._lock = Lock()
-        self._loaded: dict[str, PageModel] = {}
-        self.get(self.names[0])
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the models, in the order of the paths."""
-        return list(self.paths)
-
-    def get(self, name: str) -> PageModel:
-        """Returns a model by its name; loads it when it is first asked for."""
-        with self._lock:
-            if name not in self._loaded:
-                self._loaded[name] = PageModel(self.paths[name], self.device)
-            return self._loaded[name]
 
     def answer(self, request: PageRequest) -> PageResult:
         """Computes the outputs of a request; with heads off, by transformers, whatever its engine.
@@ -225,7 +211,7 @@ class PageModels:
         Raises:
             ValueError: If the engine cannot compute the model or the search.
         """
-        model = self.get(request.model)
+        model = self.by_name[request.model]
         with self._lock:
             begin = time.perf_counter()
             translator = model.translator_for(request)
@@ -238,7 +224,7 @@ class PageModels:
     def look_into(self, result: PageResult, line: int, rank: int) -> PageResult:
         """Returns a result with the view of one of its outputs, or why there is none."""
         request = result.request
-        model = self.get(request.model)
+        model = self.by_name[request.model]
         tokens = result.outputs[line][rank].tokens or ()
         result = replace(result, line=line, rank=rank, view=None, problem="")
         try:

@@ -27,7 +27,11 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
             None, ge=1, le=limits.max_new_tokens, description="Longest output, in tokens"
         )
         length_penalty: float | None = Field(
-            None, ge=-10, le=10, description="Above 0 favours long outputs of a beam"
+            None,
+            ge=-10,
+            le=10,
+            description="Exponent of the length by which a beam search divides scores: above 1 "
+            "favours longer outputs",
         )
         do_sample: bool = Field(False, description="Sample tokens")
         temperature: float | None = Field(
@@ -37,7 +41,10 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
             None, ge=0, le=1_000_000, description="Sample from so many tokens"
         )
         top_p: float | None = Field(
-            None, ge=0.01, le=1, description="Sample from tokens of so much probability"
+            None,
+            ge=0.01,
+            le=1,
+            description="Sample from the likeliest tokens that add up to this probability",
         )
 
     class GenerateFields(SearchFields):

@@ -5,12 +5,13 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from vanilla_transformer import __version__
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
@@ -120,8 +121,8 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
         return HTMLResponse(render_api_page(app.openapi()))
 
     @app.get("/", include_in_schema=False)
-    async def root() -> RedirectResponse:
-        return RedirectResponse("docs")
+    async def root() -> FileResponse:
+        return FileResponse(Path(__file__).parent / "translate.html")
 
 
 # The page of the interface ------------------------------------------------------------------------
