@@ -175,20 +175,83 @@ ADAPTERS = {
 }
 
 
+ALL_TOKENS = list(range(12))
+RANDOM = {"target_modules": ["q_proj"], "init_lora_weights": False}
+ADAPTERS |= {
+    f"LoRA {name}": ("LoraConfig", RANDOM | more)
+    for name, more in {
+        "on the embeddings": {"target_modules": ["embed_tokens"]},
+        "on the decoder's": {"target_modules": ["decoder.embed_tokens"]},
+        "on the matrix of both": {"target_modules": ["q_proj", "shared"]},
+        "on the head": {"target_modules": ["q_proj", "lm_head"]},
+        "on head and embeddings": {"target_modules": ["embed_tokens", "lm_head"]},
+        "on both, tied": {"target_modules": ["embed_tokens"], "ensure_weight_tying": True},
+        "and whole embeddings": {"modules_to_save": ["embed_tokens"]},
+        "and a whole head": {"modules_to_save": ["lm_head"]},
+        "and some tokens": {"trainable_token_indices": ALL_TOKENS},
+        "and some tokens of one": {"trainable_token_indices": {"decoder.embed_tokens": ALL_TOKENS}},
+    }.items()
+} | {
+    "IA3 on the head": ("IA3Config", {**ADAPTERS["IA3"][1], "target_modules": ["fc2", "lm_head"]}),
+    "LoKr on the head": ("LoKrConfig", {"target_modules": ["lm_head"], "init_weights": False}),
+}
+
+
 @pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_merged_models_are_saved_with_their_ties(
+def test_merging_saving_and_loading_keep_the_outputs(
     tiny_model, tiny_batch, tmp_path, adapter, shared, tied
 ):
     kind, options = ADAPTERS[adapter]
-    model = tiny_model(share_encoder_decoder_embeddings=shared, tie_word_embeddings=tied)
+    if "of both" in adapter and not shared:
+        pytest.skip("there is no such matrix")
+    if "tokens of one" in adapter and shared and tied:
+        pytest.skip("it is refused")
+    ties = {"share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied}
+    model = tiny_model(**ties, lm_head_bias="tokens" not in adapter)
     adapted = peft.get_peft_model(model, getattr(peft, kind)(**options)).eval()
     batch = tiny_batch()
     inputs = {**source(batch), "decoder_input_ids": batch["decoder_input_ids"]}
     with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "modules_to_save" in name or "trainable_tokens" in name:
+                parameter += torch.randn_like(parameter)
         expected = adapted(**inputs).logits
-        adapted.merge_and_unload().save_pretrained(tmp_path)
-        loaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path).eval()
-        torch.testing.assert_close(loaded(**inputs).logits, expected, rtol=1e-4, atol=1e-5)
-    assert loaded.config.tie_word_embeddings is tied
+        merged = adapted.merge_and_unload()
+        torch.testing.assert_close(merged(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+        merged.tie_weights()
+        merged.resize_token_embeddings(merged.config.vocab_size + 3)
+        merged.save_pretrained(tmp_path)
+        loaded, info = VanillaTransformerForConditionalGeneration.from_pretrained(
+            tmp_path, output_loading_info=True
+        )
+        logits = loaded.eval()(**inputs).logits[..., : expected.shape[-1]]
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    assert not any(info.values())
+    if not adapter.startswith("LoRA ") and "head" not in adapter:
+        assert {name: getattr(loaded.config, name) for name in ties} == ties
+
+
+def test_tokens_of_one_matrix_are_trained_for_all_of_its_uses(tiny_model, tiny_batch):
+    batch = tiny_batch()
+    adapter = lora(target_modules=LINEARS, trainable_token_indices=ALL_TOKENS)
+    adapted = peft.get_peft_model(tiny_model(), adapter).eval()
+    trained = [p for name, p in adapted.named_parameters() if "trainable_tokens_delta" in name]
+    assert len(trained) == 1
+    with torch.no_grad():
+        trained[0].normal_()
+        expected = adapted(**batch).logits
+        merged = adapted.merge_and_unload()
+        torch.testing.assert_close(merged(**batch).logits, expected, rtol=1e-4, atol=1e-4)
+    assert merged.lm_head.weight is merged.model.encoder.embed_tokens.weight
+    assert merged.config.tie_word_embeddings
+
+
+@pytest.mark.parametrize(
+    ("bias", "indices"), [(True, [5]), (False, {"encoder.embed_tokens": [5], "lm_head": [6]})]
+)
+def test_tokens_that_peft_cannot_merge_are_refused(tiny_model, bias, indices):
+    adapter = lora(target_modules=LINEARS, trainable_token_indices=indices)
+    with pytest.raises(ValueError, match="trainable_token_indices"):
+        peft.get_peft_model(tiny_model(lm_head_bias=bias), adapter)
