@@ -51,6 +51,7 @@ def test_engines_agree(engines, search):
 LIMITS = [
     {"forced_bos_token_id": 9},
     {"forced_bos_token_id": 9, "forced_eos_token_id": 2, "max_new_tokens": 3},
+    {"forced_eos_token_id": 2, "max_new_tokens": 6, "num_beams": 4},
     {"suppress_tokens": [8, 9]},
     {"suppress_tokens": [2]},
     {"bad_words_ids": [[0], [2], [7], [8, 9]]},
@@ -89,7 +90,7 @@ def test_rows_that_only_pad_the_matrix_are_never_chosen(engines, padded, search)
 
 
 def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines):
-    for limits in (*LIMITS[2:3], *LIMITS[4:8]):  # without `renormalize_logits`
+    for limits in (*LIMITS[3:4], *LIMITS[5:9]):  # without `renormalize_logits`
         with pytest.raises(ValueError, match="renormalize_logits"):
             engines["ctranslate2"].translate(LINE, num_beams=2, **limits)
     start, pad = (

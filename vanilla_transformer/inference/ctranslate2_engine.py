@@ -206,26 +206,31 @@ class CTranslate2Engine:
             "return_end_token": True,
             "return_attention": aligns,
         }
+        # What reaches the longest length has one token less there than here: the forced end.
+        count = search.num_beams if forced else search.n_best
         # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
-        least = _ALMOST_NO_PENALTY if search.n_best > 1 else 0.0
+        penalty = search.length_penalty or (_ALMOST_NO_PENALTY if count > 1 else 0.0)
         results = self.translator.translate_batch(
             **common,
             beam_size=search.num_beams,
-            num_hypotheses=search.n_best,
-            length_penalty=search.length_penalty or least,
+            num_hypotheses=count,
+            length_penalty=penalty,
+            return_scores=forced,
             target_prefix=None if first is None else [[names[first]]] * len(sources),
             suppress_sequences=[[names[index] for index in ids] for ids in banned],
             no_repeat_ngram_size=settings.no_repeat_ngram_size or 0,
             min_decoding_length=min(_least_tokens(settings), longest),
             max_decoding_length=longest,
         )
-        outputs = [
-            [
+        outputs = []
+        for result in results:
+            row = [
                 self._read_hypothesis(tokens, weights, longest if forced else None)
                 for tokens, weights in zip_longest(result.hypotheses, result.attention)
             ]
-            for result in results
-        ]
+            if forced:
+                row = _best_with_forced_end(row, result.scores, penalty, longest)[: search.n_best]
+            outputs.append(row)
         if not aligns or search.num_beams == 1:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
@@ -264,6 +269,18 @@ class CTranslate2Engine:
         ids = tuple(self.target_ids[token] for token in kept)
         has_end = complete or len(kept) == ends_at
         return Hypothesis(ids, self.end_id if has_end else None, aligned)
+
+
+def _best_with_forced_end(
+    row: list[Hypothesis], scores: list[float], penalty: float, longest: int
+) -> list[Hypothesis]:
+    """Sorts outputs by their scores, where a forced end counts as a token without cost."""
+    added = (longest / (longest + 1)) ** penalty
+    scored = [
+        (score * added if len(output.ids) == longest else score, output)
+        for output, score in zip(row, scores, strict=True)
+    ]
+    return [output for _, output in sorted(scored, key=lambda pair: -pair[0])]
 
 
 def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothesis:
