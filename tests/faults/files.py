@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.store import read_results
 
 PAIRS = [{"source": f"word{i} a", "target": f"b word{i}"} for i in range(20)]
 OF_A_MODEL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -90,7 +90,7 @@ READERS = {
     **dict.fromkeys(("a.pt", "a.safetensors"), weights),
     **dict.fromkeys(("recipe.yaml", "recipe.json"), recipe),
     "rules.yaml": read_rename_rules,
-    "all_results.json": lambda path: read_results(path.parent),
+    "all_results.json": read_object,
 }
 FREE = {  # damage after which such a file says something else, in full order: nobody can tell
     "a.csv": {"a flipped bit", "cut off", "inserted bytes"},

@@ -48,7 +48,7 @@ def main(folder):
         )
         run.train(resume_from_checkpoint=is_resumed)
         weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
-        report = {"losses": losses(run), "weights": weights, "resumed": run.record.resumed_step}
+        report = {"losses": losses(run), "weights": weights, "resumed": run.began_at}
         write_report(folder, directory.name, rank, report)
 
 

@@ -12,8 +12,8 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.loading import limit_length
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
-from vanilla_transformer.run.store import resolve_output_directory
 from vanilla_transformer.run.training_run import make_model, run
+from vanilla_transformer.training.store import resolve_output_directory
 
 UNCHOSEN = ["--choose_defaults", "False"]
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
@@ -24,7 +24,12 @@ def plan_of(tmp_path, *options):
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
     parsed = parse_arguments([*given, *UNCHOSEN])
     data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
-    return make_plan(parsed, resolve_output_directory(parsed), data, small.tokenizer())
+    return make_plan(
+        parsed,
+        resolve_output_directory(parsed.training, parsed.model.overwrite),
+        data,
+        small.tokenizer(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,7 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.store import (
-    OutputDirectory,
-    OverwriteGuard,
-    read_results,
-    save_results,
-)
+from vanilla_transformer.training.store import OutputDirectory, OverwriteGuard, save_results
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
 
@@ -208,7 +203,7 @@ def test_a_run_that_was_cut_off_at_its_end_is_completed(argv, tmp_path, caplog, 
 def test_figures_of_former_weights_do_not_survive(argv, tmp_path):
     main(argv(tmp_path))
     main(argv(tmp_path, "train", resume_from_checkpoint=True, max_steps=6))
-    names = set(read_results(tmp_path))
+    names = set(json.loads((tmp_path / "all_results.json").read_text()))
     assert "train_loss" in names
     assert not [name for name in names if name.startswith(("eval", "test"))]
 

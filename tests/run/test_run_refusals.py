@@ -144,7 +144,7 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
         (copy / "recipe.yaml").write_text("seed: 1\n")
         argv = [str(copy / "recipe.yaml"), *argv]
     before = contents(copy)
-    with pytest.raises(ValueError, match="`overwrite` would delete"):
+    with pytest.raises(ValueError, match="is read, and lies in the output"):
         main(argv)
     assert contents(copy) == before
 
@@ -153,7 +153,7 @@ def test_overwriting_keeps_the_links_of_a_guided_alignment(copy, corpus):
     links = copy / "train.align"
     links.write_text("0-0\n" * 400)
     argv = arguments(corpus, copy, "train", overwrite=True, guided_alignment=links)
-    with pytest.raises(ValueError, match="`overwrite` would delete `guided_alignment`"):
+    with pytest.raises(ValueError, match="align' is read, and lies in the output"):
         main(argv)
     assert links.exists()
 
@@ -258,7 +258,7 @@ def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, co
     assert not (copy / "checkpoint-132").exists()
     assert (copy / "model.safetensors").exists()
     argv = arguments(corpus, tmp_path, "train", resume_from_checkpoint=checkpoint)
-    with pytest.raises(ValueError, match="would delete `resume_from_checkpoint`"):
+    with pytest.raises(ValueError, match="checkpoint-1' is read, and lies in the output"):
         main([*argv, "--overwrite"])
 
 

@@ -1,7 +1,7 @@
 """Trains on the same tokens in one process or two; test_processes.py runs it.
 
 Arguments: the folder for the reports, then kinds of runs: plain, rdrop, simcut, fsdp, accelerate,
-average, budget, guided, muon.
+budget, guided, muon.
 """
 
 import os
@@ -21,7 +21,6 @@ from datasets import Dataset
 from small import REPOSITORY, linked_rows, losses, model, rows, trainer, write_report
 from transformers.distributed.configuration_utils import DistributedConfig
 
-from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.muon import make_muon
 
 torch.set_num_threads(1)
@@ -33,7 +32,6 @@ SAME_PAIRS = {"train_sampling_strategy": "sequential"}
 OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
     "simcut": {"simcut_alpha": 1.0, "simcut_cutoff": 0.0},  # likewise
-    "average": {"save_strategy": "steps", "save_steps": 1},
     # one process takes two batches a step, or two processes one each
     "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},
     "budget": {"max_tokens": 60, "train_sampling_strategy": "random"},
@@ -97,7 +95,6 @@ def make_run(folder, kind):
         logging_steps=3,  # the last step is in no entry of the log
         predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
         generation_max_length=6 + 3 * rank,  # differs, to be padded
-        callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
         gradient_accumulation_steps=batches,
         **{**SGD, **SAME_PAIRS, **OPTIONS.get(kind, {})},
     )
@@ -139,7 +136,7 @@ def train(folder, kind):
         run.accelerator.wait_for_everyone()
         resumed = make_run(folder, kind)
         resumed.train(resume_from_checkpoint=True)
-        assert resumed.record.resumed_step == 2
+        assert resumed.began_at == 2
         report["resumed"] = whole_weights(resumed)
     write_report(folder, kind, run.args.process_index, report)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import forks
 import torch
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
-from watch import StopAt
+from watch import StopAt, callback
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -84,7 +84,7 @@ def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None,
         **options,
     }
     stop = [] if stop_at is None else [StopAt(stop_at)]
-    return TokenBudgetSeq2SeqTrainer(
+    made = TokenBudgetSeq2SeqTrainer(
         model=net,
         args=TokenBudgetTrainingArguments(str(folder), **options),
         train_dataset=data or rows(),
@@ -93,6 +93,11 @@ def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None,
         callbacks=[*callbacks, *stop],
         **{"eval_dataset": rows(6, seed=1), **(extra or {})},
     )
+    note = callback(
+        "on_train_begin", lambda state, *_: setattr(made, "began_at", state.global_step)
+    )
+    made.add_callback(note)
+    return made
 
 
 class ScheduleFree(torch.optim.SGD):
@@ -156,7 +161,7 @@ def assert_resumes_exactly(make, folder, stop, saved_at=None):
     stopped.train()
     resumed = make(folder / "parts")
     resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.resumed_step == (saved_at or stop)
+    assert resumed.began_at == (saved_at or stop)
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
     return whole, stopped, resumed

@@ -11,7 +11,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.training.averaging import (
-    AverageCheckpoints,
     average_checkpoints,
     average_weights,
     select_checkpoints,
@@ -168,71 +167,34 @@ def test_the_program(finished, tmp_path):
         run_subcommand("average", [str(finished), *argv])
 
 
-def test_a_training_ends_with_the_mean(tmp_path):
-    run = trainer(
-        tmp_path, max_steps=8, learning_rate=0.01, callbacks=[AverageCheckpoints(3)], **SCORED
-    )
-    run.train()
-    assert_mean(run.model.state_dict(), select_checkpoints(tmp_path, 3))
-    assert torch.equal(run.model.lm_head.weight, run.model.model.shared.weight)
+@pytest.mark.parametrize("option", ["average_last", "average_best"])
+def test_a_run_ends_with_the_mean(corpus, tmp_path, option):
+    steps = {"max_steps": 6, "save_steps": 2, "eval_steps": 2, option: 2}
+    strategies = {"save_strategy": "steps", "eval_strategy": "steps", "metrics": "wer"}
+    main(arguments(corpus, tmp_path, "train", "validation", **steps, **strategies))
+    metric = "wer" if option == "average_best" else None
+    assert_mean(weights(tmp_path), select_checkpoints(tmp_path, 2, metric))
 
 
 @pytest.mark.parametrize(
-    ("options", "best", "message"),
+    ("options", "message"),
     [
-        ({}, False, "`save_strategy` is 'no'"),
-        ({"save_strategy": "steps", "save_total_limit": 2}, False, "`save_total_limit` is 2"),
-        ({"save_strategy": "steps"}, True, "set `eval_strategy` to"),
-        ({**SCORED, "save_total_limit": 3}, True, "not the 3 best ones"),
-        (
-            {"save_strategy": "steps", "save_total_limit": 3, "metric_for_best_model": "loss"},
-            False,
-            "at least 4, or leave it out",
-        ),
+        ({"average_last": 3, "save_strategy": "no"}, "`save_strategy` is 'no'"),
+        ({"average_last": 3, "save_total_limit": 2}, "`save_total_limit` is 2"),
+        ({"average_last": 3, "save_total_limit": 3, "metric_for_best_model": "loss"}, "is 3"),
+        ({"average_best": 3, "eval_strategy": "no"}, "set it to the value of"),
+        ({"average_best": 3, "eval_strategy": "steps", "save_total_limit": 9}, "is 9"),
+        ({"average_last": 3, "lora_rank": 2}, "not adapters"),
     ],
 )
-def test_a_training_that_could_not_be_averaged_does_not_begin(tmp_path, options, best, message):
-    run = trainer(tmp_path, max_steps=1, callbacks=[AverageCheckpoints(3, best)], **options)
+def test_a_run_that_could_not_be_averaged_does_not_begin(
+    corpus, trained, tmp_path, options, message
+):
+    options = {"save_strategy": "steps", "choose_defaults": False, **options}
+    if "lora_rank" in options:
+        options["model_name_or_path"] = trained
     with pytest.raises(ValueError, match=message):
-        run.train()
-
-
-def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
-    """Trainer keeps the best checkpoint in place of a newer one."""
-    scores = iter([9.0, 1.0, 2.0, 3.0, 4.0])
-    options = {"save_strategy": "steps", "eval_strategy": "steps", "save_steps": 1, "eval_steps": 1}
-    run = trainer(
-        tmp_path,
-        max_steps=5,
-        learning_rate=0.01,
-        callbacks=[AverageCheckpoints(2)],
-        save_total_limit=3,
-        metric_for_best_model="bleu",
-        extra={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
-        **options,
-    )
-    run.train()
-    kept = select_checkpoints(tmp_path, 3)
-    assert [path.name for path in kept] == ["checkpoint-1", "checkpoint-4", "checkpoint-5"]
-    assert_mean(run.model.state_dict(), kept[1:])
-
-
-def test_options_of_a_run(corpus, tmp_path):
-    steps = {"max_steps": 6, "save_steps": 2, "eval_steps": 2}
-    strategies = {"save_strategy": "steps", "eval_strategy": "steps", "metrics": "wer"}
-    argv = arguments(corpus, tmp_path, "train", "validation", average_best=2, **steps, **strategies)
-    main(argv)
-    assert_mean(weights(tmp_path), select_checkpoints(tmp_path, 2, "wer"))
-
-
-def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
-    """It left checkpoint-3 in the directory of the next training."""
-    options = {"save_strategy": "steps", "learning_rate": 0.01}
-    trainer(tmp_path, max_steps=3, save_steps=3, **options).train()
-    averages = [AverageCheckpoints(4)]
-    run = trainer(tmp_path, max_steps=8, save_steps=2, callbacks=averages, **options)
-    run.train()
-    assert_mean(run.model.state_dict(), [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)])
+        main(arguments(corpus, tmp_path / "out", "train", "validation", **options))
 
 
 def test_damaged_weights_are_not_averaged(tmp_path):
@@ -242,12 +204,3 @@ def test_damaged_weights_are_not_averaged(tmp_path):
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=r"checkpoint-1/model\.safetensors' is not as it was"):
         average_checkpoints(select_checkpoints(tmp_path / "run", 2), tmp_path / "mean")
-
-
-def test_checkpoints_of_adapters_are_refused(tmp_path):
-    peft = pytest.importorskip("peft")
-    adapted = peft.get_peft_model(model(), peft.LoraConfig(target_modules=["q_proj"]))
-    options = {"max_steps": 1, "save_strategy": "steps", "net": adapted}
-    run = trainer(tmp_path, callbacks=[AverageCheckpoints(2)], **options)
-    with pytest.raises(ValueError, match="not adapters: use a moving average"):
-        run.train()

@@ -14,7 +14,7 @@ from toy import REPOSITORY
 from transformers import AutoModelForSeq2SeqLM
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
-KINDS_OF_RUNS = ("rdrop", "simcut", "average", "budget", "guided", "fsdp", "accelerate", "muon")
+KINDS_OF_RUNS = ("rdrop", "simcut", "budget", "guided", "fsdp", "accelerate", "muon")
 SHARDED = ("fsdp", "accelerate")
 CONFIGS = REPOSITORY / "scripts" / "accelerate"
 MODEL_CODE = REPOSITORY / "vanilla_transformer" / "model"
@@ -33,7 +33,7 @@ def stripped(row):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    run_here(folder, "plain", "average", "budget", "guided", "accelerate", "muon")
+    run_here(folder, "plain", "budget", "guided", "accelerate", "muon")
     return folder
 
 

@@ -22,8 +22,13 @@ from small import (
 from transformers import TrainerCallback
 
 from vanilla_transformer.training.averaging import select_checkpoints
-from vanilla_transformer.training.checkpoints import CHECKSUMS, changed_files, write_checksums
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.store import (
+    CHECKSUMS,
+    Checkpoint,
+    changed_files,
+    write_checksums,
+)
 
 SAVED = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01, "logging_steps": 1}
 
@@ -63,7 +68,7 @@ def test_a_checkpoint_that_lacks_a_file_is_named_and_passed_over(whole, copy, ca
     resumed.train(resume_from_checkpoint=True)
     assert "checkpoint-4' is " in caplog.text
     assert name in caplog.text
-    assert resumed.record.resumed_step == 2
+    assert resumed.began_at == 2
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
 
@@ -115,7 +120,7 @@ def test_which_of_two_trainings_goes_on_is_not_guessed(tmp_path):
         select_checkpoints(tmp_path, 3)
     resumed = run(tmp_path, 10)
     resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.resumed_step == 4
+    assert resumed.began_at == 4
 
 
 def test_one_flipped_bit_of_any_file_is_found_and_named(whole, copy, caplog):
@@ -142,7 +147,7 @@ def test_a_complete_training_trains_no_further_step(whole, copy):
     assert_same_weights(again, whole)
     mean = sum(losses(whole).values()) / 6
     assert figures["train_loss"] == pytest.approx(mean, abs=1e-3)
-    assert figures["train_runtime"] >= again.record.seconds_before > 0
+    assert figures["train_runtime"] >= Checkpoint(copy / "checkpoint-6").record["seconds"] > 0
 
 
 def test_the_figures_after_a_resumption_cover_the_whole_training(whole, tmp_path):
@@ -150,7 +155,7 @@ def test_the_figures_after_a_resumption_cover_the_whole_training(whole, tmp_path
         part = run(tmp_path, stop_at=stop, logging_steps=3)
         figures = part.train(resume_from_checkpoint=stop != 2).metrics
     assert figures["train_loss"] == pytest.approx(sum(losses(whole).values()) / 6, abs=1e-3)
-    assert figures["train_runtime"] > part.record.seconds_before > 0
+    assert figures["train_runtime"] > Checkpoint(tmp_path / "checkpoint-4").record["seconds"] > 0
 
 
 @pytest.mark.parametrize(
@@ -279,9 +284,10 @@ def test_callbacks_that_transformers_restores_end_the_training_as_well(tmp_path)
     options = {"restore_callback_states_from_checkpoint": True, "early_stopping_patience": 3}
     resumed = run(tmp_path, 4, **options, **PLATEAU)
     resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.resumed_step == 2
+    assert resumed.began_at == 2
     recorded = resumed.state.stateful_callbacks["TrainingRecord"]["attributes"]
-    assert recorded["seconds"] == resumed.record.seconds > resumed.record.seconds_before
+    before = Checkpoint(tmp_path / "checkpoint-2").record["seconds"]
+    assert recorded["seconds"] == resumed.record.seconds > before
 
 
 def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(tmp_path):

@@ -125,11 +125,7 @@ def check_output_directory(
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"The output {path!r} is a file: give the name of a directory.")
-    for source in read_from:
-        if source and os.path.lexists(source) and _lies_in(Path(source), folder):
-            raise ValueError(
-                f"{source!r} is read, and lies in the output {path!r}: choose another directory."
-            )
+    check_lies_elsewhere(read_from, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not overwrite:
@@ -143,6 +139,22 @@ def check_output_directory(
             f"{path!r} holds {problem}, and --overwrite would delete all of it: choose another "
             "output."
         )
+
+
+def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
+    """Checks that nothing that is read lies in a directory that is overwritten.
+
+    None, and what does not exist, passes.
+
+    Raises:
+        ValueError: If something is or holds what is read.
+    """
+    for source in read_from:
+        if source and os.path.lexists(source) and _lies_in(Path(source), folder):
+            raise ValueError(
+                f"{source!r} is read, and lies in the output {str(folder)!r}: choose another "
+                "directory."
+            )
 
 
 def _is_of_a_model(path: Path) -> bool:

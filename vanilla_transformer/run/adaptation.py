@@ -54,10 +54,10 @@ from vanilla_transformer.run.defaults import (
 from vanilla_transformer.run.evaluation import compare_models, evaluate_model
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.run.store import read_results
 from vanilla_transformer.training.averaging import copy_without_weights
 from vanilla_transformer.training.finite_values import DivergenceError
 from vanilla_transformer.training.metrics import make_metric, tokenizer_of_texts
+from vanilla_transformer.training.store import RESULTS
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
@@ -366,7 +366,8 @@ class _Training:
 
     def _loss_of(self, output_dir: Path, optim: str, rate: float) -> float | None:
         """Returns the loss of the validations after a short training; None: it has diverged."""
-        figures = read_results(output_dir)  # of an interrupted search
+        results = output_dir / RESULTS  # of an interrupted search
+        figures = read_object(results) if results.is_file() else {}
         if "eval_loss" not in figures:
             pairs = sum(map(len, self.start.splits.training.values()))
             least, most = (count / pairs for count in _SEARCH_PAIRS)

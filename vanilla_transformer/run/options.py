@@ -218,6 +218,11 @@ class AveragingArguments(_Checked):
         "e.g. 0.999."
     )
 
+    @property
+    def num_averaged(self) -> int | None:
+        """Number of checkpoints whose mean the run ends with; None: it ends with no mean."""
+        return self.average_last or self.average_best
+
 
 @dataclass
 class ShowArguments(_Checked):

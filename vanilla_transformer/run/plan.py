@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
-from transformers.trainer_utils import SaveStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
@@ -17,11 +17,12 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
+from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.loading import load_generation_settings, make_config
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.score_tokenizers import ScoreTokenizers, choose_score_tokenizers
-from vanilla_transformer.run.store import OutputDirectory
 from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.training.store import OutputDirectory
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _SEARCH_SETTINGS = {  # with the meaning of None
@@ -150,6 +151,8 @@ def make_plan(
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
+    if "train" in splits:
+        _check_average(arguments)
     search = _plan_search(training, config, load_generation_settings(config, init_from))
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
     resolved.hub_token = training.hub_token  # which a copy lacks
@@ -177,6 +180,38 @@ def make_plan(
         attention=attention,
         score_tokenizers=_plan_scores(arguments, splits),
         training=resolved,
+    )
+
+
+def _check_average(arguments: RunArguments) -> None:
+    """Refuses a mean of checkpoints that the training will not keep, or of adapters."""
+    training, averaging = arguments.training, arguments.averaging
+    count, best, limit = averaging.num_averaged, averaging.average_best, training.save_total_limit
+    if count is None:
+        return
+    # Trainer keeps the last ones, and the best one in place of the oldest.
+    needed = count + (watched_metric(arguments)[0] is not None)
+    refuse(
+        (
+            arguments.model.lora_rank is not None,
+            "`average_last` and `average_best` average whole models, not adapters (`lora_rank`): "
+            "use `ema_decay`.",
+        ),
+        (
+            training.save_strategy == SaveStrategy.NO,
+            "`save_strategy` is 'no', so there will be no checkpoints to average: set it to steps "
+            "or epoch.",
+        ),
+        (
+            best and training.eval_strategy == IntervalStrategy.NO,
+            "`eval_strategy` is 'no', but `average_best` needs scores: set it to the value of "
+            "`save_strategy`.",
+        ),
+        (
+            limit is not None and (best or limit < needed),
+            f"`save_total_limit` is {limit}, but {count} checkpoints are to be averaged: leave it "
+            "out.",
+        ),
     )
 
 

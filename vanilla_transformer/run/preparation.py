@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
+from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.atomic_files import check_lies_elsewhere
 from vanilla_transformer.data.corpora import tags_of
+from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import text_digest
@@ -33,7 +37,7 @@ from vanilla_transformer.run.loading import limit_length, make_tokenizer, tokeni
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, saved_model, splits_in_use
 from vanilla_transformer.run.prepared_data import PreparedFolder
-from vanilla_transformer.run.store import OutputDirectory, resolve_output_directory
+from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)
 
@@ -73,7 +77,9 @@ def prepare(
         into: Folder of prepared data that is made; None: the data are encoded in the cache.
     """
     if into is None:
-        directory = resolve_output_directory(arguments)
+        directory = resolve_output_directory(arguments.training, arguments.model.overwrite)
+        if directory.overwritten:
+            check_lies_elsewhere(_inputs_of(arguments), directory.folder)
     else:
         directory = OutputDirectory(into.folder, None, False)
     init_from = saved_model(arguments, directory)
@@ -147,6 +153,17 @@ def prepare_directory(arguments: RunArguments) -> None:
         made = prepare(replace(arguments, given=given).with_defaults({}), into=into)
     pairs = sum(map(len, made.encoded.values()))
     logger.info(f"Prepared {pairs:,} pairs in {str(folder)!r}: train with `--prepared {folder}`.")
+
+
+def _inputs_of(arguments: RunArguments) -> list[str]:
+    """Returns the files and directories that a run reads."""
+    inputs: list[Any] = [Path.cwd(), arguments.recipe]
+    for name, value in arguments.given.items():
+        if name != "output_dir":
+            inputs += value if isinstance(value, list) else [value]
+    for corpus in read_entries(arguments.data.corpora or ()):
+        inputs += [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
+    return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
 def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:

@@ -41,22 +41,27 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import prepare
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.run.store import OverwriteGuard, finished_figures, save_results
-from vanilla_transformer.training.averaging import AverageCheckpoints
+from vanilla_transformer.training.averaging import (
+    load_average,
+    rank_checkpoints,
+    refuse_sharded_weights,
+)
 from vanilla_transformer.training.callbacks import (
     PICKLES,
     CompletePushes,
     ShowTranslations,
     SubwordEpochs,
 )
-from vanilla_transformer.training.checkpoints import (
+from vanilla_transformer.training.metrics import GenerationMetrics, deciding_scores
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.store import (
     CHECKSUMS,
+    OverwriteGuard,
     complete_checkpoints,
-    deciding_scores,
+    finished_figures,
+    save_results,
     write_checksums,
 )
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog, describe_figures
 
@@ -206,10 +211,10 @@ def make_trainer(
     trainer.add_callback(TrainingLog(trainer, scorer, sources))
     if averaging.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
-    if averaging.average_last is not None:
-        trainer.add_callback(AverageCheckpoints(averaging.average_last))
-    if averaging.average_best is not None:
-        trainer.add_callback(AverageCheckpoints(averaging.average_best, best=True))
+    if averaging.num_averaged is not None:
+        refuse_sharded_weights(
+            "A mean of checkpoints", "run `vanilla-transformer average` after the training"
+        )
     if "train" in plan.splits and subwords.enabled:
         sampled = SampledSubwords(
             plan.splits["train"],
@@ -315,6 +320,8 @@ class _Run:
                 logger.warning(self._describe_early_end())
             raise
         guard.delete()
+        if (count := plan.options.averaging.num_averaged) is not None:
+            self._load_average(count)
         if plan.options.model.lora_rank is not None:
             merge_adapters(trainer.model)
         if self.is_main:
@@ -323,6 +330,17 @@ class _Run:
         if self.is_main and list(self.folder.glob("*.safetensors")):
             store_probe(load_for_probe(self.folder), self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
+
+    def _load_average(self, count: int) -> None:
+        """Sets the weights to the mean of the last or the best checkpoints."""
+        self.trainer.accelerator.wait_for_everyone()  # the main process may still write one
+        training, best = self.plan.training, self.plan.options.averaging.average_best
+        metric = None if best is None else training.metric_for_best_model
+        chosen = rank_checkpoints(self.folder, metric, training.greater_is_better)[-count:]
+        if len(chosen) < count:
+            logger.warning(f"The run has only {len(chosen)} of {count} checkpoints to average.")
+        if chosen:
+            load_average(cast(Any, self.trainer.model), chosen)
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
@@ -388,7 +406,7 @@ class _Run:
     def _describe_weights(self) -> str:
         """Says which weights a training has ended with."""
         state, averaging = self.trainer.state, self.plan.options.averaging
-        if averaging.average_last or averaging.average_best:
+        if averaging.num_averaged is not None:
             return "the mean weights of checkpoints"
         if self.plan.training.load_best_model_at_end and state.best_global_step:
             metric, scores = deciding_scores(

@@ -12,26 +12,18 @@ from accelerate.utils import DistributedType
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
-from vanilla_transformer.rules import refuse
-from vanilla_transformer.training.checkpoints import (
+from vanilla_transformer.training.metrics import deciding_scores
+from vanilla_transformer.training.store import (
     CHECKSUMS,
     TRAINER_STATE,
-    Checkpoint,
     changed_files,
-    check_one_training,
     complete_checkpoints,
-    deciding_scores,
 )
-
-logger = logging.get_logger(__name__)
 
 _WEIGHTS = "model.safetensors"
 _NOT_COPIED = (
@@ -47,63 +39,58 @@ Weights = Mapping[str, Any]
 # Which checkpoints -------------------------------------------------------------------------------
 
 
+def rank_checkpoints(
+    run: str | Path, metric: str | None = None, greater_is_better: bool | None = None
+) -> list[Path]:
+    """Lists the checkpoints of the training of a run, the best last.
+
+    Args:
+        metric: Name of a validation score, with or without "eval_"; see `deciding_scores`. Those
+            without a finite score are left out; of equal scores, the later checkpoint is better.
+            None: a later checkpoint is better.
+        greater_is_better: Direction of the score. None: the direction is known for losses and for
+            the metrics of this package.
+
+    Raises:
+        ValueError: If the direction is unknown, or the directory holds checkpoints of two
+            trainings.
+    """
+    saved = complete_checkpoints(run)
+    if metric is not None and saved:
+        name = metric.rpartition("_")[2]
+        if greater_is_better is None:
+            if name != "loss" and name not in METRIC_NAMES:
+                raise ValueError(
+                    f"The direction of `metric` {metric!r} is unknown: say whether greater is "
+                    "better."
+                )
+            greater_is_better = name != "loss" and name not in ERROR_RATES
+        log = saved[-1].state.get("log_history", [])  # it is that of all steps
+        _, scores = deciding_scores(log, metric, greater_is_better)
+        saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
+        saved.sort(key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
+    return [checkpoint.path for checkpoint in saved]
+
+
 def select_checkpoints(
     run: str | Path,
     count: int,
     metric: str | None = None,
     greater_is_better: bool | None = None,
 ) -> list[Path]:
-    """Selects checkpoints of the training of a run: its last ones, or those with the best scores.
-
-    Args:
-        metric: Name of a validation score, with or without "eval_". None: the last checkpoints,
-            the oldest of them first. Otherwise the best ones, the best last; of equal scores, the
-            later checkpoint is better.
-        greater_is_better: Direction of the score. None: the direction is known for losses and for
-            the metrics of this package.
+    """Selects the last checkpoints of `rank_checkpoints`.
 
     Raises:
-        ValueError: If the training has fewer checkpoints (with a finite score), the direction is
-            unknown, or the directory holds checkpoints of two trainings.
+        ValueError: If there are fewer, and as `rank_checkpoints`.
     """
-    saved = complete_checkpoints(run)
-    check_one_training(saved)
-    scored = ""
-    if metric is not None:  # the newest checkpoint holds the log of all earlier steps
-        log = saved[-1].state.get("log_history", []) if saved else []
-        saved = sort_by_score(saved, log, metric, greater_is_better)
-        scored = f" with a score {metric!r}"
-    if len(saved) < count:
+    ranked = rank_checkpoints(run, metric, greater_is_better)
+    if len(ranked) < count:
+        scored = "" if metric is None else f" with a score {metric!r}"
         raise ValueError(
-            f"{str(run)!r} holds {len(saved)} checkpoints{scored}, not {count}: ask for fewer, or "
+            f"{str(run)!r} holds {len(ranked)} checkpoints{scored}, not {count}: ask for fewer, or "
             "keep more while training (`save_steps`, `save_total_limit`)."
         )
-    return [checkpoint.path for checkpoint in saved[-count:]]
-
-
-def sort_by_score(
-    checkpoints: Sequence[Checkpoint],
-    log: Sequence[Mapping[str, float]],
-    metric: str,
-    greater_is_better: bool | None = None,
-) -> list[Checkpoint]:
-    """Sorts the checkpoints of one training that have a finite score in its log, the best last.
-
-    A score that tells nothing does not decide: see `deciding_scores`.
-
-    Raises:
-        ValueError: If the direction is unknown.
-    """
-    name = metric.rpartition("_")[2]
-    if greater_is_better is None:
-        if name != "loss" and name not in METRIC_NAMES:
-            raise ValueError(
-                f"The direction of `metric` {metric!r} is unknown: say whether greater is better."
-            )
-        greater_is_better = name != "loss" and name not in ERROR_RATES
-    _, scores = deciding_scores(log, metric, greater_is_better)
-    scored = [checkpoint for checkpoint in checkpoints if checkpoint.step in scores]
-    return sorted(scored, key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
+    return ranked[-count:]
 
 
 # The mean ----------------------------------------------------------------------------------------
@@ -233,7 +220,16 @@ def copy_without_weights(folder: Path, output: Path) -> None:
     shutil.copytree(folder, output, ignore=files_not_copied)
 
 
-# At the end of a training ------------------------------------------------------------------------
+def load_average(model: nn.Module, directories: Sequence[str | Path]) -> None:
+    """Sets the weights of a model to the mean of saved ones: see `average_weights`.
+
+    Vaswani et al. §6.1 average the last 5 checkpoints of a base model and the last 20 of a big one.
+    """
+    weights = average_weights(directories)
+    with torch.no_grad():
+        for name, value in model.state_dict(keep_vars=True).items():
+            if name in weights:  # only one of several tied weights is saved
+                value.copy_(weights[name])
 
 
 def refuse_sharded_weights(feature: str, remedy: str) -> None:
@@ -244,110 +240,3 @@ def refuse_sharded_weights(feature: str, remedy: str) -> None:
             f"{feature} needs whole weights in each process, which FSDP, DeepSpeed and Megatron do "
             f"not keep: {remedy}."
         )
-
-
-class AverageCheckpoints(TrainerCallback):
-    """Sets the weights of the model, at the end of the training, to the mean of checkpoints.
-
-    The average is what is evaluated and saved afterwards, also if `load_best_model_at_end` loads
-    another model. Checkpoints of another training in the same directory do not count. Vaswani et
-    al. §6.1 average the last 5 checkpoints of a base model and the last 20 of a big one.
-
-    Args:
-        count: Number of checkpoints. If the run has fewer, all of them are averaged.
-        best: Whether to average the best checkpoints by `metric_for_best_model` (or the loss)
-            instead of the last ones.
-
-    Raises:
-        ValueError: When the training begins: if it will not keep the checkpoints (`save_strategy`,
-            `save_total_limit`), the checkpoints hold only adapters (peft), or the weights are
-            sharded over processes.
-    """
-
-    def __init__(self, count: int, best: bool = False) -> None:
-        self.count, self.best = count, best
-        self._steps = set[int]()  # steps at which this training saved a checkpoint
-
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Checks that the training will keep checkpoints to average; called by Trainer."""
-        refuse_sharded_weights(
-            "AverageCheckpoints", "run `vanilla-transformer average` after the training"
-        )
-        limit, count = args.save_total_limit, self.count
-        # Trainer keeps the best one in place of the oldest, even without load_best_model_at_end.
-        needed = count + (args.metric_for_best_model is not None)
-        refuse(
-            (
-                hasattr(model, "peft_config"),
-                "AverageCheckpoints averages whole models, not adapters: use a moving average "
-                "(`ema_decay`), or merge the adapters first.",
-            ),
-            (
-                args.save_strategy == SaveStrategy.NO,
-                "`save_strategy` is 'no', so there will be no checkpoints to average: set it to "
-                "steps or epoch.",
-            ),
-            (
-                self.best and args.eval_strategy == IntervalStrategy.NO,
-                "`eval_strategy` is 'no', but the best checkpoints need scores: set "
-                "`eval_strategy` to the same value as `save_strategy`.",
-            ),
-            (
-                self.best and limit is not None,
-                f"`save_total_limit` is {limit}: Trainer then keeps the last checkpoints and the "
-                f"best one, not the {count} best ones that are to be averaged; leave it out.",
-            ),
-            (
-                limit is not None and limit < needed,
-                f"`save_total_limit` is {limit}, but {count} checkpoints are to be averaged: set "
-                f"it to at least {needed}, or leave it out.",
-            ),
-        )
-        self._steps = {  # those of a training that is resumed
-            checkpoint.step
-            for checkpoint in complete_checkpoints(str(args.output_dir))
-            if checkpoint.step <= state.global_step
-        }
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Records that a checkpoint belongs to this training; called by Trainer."""
-        self._steps.add(state.global_step)
-
-    def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Loads the average into the model; called by Trainer."""
-        AcceleratorState().wait_for_everyone()  # the main process may still write a checkpoint
-        listed = complete_checkpoints(str(args.output_dir))
-        saved = [checkpoint for checkpoint in listed if checkpoint.step in self._steps]
-        if self.best:
-            metric = args.metric_for_best_model
-            greater = args.greater_is_better if metric else None
-            saved = sort_by_score(saved, state.log_history, metric or "loss", greater)
-        chosen = [checkpoint.path for checkpoint in saved[-self.count :]]
-        if model is None or not chosen:
-            logger.warning("There is no checkpoint to average: the model stays as it is.")
-            return
-        if len(chosen) < self.count:
-            logger.warning(f"The run has only {len(chosen)} of {self.count} checkpoints.")
-        names = ", ".join(path.name for path in chosen)
-        logger.info(f"The weights of the model become the mean of {names}.")
-        weights = average_weights(chosen)
-        with torch.no_grad():
-            for name, value in model.state_dict(keep_vars=True).items():
-                if name in weights:  # only one of several tied weights is saved
-                    value.copy_(weights[name])

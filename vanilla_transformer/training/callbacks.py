@@ -29,7 +29,7 @@ from vanilla_transformer.data.token_words import encode_pairs, target_side
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search
-from vanilla_transformer.training.checkpoints import deciding_scores
+from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 

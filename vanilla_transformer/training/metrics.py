@@ -8,6 +8,7 @@ sacrebleu does the statistics of all. Texts are compared in Unicode's composed f
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
+from math import isfinite, nan
 from typing import Any, cast
 from unicodedata import normalize
 
@@ -23,6 +24,7 @@ from transformers.trainer_pt_utils import nested_concat
 
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import joint_score_tokenizer, score_tokenizer, tag_of_texts
+from vanilla_transformer.names import is_error_rate
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
@@ -383,3 +385,42 @@ class GenerationMetrics:
 
     def _decode_ids(self, ids: NDArray[np.int64]) -> list[str]:
         return list(self.tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True))
+
+
+# The best checkpoint ------------------------------------------------------------------------------
+
+
+def deciding_scores(
+    log: Sequence[Mapping[str, float]], metric: str, greater_is_better: bool | None
+) -> tuple[str, dict[int, float]]:
+    """Returns the scores that tell which checkpoint of a training is the best.
+
+    A metric that is the worst possible in all evaluations, as the BLEU of outputs of one word is,
+    tells nothing: then chrF decides, or else the loss.
+
+    Args:
+        log: The log of the training.
+        metric: Name of a validation score, with or without "eval_".
+
+    Returns:
+        The name of the metric that decides, and its finite scores by step, negative where lower is
+        better.
+    """
+    name = metric.removeprefix("eval_")
+    of_metric = _scores_by_step(log, name, 1 if greater_is_better else -1)
+    worst: float | None = -100 if is_error_rate(name) else 0 if greater_is_better else None
+    if of_metric and all(score == worst for score in of_metric.values()):
+        for other, sign in (("chrf", 1), ("loss", -1)):
+            scores = _scores_by_step(log, other, sign)
+            if any(scores.values()):
+                return other, scores
+    return name, of_metric
+
+
+def _scores_by_step(log: Sequence[Mapping[str, float]], name: str, sign: int) -> dict[int, float]:
+    key = f"eval_{name}"
+    return {
+        int(row["step"]): sign * row[key]
+        for row in log
+        if row["step"] and isfinite(row.get(key, nan))
+    }

@@ -13,7 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.averaging import refuse_sharded_weights
-from vanilla_transformer.training.checkpoints import TRAINING_WEIGHTS
+from vanilla_transformer.training.store import TRAINING_WEIGHTS
 
 
 class ExponentialMovingAverage(TrainerCallback):

@@ -39,13 +39,6 @@ from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
-from vanilla_transformer.training.checkpoints import (
-    TRAINER_STATE,
-    TRAINING_WEIGHTS,
-    Checkpoint,
-    deciding_scores,
-    resumed_checkpoint,
-)
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
@@ -54,6 +47,7 @@ from vanilla_transformer.training.guided_alignment import (
     guided_loss,
     recorded_heads,
 )
+from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import (
@@ -62,7 +56,13 @@ from vanilla_transformer.training.objectives import (
     simcut_loss,
 )
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.training_record import TrainingRecord
+from vanilla_transformer.training.store import (
+    TRAINER_STATE,
+    TRAINING_WEIGHTS,
+    Checkpoint,
+    TrainingRecord,
+    resumed_checkpoint,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -329,9 +329,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the figures of the whole training, also of the steps before a resumption."""
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
-        self._tr_loss = self._unlogged_loss()  # the base class adds that of this process alone
-        self.record.update(self._total_loss_scalar + self._tr_loss.item())
-        self._total_loss_scalar += self.record.loss_before
+        self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
+        self._total_loss_scalar = self.record.loss
+        self._tr_loss = torch.zeros_like(self._tr_loss)  # the base class adds it
         self._initial_global_step = self.record.first_step
         if (watched := self.args.metric_for_best_model) is not None:
             log, watched = self.state.log_history, watched.removeprefix("eval_")
