@@ -3,6 +3,8 @@
 `train` measures training steps and their peak memory, `generate` measures `generate()`, and `load`
 measures how long a saved model takes to load. The systems take turns, and ratios compare within a
 turn; see `benchmark_models.py` for the systems. Every run measures the limits of the machine too.
+`--busy 1` keeps one other process busy. torch reads variables such as GOMP_SPINCOUNT when it is
+imported: set them before.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from subprocess import Popen
 from typing import Any
 
 import torch
@@ -43,11 +46,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     machine = measure_machine(options)
     print(format_machine(machine), flush=True)
     results = []
-    for result, report in options.run(options, argv, machine):
-        print(report, flush=True)
-        results.append(result)
-        if options.json:  # after each setting, so that a run that is stopped leaves what it has
-            write_json(options.json, options, machine, results)
+    others = [Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
+    try:
+        for result, report in options.run(options, argv, machine):
+            print(report, flush=True)
+            results.append(result)
+            if options.json:  # after each setting, so that a run that is stopped leaves what it has
+                write_json(options.json, options, machine, results)
+    finally:
+        for process in others:
+            process.kill()
 
 
 def run_train(options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]) -> Results:
@@ -132,6 +140,7 @@ def _add_command(
         help="attention of all models of transformers, and ours",
     )
     add("--threads", type=int, default=1, help="CPU threads")
+    add("--busy", type=int, default=0, help="other processes that compute at the same time")
     add("--seed", type=int, default=0, help="seed of the inputs and the weights")
     add("--json", metavar="FILE", help="write options, machine and results to a file")
     return add

@@ -19,7 +19,7 @@ import psutil
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
-from vanilla_transformer.commands.train import LARGE_PAGES
+from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
@@ -143,7 +143,7 @@ def run_clocked(
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
-        LARGE_PAGES: "1",  # as `vanilla-transformer train` sets it for its own training
+        **ENVIRONMENT,  # as `vanilla-transformer train` sets it for its own training
     }
     seconds: dict[int, float] = {}
     before = children_seconds()

@@ -10,7 +10,7 @@ from toy import REPOSITORY, arguments, command
 
 from vanilla_transformer.commands import train
 from vanilla_transformer.commands.options import UsageError
-from vanilla_transformer.commands.train import LARGE_PAGES
+from vanilla_transformer.commands.train import ENVIRONMENT
 
 
 def test_the_short_help_has_the_most_used_options_and_the_whole_one_has_all(capsys):
@@ -57,10 +57,12 @@ def test_a_failure_in_two_processes_shows_in_the_status(tmp_path):
 
 
 @pytest.mark.parametrize("given", [None, "0"])
-def test_training_uses_large_pages_unless_told_otherwise(monkeypatch, given):
-    monkeypatch.setenv(LARGE_PAGES, given or "")  # so that its absence is restored at the end
-    if given is None:
-        monkeypatch.delenv(LARGE_PAGES)
+def test_training_sets_its_environment_unless_told_otherwise(monkeypatch, given):
+    for name in ENVIRONMENT:
+        monkeypatch.setenv(name, given or "")  # so that its absence is restored at the end
+        if given is None:
+            monkeypatch.delenv(name)
     with pytest.raises(UsageError, match="no_such_option"):
         train.run(argparse.Namespace(words=["--no_such_option", "1"]))
-    assert os.environ[LARGE_PAGES] == (given or "1")
+    for name, value in ENVIRONMENT.items():
+        assert os.environ[name] == (given or value)

@@ -1,7 +1,6 @@
 """`vanilla-transformer adapt`: from a saved model and a file of pairs to a model that fits them."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -12,7 +11,7 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
     usage_errors,
 )
-from vanilla_transformer.commands.train import LARGE_PAGES
+from vanilla_transformer.commands.train import set_environment
 
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
@@ -47,7 +46,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Adapts the model, and prints the comparison."""
-    os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
+    set_environment()
     from vanilla_transformer.run.adaptation import adapt, describe_adaptation
     from vanilla_transformer.run.adaptation_data import AdaptArguments
 

@@ -27,8 +27,11 @@ MOST_USED = {
     *("resume_from_checkpoint", "generation_num_beams", "generation_length_penalty"),
 }
 """The options of the architecture and of the Trainer that the short help shows."""
-LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-"""Environment variable that makes torch use large memory pages on a CPU (Linux)."""
+ENVIRONMENT = {
+    "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
+    "GOMP_SPINCOUNT": "10000",  # threads that wait soon leave the processor to other programs
+}
+"""Environment variables of a training, unless they are set. torch reads them when it starts."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -38,7 +41,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
-    os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
+    set_environment()
     import torch.distributed
 
     from vanilla_transformer.run import parsing, training_run
@@ -55,6 +58,12 @@ def run(options: argparse.Namespace) -> None:
         training_run.run(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
+
+
+def set_environment() -> None:
+    """Sets the variables of `ENVIRONMENT` that nobody has set."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> None:
