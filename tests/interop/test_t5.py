@@ -74,6 +74,27 @@ def test_long_sequences_reach_every_bucket():
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_float16_does_not_overflow_where_it_does_not_in_t5(tmp_path, version):
+    source = t5(version)
+    for block in [*source.encoder.block, *source.decoder.block]:
+        block.layer[-1].DenseReluDense.wo.weight.data *= 1e6  # as large as in published ones
+    ours = from_transformers(source)
+    ids, errors = torch.randint(3, 50, (2, 9)), []
+    with torch.no_grad():
+        expected = source(ids, decoder_input_ids=ids).logits
+        for model in (source, ours):
+            model.save_pretrained(tmp_path / type(model).__name__)
+            half = AutoModelForSeq2SeqLM.from_pretrained(
+                tmp_path / type(model).__name__, dtype=torch.float16
+            )
+            logits = half(ids, decoder_input_ids=ids).logits
+            assert logits.dtype == torch.float16
+            errors.append((logits - expected).abs().max())
+            assert half.generate(ids, num_beams=2, max_new_tokens=3).shape[1] > 1
+    assert errors[1] < 2 * errors[0]
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "mt5"])
 def test_a_directory_is_converted(tmp_path, version):
     source = t5(version)

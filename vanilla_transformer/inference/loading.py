@@ -4,7 +4,7 @@ import warnings
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.model.wide_states import WideLinear
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -116,10 +117,14 @@ def with_int8_weights(model: Any) -> Any:
     Returns:
         The quantized model, in evaluation mode. It cannot be trained or saved.
     """
+    floating = deepcopy(model).float().eval()
+    for module in floating.modules():
+        if type(module) is WideLinear:  # in float32 it has nothing to cast
+            cast(Any, module).__class__ = nn.Linear
     with warnings.catch_warnings():
         # PyTorch announces that torchao will take its place.
         warnings.simplefilter("ignore")
         quantized: nn.Module = torch.ao.quantization.quantize_dynamic(
-            deepcopy(model).float().eval(), {nn.Linear}, dtype=torch.qint8
+            floating, {nn.Linear}, dtype=torch.qint8
         )
     return quantized

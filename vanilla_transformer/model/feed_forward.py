@@ -23,6 +23,7 @@ class FeedForward(nn.Module):
         activation: A name in `ACT2FN`.
         dropout: Dropout probability after the activation.
         output_dropout: Dropout probability after the second projection.
+        output_linear: The class of the second projection.
     """
 
     def __init__(
@@ -33,12 +34,13 @@ class FeedForward(nn.Module):
         bias: bool,
         dropout: float,
         output_dropout: float = 0.0,
+        output_linear: type[nn.Linear] = nn.Linear,
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
         self.activation = ACT2FN[activation].to(torch.get_default_dtype())
         self.dropout = Dropout(dropout)
-        self.fc2 = nn.Linear(ffn_dim, d_model, bias=bias)
+        self.fc2 = output_linear(ffn_dim, d_model, bias=bias)
         self.output_dropout = Dropout(output_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,14 @@ from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .initialization import set_gains
 from .normalization import make_norm
+from .wide_states import NarrowingRMSNorm, WideLinear, has_wide_states
+
+
+def make_state_norm(config: VanillaTransformerConfig) -> nn.Module:
+    """Makes a norm of residual states."""
+    if has_wide_states(config):
+        return NarrowingRMSNorm(config.d_model, config.layer_norm_eps)
+    return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
 
 
 def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
@@ -24,7 +32,7 @@ def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Mo
     The unused slot is an identity. A layer's forward is then one straight line for every placement,
     and the checkpoint keys show the placement that a model was trained with.
     """
-    norm = make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
+    norm = make_state_norm(config)
     pre = norm if config.norm_placement == "pre" else nn.Identity()
     post = norm if config.norm_placement == "post" else nn.Identity()
     return pre, post
@@ -50,6 +58,7 @@ def _make_feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForw
         bias=config.ffn_bias,
         dropout=config.activation_dropout,
         output_dropout=config.ffn_dropout,
+        output_linear=WideLinear if has_wide_states(config) else nn.Linear,
     )
 
 

@@ -17,6 +17,7 @@ from .initialization import set_initial_values
 from .modes import is_tracing
 from .sharing import warn_of_untested_versions
 from .token_layout import NO_SHORTCUTS, TrainingShortcuts
+from .wide_states import has_wide_states
 
 PROBE_FILE = "probe.json"
 """The file of a saved model that `vanilla-transformer verify` reads."""
@@ -51,6 +52,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
         warn_of_untested_versions(getattr(config, "saved_with", None))
+        if has_wide_states(config):
+            self._keep_in_fp32_modules = ["fc2"]
         super().__init__(config)
 
     @torch.no_grad()

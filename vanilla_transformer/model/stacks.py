@@ -29,8 +29,7 @@ from .context import CallContext
 from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
 from .dropout import Dropout
 from .inputs import check_mask, check_not_empty, check_token_ids
-from .layers import DecoderLayer, EncoderLayer
-from .normalization import make_norm
+from .layers import DecoderLayer, EncoderLayer, make_state_norm
 from .positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
@@ -141,9 +140,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
 
 
 def _make_optional_norm(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
-    if not wanted:
-        return nn.Identity()
-    return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
+    return make_state_norm(config) if wanted else nn.Identity()
 
 
 def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
