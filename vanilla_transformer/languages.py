@@ -123,6 +123,18 @@ def are_related(one: str, other: str) -> bool:
     return {first, second} <= south_slavic or langcodes.tag_distance(first, second) < _RELATIVES
 
 
+def to_upper(text: str, tag: str | None = None, title: bool = False) -> str:
+    """Returns a text in capital letters: of a Turkish or Azerbaijani i with its dot.
+
+    Args:
+        tag: That of the language; None: it is unknown.
+        title: The forms that begin a word, such as \u01c5 for \u01c6.
+    """
+    if tag is not None and langcodes.Language.get(standard_tag(tag)).language in ("tr", "az"):
+        text = text.replace("i", "\u0130")
+    return text.title() if title else text.upper()
+
+
 def language_name(tag: str) -> str:
     """Returns the English name of a language: "Portuguese (Brazil)" for `pt_BR`.
 

@@ -78,8 +78,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     add_search_options(parser.add_argument_group("search (default: as saved with the model)"))
     add_engine_options(parser.add_argument_group("computation"))
-    # The length of an output is `--max-new-tokens` here.
-    add_fields(parser.add_argument_group("data"), DataArguments, without=("max_target_length",))
+    of_training = ("max_target_length", "case_augment")  # an output has `--max-new-tokens`
+    add_fields(parser.add_argument_group("data"), DataArguments, without=of_training)
     return parser.parse_words(words)
 
 

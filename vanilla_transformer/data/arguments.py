@@ -17,6 +17,7 @@ FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .par
 RULES = (
     at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
     within(0, inf, "corpora_temperature", ends="()", example="5"),
+    within(0, 1, "case_augment", ends="(]", example="0.1"),
     Rule(
         ("corpora_temperature",),
         lambda _, options: any(
@@ -98,6 +99,10 @@ class DataArguments:
     corpora_temperature: float | None = option(
         "T of the shares n^(1/T) of `corpora` with n pairs in each epoch: 1 as their sizes, a "
         "large number nearly equal. By default, each pair is used once, or the weights decide."
+    )
+    case_augment: float | None = option(
+        "Share of the training pairs that are also used in capitals or in title case, source and "
+        "target, so that the model learns such texts. Default: none."
     )
     max_train_samples: int | None = option(
         "Use only this many training pairs (of each corpus), the first ones. By default, all of "

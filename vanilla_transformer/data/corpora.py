@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
@@ -143,11 +144,16 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     }
     if tables:
         _check_held_out(whole, tables, tags_of(args))
-        parts = [first_rows(_kept_rows(table), args, "train") for table in tables.values()]
-        loaded["train"] = concatenate_datasets(parts)
-        sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
+        kept = {n: first_rows(_kept_rows(table), args, "train") for n, table in tables.items()}
+        parts = {
+            corpus.name: add_cased_copies(kept[corpus.name], args.case_augment, corpus)
+            for corpus in entries_of(args)
+            if corpus.name in kept
+        }
+        loaded["train"] = concatenate_datasets([*parts.values()])
+        sizes = {name: len(rows) for name, rows in parts.items()}
         shares = shares_of(entries_of(args), sizes, args.corpora_temperature)
-        loaded["train"].info.description = json.dumps(_make_reports(tables, sizes, shares))
+        loaded["train"].info.description = json.dumps(_make_reports(tables, kept, sizes, shares))
     return DatasetDict({split: loaded[split] for split in SPLITS if split in loaded})
 
 
@@ -263,9 +269,15 @@ def _check_held_out(
 
 
 def _make_reports(
-    tables: Mapping[str, Dataset], sizes: Mapping[str, int], shares: Mapping[str, float] | None
+    tables: Mapping[str, Dataset],
+    kept: Mapping[str, Dataset],
+    sizes: Mapping[str, int],
+    shares: Mapping[str, float] | None,
 ) -> list[dict[str, Any]]:
     """Returns for each corpus its pairs, those in use, its share of an epoch, and what is dropped.
+
+    Args:
+        sizes: Numbers of pairs with their copies in other case.
 
     Raises:
         ValueError: If nothing is left of a corpus.
@@ -283,7 +295,8 @@ def _make_reports(
             {
                 "corpus": name,
                 "pairs": len(table),
-                "used": sizes[name],
+                "used": len(kept[name]),
+                "copies": sizes[name] - len(kept[name]),
                 "share": share,
                 "is_mixed": shares is not None,
                 "dropped": dict(reasons.most_common()),
@@ -304,9 +317,10 @@ def reports_of(rows: Dataset) -> list[dict[str, Any]]:
 def describe_report(report: Mapping[str, Any]) -> str:
     """Returns a report in words."""
     dropped = f" ({_list_reasons(report['dropped'])})" if report["dropped"] else ""
+    copies = f", and {report['copies']:,} copies in other case" if report.get("copies") else ""
     return (
         f"Corpus {report['corpus']}: {report['used']:,} of {report['pairs']:,} pairs are used"
-        f"{dropped}; {report['share']:.1%} of an epoch."
+        f"{dropped}{copies}; {report['share']:.1%} of an epoch."
     )
 
 

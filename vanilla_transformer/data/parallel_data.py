@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
+from vanilla_transformer.data.cased_copies import add_cased_copies, drawn_rows
 from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
@@ -52,6 +53,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
                 loaded = add_links(loaded, links)
             files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
             splits[name] = first_rows(drop_empty_pairs(loaded, name, files), args, name)
+        if "train" in splits:
+            splits["train"] = add_cased_copies(splits["train"], args.case_augment)
     return DatasetDict(splits)
 
 
@@ -119,7 +122,8 @@ def files_of_split(args: DataArguments, split: str) -> list[str]:
 def name_row(args: DataArguments, split: str, index: int) -> str:
     """Returns where a row of a loaded split comes from, e.g. "Line 3 of a.en, a.de".
 
-    Lines that were skipped count. If `args` name no data, it is the row of the split.
+    Lines that were skipped count, and copies in other case have the line of their pair. If `args`
+    name no data, it is the row of the split.
     """
     origin = ", ".join(files_of_split(args, split)) or args.dataset_name
     if args.corpora:
@@ -129,7 +133,10 @@ def name_row(args: DataArguments, split: str, index: int) -> str:
         return f"Row {index + 1} of the {split} split"
     unit = "Line" if getattr(args, f"{split}_source") else "Row"
     source, target = _sides_with_text(_load_all_rows(args)[split])
-    return f"{unit} {1 + np.flatnonzero(source & target)[index]} of {origin}"
+    rows = np.flatnonzero(source & target)[: getattr(args, LIMITS[split])]
+    if split == "train" and args.case_augment is not None:
+        rows = np.concatenate([rows, rows[drawn_rows(len(rows), args.case_augment)]])
+    return f"{unit} {1 + rows[index]} of {origin}"
 
 
 def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -14,6 +14,7 @@ from datasets import Dataset
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.file_contents import text_digest
@@ -28,7 +29,7 @@ from vanilla_transformer.run.parsing import parse_arguments
 
 RULES = (
     Rule(
-        ("validation", "test"),
+        ("validation", "test", "case_augment"),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -89,6 +90,10 @@ class AdaptArguments:
     languages: list[str] = option(
         "codes of source and target, which a .tmx needs; a recipe names its own", [], metavar="CODE"
     )
+    case_augment: float | None = option(
+        "share of the training pairs that are also used in capitals or in title case (default: "
+        "none)"
+    )
     trim: bool = option("keep only the tokens that the texts need", False)
     add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
@@ -141,7 +146,7 @@ class AdaptArguments:
         """
         if self.recipe is None:
             entry = self.entry("own", self.files, validation=self.validation, test=self.test)
-            return DataArguments(corpora=[entry])
+            return DataArguments(corpora=[entry], case_augment=self.case_augment)
         arguments = parse_arguments([self.recipe])
         known = {field.name for field in fields(DataArguments)}
         if others := [name for name in arguments.given if name not in known]:
@@ -257,7 +262,7 @@ def split_data(options: AdaptArguments) -> Splits:
         ValueError: If there are too few pairs, or as `load_parallel_data`.
     """
     data, chance = options.data(), Random(options.seed)
-    loaded = load_parallel_data(data)
+    loaded = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
     training = dict[str, list[Pair]]()
     tag_of = {entry.name: entry.tag or "" for entry in entries_of(data)}
     if "train" in loaded:
@@ -297,6 +302,14 @@ def split_data(options: AdaptArguments) -> Splits:
         if options.general:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
+    if data.case_augment is not None:
+        entry_of = {entry.name: entry for entry in entries_of(data)}
+        for name, pairs in training.items():
+            rows = Dataset.from_list([pair._asdict() for pair in pairs])
+            corpus = entry_of.get(name, entry_of.get(first))
+            training[name] = [
+                Pair(**row) for row in add_cased_copies(rows, data.case_augment, corpus)
+            ]
     return Splits(training, held_out, weights, passed, tags_of(data))
 
 

@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import check_lies_elsewhere
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.data.directory_lock import locked_directory
@@ -167,7 +168,7 @@ def _inputs_of(arguments: RunArguments) -> list[str]:
 
 
 def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:
-    """Loads the splits unless a caller gives them, and adds the word links of a file."""
+    """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
     links = arguments.training.guided_alignment
     path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
     if data is None:
@@ -175,9 +176,10 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
             if name.endswith(_DATA_FILES) and value is not None:
                 existing_file(value)  # before another file is read for minutes
         return load_parallel_data(arguments.data, path)
-    if path is None or "train" not in data:
+    if "train" not in data:
         return data
-    return DatasetDict({**data, "train": add_links(data["train"], path)})
+    rows = data["train"] if path is None else add_links(data["train"], path)
+    return DatasetDict({**data, "train": add_cased_copies(rows, arguments.data.case_augment)})
 
 
 def _with_defaults(

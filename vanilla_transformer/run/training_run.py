@@ -197,7 +197,9 @@ def make_trainer(
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
     if (shares := plan.shares) is not None:
-        sizes = {report["corpus"]: report["used"] for report in plan.corpora}
+        sizes = {
+            report["corpus"]: report["used"] + report.get("copies", 0) for report in plan.corpora
+        }
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     if "train" in plan.splits:
         trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)

@@ -1,0 +1,91 @@
+"""Copies of training pairs in capitals and in title case."""
+
+import json
+
+import pytest
+from datasets import Dataset
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.cased_copies import add_cased_copies
+from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
+
+
+def pairs_of(rows):
+    return list(zip(rows["source"], rows["target"], strict=True))
+
+
+def test_copies_follow_the_pairs_in_title_case_and_in_capitals():
+    rows = Dataset.from_dict(
+        {
+            "source": ["bt a dog's <b>x</b> runs, %s {name} on.", "bt two wörter"],
+            "target": ["istanbul \u0131ş\u0131k <2de> ǆ", "iyi 2km Σας"],
+        }
+    )
+    corpus = Corpus(name="a", train="a.tsv", tag="bt", languages=["de", "tr"])
+    assert pairs_of(add_cased_copies(rows, 1.0, corpus)) == [
+        *pairs_of(rows),
+        ("bt A Dog's <b>x</b> Runs, %s {name} On.", "İstanbul Iş\u0131k <2de> ǅ"),
+        ("bt TWO WÖRTER", "İYİ 2km ΣΑΣ"),
+    ]
+    assert add_cased_copies(rows, None) is rows
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "a.tsv"
+    lines = [f"see the {word}\tdas {word} sehen\n" for word in map(word_of, range(100))]
+    path.write_text("\t\n" + "".join(lines), encoding="utf-8")
+    return path
+
+
+def word_of(number):
+    """A word of letters for each number."""
+    return "".join(chr(ord("a") + int(digit)) for digit in f"{number:02}")
+
+
+def test_a_share_of_the_training_pairs_is_copied(file):
+    data = {"train_file": str(file), "validation_file": str(file), "max_train_samples": 80}
+    options = DataArguments(**data, case_augment=0.25)
+    loaded = load_parallel_data(options)
+    pairs = pairs_of(loaded["train"])
+    assert len(loaded["validation"]) == 100
+    assert len(pairs) == 80 + 20
+    assert len({source.casefold() for source, _ in pairs[80:]}) == 20
+    assert {(s.casefold(), t.casefold()) for s, t in pairs[80:]} <= set(pairs[:80])
+    assert sum(source.isupper() and target.isupper() for source, target in pairs) == 10
+    assert sum(source.istitle() and target.istitle() for source, target in pairs) == 10
+    line = 2 + pairs.index(tuple(text.casefold() for text in pairs[-1]))
+    assert name_row(options, "train", 99) == f"Row {line} of {file}"
+    assert pairs_of(load_parallel_data(options)["train"]) == pairs
+
+
+def test_a_corpus_has_its_copies_and_its_share(file):
+    entries = [
+        json.dumps({"name": name, "train": str(file), "weight": weight})
+        for name, weight in (("a", 1), ("b", 3))
+    ]
+    options = DataArguments(corpora=entries, case_augment=0.1)
+    rows = load_parallel_data(options)["train"]
+    assert rows["corpus"][:] == ["a"] * 110 + ["b"] * 110
+    reports = reports_of(rows)
+    assert [report["used"] + report["copies"] for report in reports] == [110, 110]
+    assert [report["share"] for report in reports] == [0.25, 0.75]
+    assert "100 of 101 pairs are used (empty 1), and 10 copies in other case" in describe_report(
+        reports[0]
+    )
+
+
+def test_an_adaptation_copies_training_pairs_alone(file):
+    options = AdaptArguments("model", [str(file)], "out", held_out=10, case_augment=0.5)
+    splits, plain = split_data(options), split_data(AdaptArguments("model", [str(file)], "out"))
+    (training,) = splits.training.values()
+    (without,) = plain.training.values()
+    assert splits.held_out == plain.held_out
+    assert training[: len(without)] == without
+    assert len(training) == len(without) + 40
+    assert training[-1].source != training[-1].source.casefold()
+    held_out = {pair.source for pairs in splits.held_out.values() for pair in pairs}
+    assert not held_out & {pair.source.casefold() for pair in training}

@@ -1,0 +1,62 @@
+"""Copies of training pairs in capitals and in title case, so that a model learns such texts too."""
+
+from typing import Any
+
+import numpy as np
+import regex
+from datasets import Dataset, concatenate_datasets
+from datasets.fingerprint import Hasher
+from numpy.typing import NDArray
+
+from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.languages import to_upper
+
+_WORDS = regex.compile(r"(?<!\S)[^\s\d<>{}\[\]$%@\\/_#&|]+(?!\S)")
+"""Words that change: not tags, placeholders, markup, addresses, and what has a digit."""
+_FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
+
+
+def add_cased_copies(rows: Dataset, share: float | None, corpus: Corpus | None = None) -> Dataset:
+    """Adds copies of some pairs after all pairs: one half in capitals, one half in title case.
+
+    Args:
+        rows: Pairs with the columns "source" and "target". Other columns are copied as they are.
+        share: Number of copies in relation to that of the pairs. None: no copies.
+        corpus: That of the pairs, if it is known: its languages decide what a capital letter is,
+            and its tag before a source stays as it is.
+    """
+    if share is None:
+        return rows
+    begin = f"{corpus.tag} " if corpus and corpus.tag else ""
+    languages = (corpus and corpus.languages) or (None, None)
+
+    def in_other_case(row: dict[str, Any], number: int) -> dict[str, str]:
+        text = row["source"].removeprefix(begin)
+        head = row["source"].removesuffix(text)
+        change = (_in_title_case, _in_capitals)[number % 2]
+        source, target = map(change, (text, row["target"]), languages)
+        return {"source": head + source, "target": target}
+
+    key = Hasher.hash([rows._fingerprint, share, begin, languages, "cased copies"])
+    copies = rows.select(drawn_rows(len(rows), share)).map(
+        in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
+    )
+    return concatenate_datasets([rows, copies])
+
+
+def drawn_rows(count: int, share: float) -> NDArray[np.int64]:
+    """Draws the rows that are copied: of so many rows always the same ones, in their order."""
+    rows = np.random.default_rng(0).choice(count, round(share * count), replace=False)
+    return np.sort(rows)
+
+
+def _in_capitals(text: str, language: str | None) -> str:
+    return str(_WORDS.sub(lambda word: to_upper(word[0], language), text))
+
+
+def _in_title_case(text: str, language: str | None) -> str:
+    def change(word: regex.Match[str]) -> str:
+        first = _FIRST_LETTER.sub(lambda letter: to_upper(letter[0], language, True), word[0])
+        return str(first)
+
+    return str(_WORDS.sub(change, text))
