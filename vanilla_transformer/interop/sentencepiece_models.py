@@ -7,7 +7,8 @@ the ids of a given vocabulary. Needs the extra `convert`.
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.interop.sentencepiece_charsmap import charsmap_steps
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """The types of pieces."""
@@ -23,6 +25,10 @@ _BREAK = "\ue000"  # a character for private use
 
 NEVER = -1e6
 """Score of tokens that no text is cut into, such as `</s>`, unless nothing else covers it."""
+
+# `\A` and `\z`, as JavaScript knows them too
+_START, _END = r"(?<![\s\S])", r"(?![\s\S])"
+_SUFFIX = rf"(?<=[\s\S]){_END}"
 
 
 def read_sentencepiece(path: str | Path) -> Any:
@@ -70,9 +76,10 @@ def sentencepiece_backend(
             f"{str(path)!r} has {len(usable):,} pieces, and {len(lost):,} of them are not in the "
             "vocabulary of the model: give the model of SentencePiece that it was trained with."
         )
+    byte_fallback = model.trainer_spec.byte_fallback
+    in_texts = {p for p, piece in usable.items() if piece.type != BYTE}
     if model.trainer_spec.model_type == 1:
-        scores = [(word, usable[word].score if word in usable else NEVER) for word in words]
-        byte_fallback = model.trainer_spec.byte_fallback
+        scores = [(word, usable[word].score if word in in_texts else NEVER) for word in words]
         backend = Tokenizer(models.Unigram(scores, ids[unk_token], byte_fallback))
     else:
         backend = Tokenizer(_make_bpe(model, ids, unk_token, usable))
@@ -80,41 +87,54 @@ def sentencepiece_backend(
     space = "▁" if spec.escape_whitespaces else " "
     steps: list[Any] = []
     if spec.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+        steps += charsmap_steps(spec.precompiled_charsmap)
+    whole = [p for p, piece in usable.items() if piece.type == USER_DEFINED and p in ids]
+    whole.sort(key=len, reverse=True)
+    # The map does not change symbols: something for private use stands for them meanwhile.
+    is_changed = normalizers.Sequence(steps).normalize_str
+    stand_ins = {p: chr(0xF0000 + n) for n, p in enumerate(whole) if is_changed(p) != p}
+    steps[:0] = [normalizers.Replace(piece, sign) for piece, sign in stand_ins.items()]
     if spec.remove_extra_whitespaces:
-        steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
+        steps.append(normalizers.Replace(Regex(f"{_START} +| +{_END}"), ""))
         steps.append(normalizers.Replace(Regex(" {2,}"), " "))
-    steps += _keep_apart(words, usable)
+    places = _places_within(words, in_texts)
+    if places and not byte_fallback:
+        steps.append(normalizers.Replace(Regex(places), _BREAK))
+    is_suffix = model.trainer_spec.treat_whitespace_as_suffix
     if spec.add_dummy_prefix:
-        steps.append(normalizers.Prepend(" "))
+        suffix = normalizers.Replace(Regex(_SUFFIX), " ")
+        steps.append(suffix if is_suffix else normalizers.Prepend(" "))
     steps.append(normalizers.Replace(" ", space))
+    steps += [normalizers.Replace(sign, piece) for piece, sign in stand_ins.items()]
     backend.normalizer = normalizers.Sequence(steps)
-    if whole := [p for p, piece in usable.items() if piece.type == USER_DEFINED and p in ids]:
-        longest_first = sorted(map(re.escape, whole), key=len, reverse=True)
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(longest_first)), "isolated")
+    cuts = [*map(re.escape, whole), *([places] if places and byte_fallback else [])]
+    if cuts:
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
+    strip = decoders.Replace(Regex(f" {_END}"), "") if is_suffix else decoders.Strip(" ", 1, 0)
     backend.decoder = decoders.Sequence(
         [
             decoders.Replace(space, " "),
-            *([decoders.ByteFallback()] if model.trainer_spec.byte_fallback else []),
+            *([decoders.ByteFallback()] if byte_fallback else []),
             decoders.Fuse(),
-            *([decoders.Strip(" ", 1, 0)] if spec.add_dummy_prefix else []),
+            *([strip] if spec.add_dummy_prefix else []),
         ]
     )
     return backend, lost
 
 
-def _keep_apart(words: Sequence[str], usable: Mapping[str, Any]) -> list[Any]:
-    """Returns steps that keep the text `</s>` from becoming that token.
+def _places_within(words: Sequence[str], in_texts: Collection[str]) -> str:
+    """Returns a pattern of a place in each text such as `</s>`, which must not become that token.
 
-    Its score is worse than any cut into pieces, but not worse than an unknown character. A second
-    unknown one beside it breaks the token and changes nothing else: both are one `<unk>`.
+    The score of the token is worse than any cut into pieces, but not worse than an unknown
+    character. The place is behind such a character, so no piece contains it. A second unknown one
+    there changes nothing else, as both are one `<unk>`; so does a cut where they become bytes.
     """
-    steps = []
+    rests = defaultdict[str, list[str]](list)
     for word in words:
-        unknown = next((sign for sign in word if sign not in usable), None)
-        if word not in usable and unknown is not None:
-            steps.append(normalizers.Replace(word, word.replace(unknown, unknown + _BREAK, 1)))
-    return steps
+        place = next((n for n, sign in enumerate(word, 1) if sign not in in_texts), None)
+        if word not in in_texts and place is not None:
+            rests[re.escape(word[:place])].append(re.escape(word[place:]))
+    return "|".join(f"(?<={left})(?={'|'.join(right)})" for left, right in rests.items())
 
 
 def _make_bpe(
@@ -181,16 +201,20 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     ids = backend.get_vocab()
     for token in sorted(scores, key=ids.__getitem__):
         kind = UNKNOWN if token == unk_token else NORMAL
-        if kind == NORMAL and (token in special or scores[token] == NEVER):
-            kind = CONTROL
-        elif byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", token):
+        if byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", token):
             kind = BYTE
+        elif kind == NORMAL and (token in special or scores[token] == NEVER):
+            kind = CONTROL
         model.pieces.add(piece=token, score=scores[token] if kind == NORMAL else 0.0, type=kind)
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     trainer.model_type = 1 if table["type"] == "Unigram" else 2
     trainer.byte_fallback, trainer.vocab_size = byte_fallback, len(scores)
     trainer.unk_id = next(n for n, piece in enumerate(model.pieces) if piece.type == UNKNOWN)
     normalizer.name, normalizer.precompiled_charsmap = "identity", b""
+    trainer.treat_whitespace_as_suffix = {"Regex": _SUFFIX} in [s.get("pattern") for s in steps]
+    starts = [step for step in steps if step.get("prepend_scheme", "never") != "never"]
+    starts += [step for step in steps if step.get("prepend") in (" ", "▁")]
+    normalizer.add_dummy_prefix = trainer.treat_whitespace_as_suffix or bool(starts)
     for step in steps:
         if step["type"] == "Precompiled":
             normalizer.name = "user_defined"
