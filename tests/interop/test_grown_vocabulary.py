@@ -107,6 +107,20 @@ def test_a_new_subword_is_the_mean_of_its_old_pieces(tmp_path):
     torch.testing.assert_close(heads[1][index], heads[0][parts].mean())
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_subwords_of_a_model_that_lower_cases_its_sources(shared, tmp_path):
+    source, texts = save_own(tmp_path / "model", "bpe", shared), tmp_path / "texts"
+    tokenizer, _ = load(source)
+    tokenizer.do_lower_case = True
+    tokenizer.save_pretrained(source)
+    texts.write_text("HUNDSAWAY\n" * 3)
+    grow_vocabulary(str(source), tmp_path / "out", [texts], 30)
+    larger = load(tmp_path / "out")[0]
+    assert larger.do_lower_case
+    assert len(larger("Hundsaway", add_special_tokens=False)["input_ids"]) == 1
+    assert len(larger(text_target="HUNDSAWAY", add_special_tokens=False)["input_ids"]) == 1
+
+
 @pytest.mark.parametrize("kind", ["marian", "marian, apart", "m2m100", "nllb", "t5", "mbart"])
 def test_converted_models(kind, new, pieces, tmp_path):
     source = tmp_path / "source"

@@ -108,15 +108,25 @@ def test_results_stream_while_the_source_goes_on(pipe):
     assert list(pipe(text for text in [])) == []
 
 
-def test_a_blank_text_gives_empty_texts_in_its_place(pipe):
+def test_white_space_comes_back_around_outputs(pipe):
     search = {"num_beams": 2, "num_return_sequences": 2}
-    outputs = pipe(["", TEXTS[0], " \t"], batch_size=3, return_scores=True, **search)
+    texts = ["", f"\ufeff {TEXTS[0]}\u3000\n", " \t"]
+    outputs = pipe(texts, batch_size=3, return_scores=True, **search)
     assert [len(found) for found in outputs] == [2, 2, 2]
-    assert text_of(outputs[0]) == text_of(outputs[2]) == ["", ""]
-    assert text_of(outputs[1])[0] == GERMAN[0]
+    assert [text_of(outputs[0]), text_of(outputs[2])] == [["", ""], [" \t", " \t"]]
+    assert text_of(outputs[1])[0] == f"\ufeff {GERMAN[0]}\u3000\n"
     assert [output["score"] for output in outputs[0]] == [0, 0]
-    assert outputs[1][0]["score"] < 0
+    assert outputs[1][0]["score"] == pytest.approx(
+        pipe(TEXTS[0], return_scores=True, **search)[0]["score"], abs=1e-5
+    )
     assert pipe("", return_tensors=True) == [{"generated_token_ids": []}]
+
+
+def test_unknown_characters_are_told_of(pipe, heard):
+    pipe(TEXTS[0])
+    assert heard.records == []
+    pipe(["a dog\u2603", "a \u2603"])
+    assert len(heard.records) == 1
 
 
 @pytest.mark.parametrize("wrong", [7, b"a dog", {"source": "a dog"}, [{"source": "a dog"}]])

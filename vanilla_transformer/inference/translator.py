@@ -48,6 +48,7 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.languages import standard_tag
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
     Search,
@@ -387,7 +388,7 @@ class Translator:
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
         """
-        source_ids, encoded = self._encode_pairs(sources, targets)
+        _, source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
         start = _needed_start(self.settings)
@@ -411,12 +412,12 @@ class Translator:
             ValueError: If there are not as many targets as sources, if a text is too long, or if
                 the tokenizer does not show the words of its tokens.
         """
-        source_ids, encoded = self._encode_pairs(sources, targets)
+        texts, source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         if not target_ids:
             return []
-        source_words = self._words_of_sources(list(sources))
-        target_words = words_of_encoding(self.tokenizer, list(targets), encoded, "target")
+        source_words = self._words_of_sources(texts[0])
+        target_words = words_of_encoding(self.tokenizer, texts[1], encoded, "target")
         start = _needed_start(self.settings)
         aligned = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
         columns = (source_ids, target_ids, aligned, source_words, target_words)
@@ -435,20 +436,25 @@ class Translator:
 
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[Ids], Any]:
-        """Encodes given pairs; returns the ids of the sources, and the encoding of the targets."""
-        for name, texts in (("sources", sources), ("targets", targets)):
-            if isinstance(texts, str):  # a list of letters
-                raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
+    ) -> tuple[list[list[str]], list[Ids], Any]:
+        """Encodes given pairs without the white space around their texts.
+
+        Returns:
+            The texts of both sides, the ids of the sources, and the encoding of the targets.
+        """
+        for name, side in (("sources", sources), ("targets", targets)):
+            if isinstance(side, str):  # a list of letters
+                raise ValueError(f"`{name}` is {side!r}: give a list of texts.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
-        source_ids = self._encode_sources(list(sources))
+        texts = [[text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)]
+        source_ids = self._encode_sources(texts[0])
         options = {"truncation": False, "verbose": False}
-        encoded = self._target_tokenizer(text_target=list(targets), **options)
+        encoded = self._target_tokenizer(text_target=texts[1], **options)
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise LongSourceError(number, len(ids), self.source_limit)
-        return source_ids, encoded
+        return texts, source_ids, encoded
 
     def _engine_without(self, problems: list[str]) -> Engine:
         """Returns the engine, or transformers where the former has problems."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from vanilla_transformer.data.atomic_files import check_output_directory
@@ -37,6 +37,10 @@ from vanilla_transformer.interop.vocabulary import (
     read_texts,
     save_changed_model,
     set_rows,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import (
+    VanillaTransformerTokenizer,
+    lower_case,
 )
 
 _GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
@@ -92,11 +96,16 @@ def grow_vocabulary(
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
+        tables = read_tables(folder) if count else []
+        read = [files] * len(tables)
+        if isinstance(tokenizer, VanillaTransformerTokenizer) and tokenizer.do_lower_case:
+            sources = _write_lower_case(files, folder / "sources")
+            read[:1] = [[sources] if len(tables) == 2 else [*files, sources]]
         learnt = [
-            _learn_pieces(table, files, count)
+            _learn_pieces(table, texts, count)
             if isinstance(table, PieceTable)
-            else _learn_subwords(table, files, count)
-            for table in (read_tables(folder) if count else ())
+            else _learn_subwords(table, texts, count)
+            for table, texts in zip(tables, read, strict=True)
         ]
         load: Any = AutoTokenizer.from_pretrained
         larger, plans = load(folder), list[Plan]()
@@ -126,6 +135,15 @@ def grow_vocabulary(
             "Logits of old tokens are those of the source for texts that are cut as before.",
         )
     return Grown(subwords, list(tokens), (shape, (len(plans[0]), len(plans[1]))))
+
+
+def _write_lower_case(files: Sequence[str | Path], path: Path) -> Path:
+    """Writes texts as a tokenizer that lower-cases sources reads them."""
+    normalizer = normalizers.Sequence(lower_case())
+    lines = (f"{normalizer.normalize_str(line)}\n" for line in read_texts(files))
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.writelines(lines)
+    return path
 
 
 # Subwords ----------------------------------------------------------------------------------------

@@ -12,8 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
+from transformers.utils import logging
 
 from .modes import evaluation_mode
+from .tokenization_vanilla_transformer import WHITE_SPACE
+
+logger = logging.get_logger(__name__)
 
 NO_LIMIT = 10**9
 """Tokenizers without a length limit have a `model_max_length` of at least this."""
@@ -99,8 +103,9 @@ class Seq2SeqGenerationPipeline(Pipeline):
     - Another iterable of texts, such as a generator, an open file or a column of a dataset: an
       iterator over such lists, which reads `batch_size` texts at a time.
 
-    Texts longer than the tokenizer's `model_max_length` are truncated. A blank text gives empty
-    texts with the score 0.
+    Texts longer than the tokenizer's `model_max_length` are truncated. White space around a text
+    comes back around its outputs; a blank text gives itself, with the score 0. A warning tells of
+    characters that the vocabulary does not know.
 
     These options can be set at construction or in a call: `batch_size`; `return_scores` (see
     `sequence_scores`); `return_tensors`, which returns `generated_token_ids` instead of texts;
@@ -173,18 +178,23 @@ class Seq2SeqGenerationPipeline(Pipeline):
                 tokenizer has a limit.
 
         Returns:
-            The output of the tokenizer, of shape (1, source_len), and `blank`, of shape (1).
+            The output of the tokenizer, of shape (1, source_len), and `text`.
         """
         if truncation is None:
             truncation = self.tokenizer.model_max_length < NO_LIMIT
-        encoded = self.tokenizer(input_, return_tensors="pt", truncation=truncation)
-        return {**encoded, "blank": torch.tensor([not input_.strip()])}
+        text = input_.strip(WHITE_SPACE) if isinstance(input_, str) else input_
+        encoded = self.tokenizer(text, return_tensors="pt", truncation=truncation)
+        if self.tokenizer.unk_token_id in encoded["input_ids"][0].tolist():
+            logger.warning_once(
+                "The vocabulary does not know some characters of the texts: the model does not see "
+                "which. `unknown_share` of `Translator` tells the share of each text."
+            )
+        return {**encoded, "text": input_}
 
     def _forward(  # type: ignore[override]  # as preprocess
         self, input_tensors: dict[str, Any], return_scores: bool = False, **generate_kwargs: Any
     ) -> dict[str, Any]:
-        inputs = {name: value for name, value in input_tensors.items() if name != "blank"}
-        blank = input_tensors["blank"]
+        inputs = {name: value for name, value in input_tensors.items() if name != "text"}
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:
@@ -193,8 +203,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
         with evaluation_mode(self.model):
             output = self.model.generate(**inputs, **options)
             sequences = cast(torch.Tensor, getattr(output, "sequences", output))
-            shape = (len(blank), len(sequences) // len(blank))
-            outputs = {"blank": blank, "sequences": sequences.unflatten(0, shape)}
+            shape = (len(inputs["input_ids"]), -1)  # (batch, sequences per source)
+            outputs = {"text": input_tensors["text"], "sequences": sequences.unflatten(0, shape)}
             if return_scores:
                 penalty = search.get("length_penalty")
                 prompt_length = _prompt_length(options.get("decoder_input_ids"), sequences)
@@ -221,13 +231,16 @@ class Seq2SeqGenerationPipeline(Pipeline):
         """Decodes the sequences of one source with the target vocabulary.
 
         Args:
-            model_outputs: `sequences` of shape (1, sequences per source, target_len), `blank` of
-                shape (1), and optionally `scores` of shape (1, sequences per source).
+            model_outputs: `sequences` of shape (1, sequences per source, target_len), `text`, and
+                optionally `scores` of shape (1, sequences per source).
             return_tensors: Whether to return lists of ids instead of texts.
         """
         sequences = model_outputs["sequences"][0].tolist()
         scores = model_outputs["scores"][0].tolist() if "scores" in model_outputs else []
-        if model_outputs["blank"][0]:
+        source = model_outputs["text"]
+        begin = source[: len(source) - len(source.lstrip(WHITE_SPACE))]
+        end = source[len(begin) :][len(source.strip(WHITE_SPACE)) :]
+        if begin == source:
             sequences, scores = [[] for _ in sequences], [0.0 for _ in scores]
         outputs: list[dict[str, Any]]
         if return_tensors:
@@ -238,7 +251,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
                 skip_special_tokens=skip_special_tokens,
                 clean_up_tokenization_spaces=clean_up_tokenization_spaces,
             )
-            outputs = [{"generated_text": text} for text in texts]
+            outputs = [{"generated_text": f"{begin}{text}{end}"} for text in texts]
         for output, score in zip(outputs, scores, strict=bool(scores)):
             output["score"] = score
         if scores:

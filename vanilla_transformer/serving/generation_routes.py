@@ -102,7 +102,7 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
 
 
 def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {"text": output.text}
+    described: dict[str, Any] = {"text": output.text, "unknown_share": output.unknown_share}
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
         described["score"] = finite_or_none(output.score)
