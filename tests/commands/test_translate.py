@@ -92,7 +92,8 @@ def test_a_file_tells_how_far_it_is(trained, files, monkeypatch, capsys, engine,
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     monkeypatch.setattr(translator, "TEXTS_PER_CHUNK", chunk)
     translate([str(trained), *files, "--engine", engine, "--batch-tokens", "1"])
-    lines = capsys.readouterr().err.splitlines()
+    *lines, written = capsys.readouterr().err.splitlines()
+    assert written.endswith("out.de: written.")
     assert sorted({int(line.split(" of 3 texts, ")[0]) for line in lines}) == expected
     assert all(line.endswith(" left") for line in lines)
 

@@ -90,11 +90,11 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     translator = Translator.from_pretrained(members, device="cpu")
     with pytest.raises(ValueError, match=r"1\.2\): use another"):
         translator.translate(TEXTS[0], repetition_penalty=1.2)
-    for name, first in (("decoder_start_token_id", 0), ("eos_token_id", 2)):
+    for name in ("decoder_start_token_id", "eos_token_id"):
         settings = GenerationConfig.from_pretrained(members[1])
         setattr(settings, name, 3)
         settings.save_pretrained(shutil.copytree(members[1], tmp_path / name))
-        with pytest.raises(ValueError, match=rf"`{name}` 3, but .* has {first}"):
+        with pytest.raises(ValueError, match=f"another {name}"):
             Translator.from_pretrained([str(trained), str(tmp_path / name)])
 
 

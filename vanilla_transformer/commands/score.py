@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from math import exp, inf
 
 from vanilla_transformer.commands.files import (
     FileLines,
@@ -48,7 +47,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
     check_output(options, {"--source": options.source, "--target": options.target})
-    from vanilla_transformer.inference.results import without_infinities
+    from vanilla_transformer.inference.results import perplexity_of, without_infinities
     from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.progress import Progress
 
@@ -77,7 +76,6 @@ def run(options: argparse.Namespace) -> None:
                     line = json.dumps(without_infinities(fields), ensure_ascii=False)
                 print(line, file=stream)
             progress.reach(num_pairs)
-    mean = -total / max(num_tokens, 1)
-    perplexity = exp(mean) if mean < 700 else inf
+    perplexity = perplexity_of(total, num_tokens)
     summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"
     print(summary, file=sys.stderr)

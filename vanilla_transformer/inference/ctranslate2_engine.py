@@ -49,13 +49,8 @@ _TAKEN_OVER = (
     "no_repeat_ngram_size",
     "num_beams",
     "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_logits",
-    "output_scores",
     "pad_token_id",
     "renormalize_logits",
-    "return_dict_in_generate",
     "suppress_tokens",
     "temperature",
     "top_h",
@@ -66,7 +61,7 @@ _TAKEN_OVER = (
     "use_cache",
     "_from_model_config",
 )
-"""Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
+"""Settings that CTranslate2 takes over, or that only sampling reads."""
 
 _ALMOST_NO_PENALTY = 1e-9
 
@@ -112,60 +107,56 @@ class CTranslate2Engine:
         )
         self.start_id, self.end_id = config.decoder_start_token_id, end_token_of(config)
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
-        self.unnamed = unnamed_ids(tokenizer, len(self.target_tokens))  # the export closes them
+        rows = range(len(self.target_tokens))  # the export closes those without a token
+        self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         # Its attention is that of the heads that align; no token is aligned with a source's end.
         self.aligns = aligning_heads(config) is not None and _ends_sources(tokenizer)
 
     def problems(self, search: Search) -> list[str]:
-        """Lists what CTranslate2 cannot do of a search, or does otherwise."""
-        settings = search.settings
-        problems = [
-            f"`{name}` is {value!r}"
-            for name, value in settings.to_dict().items()
-            if name not in _TAKEN_OVER and value not in (None, _NEUTRAL.get(name))
-        ]
-        penalised = search.length_penalty or search.n_best > 1
-        if search.num_beams > 1 and penalised and settings.early_stopping is not True:
-            problems.append(f"`early_stopping` is {settings.early_stopping!r}")
-        if settings.forced_eos_token_id is not None and search.max_new_tokens == 1:
-            problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
-        if search.max_new_tokens > self.positions:
-            problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
-        return problems + self._limit_problems(search) + self.token_problems(settings)
-
-    def _limit_problems(self, search: Search) -> list[str]:
-        """Lists what CTranslate2 forbids otherwise than `generate()` does.
+        """Lists what CTranslate2 cannot do of a search, or does otherwise.
 
         It forbids logits, so that the others share the probability of what is forbidden: in a beam
         search, this is `renormalize_logits`. It does not count the start, which it never generates.
         """
-        settings, start = search.settings, self.start_id
+        settings, start, is_beam = search.settings, self.start_id, search.num_beams > 1
+        problems = [
+            f"`{name}` is {value!r}"
+            for name, value in settings.to_dict().items()
+            if name not in _TAKEN_OVER
+            and value is not False
+            and value not in (None, _NEUTRAL.get(name))
+        ]
         never = [[start], [settings.pad_token_id], [self.end_id]]
         words = [ids for ids in settings.bad_words_ids or () if ids not in never]
-        limits = {
+        forbidding = {
             "bad_words_ids": words,
             "min_length": _least_tokens(settings),
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
             "suppress_tokens": self._suppressed(settings),
         }
-        problems = []
-        if search.num_beams > 1 and not settings.renormalize_logits:
+        if is_beam and not settings.renormalize_logits:
             problems += [
                 f"`{name}` is {value!r} without `renormalize_logits`"
-                for name, value in limits.items()
+                for name, value in forbidding.items()
                 if value
             ]
+        is_penalised = search.length_penalty or search.n_best > 1
+        if is_beam and is_penalised and settings.early_stopping is not True:
+            problems.append(f"`early_stopping` is {settings.early_stopping!r}")
         if any(ids[0] == start for ids in words):
             problems.append(f"`bad_words_ids` is {words}, which begins with the start")
         if settings.no_repeat_ngram_size == 1 and start == self.end_id:
             problems.append("`no_repeat_ngram_size` is 1, but the start is the end")
-        return problems
+        if settings.forced_eos_token_id is not None and search.max_new_tokens == 1:
+            problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
+        if search.max_new_tokens > self.positions:
+            problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
+        return problems + self.token_problems(settings)
 
     def _suppressed(self, settings: GenerationConfig) -> list[int]:
-        """Returns those of `suppress_tokens` that could be chosen, as `generate()` reads them."""
-        possible = {*range(len(self.target_tokens))}.difference(self.unnamed)
-        return [token for token in settings.suppress_tokens or () if token in possible]
+        """Returns those of `suppress_tokens` that could be chosen: others change nothing."""
+        return [token for token in settings.suppress_tokens or () if token in self.possible_ids]
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings that differ from those of the export, of the config."""
@@ -190,7 +181,7 @@ class CTranslate2Engine:
         align: bool = False,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Computes the outputs; see `Engine.generate`."""
+        """Computes the outputs; see `TransformersEngine.generate`."""
         settings, names = search.settings, self.target_tokens
         forced = settings.forced_eos_token_id is not None
         longest = search.max_new_tokens - forced
@@ -245,7 +236,7 @@ class CTranslate2Engine:
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log-probabilities after its own start; see `Engine.token_scores`."""
+        """Computes the log-probabilities after its own start; as for `TransformersEngine`."""
         results = self.translator.score_batch(
             [[self.source_tokens[index] for index in ids] for ids in sources],
             # CTranslate2 adds the end itself.

@@ -1,4 +1,4 @@
-"""What computes outputs: the interface of all engines, and those that use transformers."""
+"""What computes outputs: the engines that use transformers."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from math import log
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -22,6 +22,9 @@ from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocab
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 from vanilla_transformer.search import Search
+
+if TYPE_CHECKING:
+    from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
 
 Ids = Sequence[int]
 
@@ -48,10 +51,25 @@ class Hypothesis:
     aligned: tuple[int, ...] | None = None
 
 
-class Engine(Protocol):
-    """What `Translator` asks of an engine."""
+Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
+"""What computes outputs: both have the same methods, which `TransformersEngine` describes."""
 
-    name: str
+
+class TransformersEngine:
+    """Computes with `model.generate()` of transformers.
+
+    Args:
+        name: Name of the engine: "int8" for a model with weights of 8 bits.
+        tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
+            token: these are never generated. None: all ids have one.
+    """
+
+    def __init__(self, model: Any, name: str = "transformers", tokenizer: Any = None) -> None:
+        self.model = model
+        self.name = name
+        self.tokenizer = tokenizer
+        rows = model.get_output_embeddings().out_features
+        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
 
     def problems(self, search: Search) -> list[str]:
         """Lists what the engine cannot do of a search."""
@@ -74,47 +92,11 @@ class Engine(Protocol):
         Args:
             sources: Ids of each source, the end included.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            align: Whether to align the outputs too, if the engine can do so as it searches.
+            align: Whether to align the outputs too, if the engine can do so as it searches: this
+                one cannot, see `alignments`.
             on_batch: Is called with the number of finished sources after each batch, by an engine
                 that computes one batch after the other.
         """
-
-    def token_scores(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
-    ) -> list[list[float]]:
-        """Computes the log-probability in nats of each token of given targets.
-
-        Args:
-            targets: Ids of each target, the end included, without the start.
-            start: The token before the first one.
-        """
-
-
-class TransformersEngine(Engine):
-    """Computes with `model.generate()` of transformers.
-
-    Args:
-        name: Name of the engine: "int8" for a model with weights of 8 bits.
-        tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
-            token: these are never generated. None: all ids have one.
-    """
-
-    def __init__(self, model: Any, name: str = "transformers", tokenizer: Any = None) -> None:
-        self.model = model
-        self.name = name
-        self.tokenizer = tokenizer
-        rows = model.get_output_embeddings().out_features
-        self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
-
-    def generate(
-        self,
-        sources: Sequence[Ids],
-        search: Search,
-        batch_tokens: int,
-        align: bool = False,
-        on_batch: Callable[[int], None] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Computes the outputs, which `alignments` aligns; see `Engine.generate`."""
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         num_finished = 0
         arguments: dict[str, Any] = {"generation_config": search.settings}
@@ -136,7 +118,12 @@ class TransformersEngine(Engine):
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log-probabilities; see `Engine.token_scores`."""
+        """Computes the log-probability in nats of each token of given targets.
+
+        Args:
+            targets: Ids of each target, the end included, without the start.
+            start: The token before the first one.
+        """
         scores: list[list[float]] = [[] for _ in sources]
         with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
             for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
@@ -278,7 +265,7 @@ class EnsembleEngine(TransformersEngine):
         ]
 
     def generate(self, *args: Any, **options: Any) -> list[list[Hypothesis]]:
-        """Computes the outputs; see `Engine.generate`."""
+        """Computes the outputs of the mean."""
         with ExitStack() as stack:
             for member in self.members[1:]:
                 stack.enter_context(closed_ids(member.model, member.unnamed))
@@ -287,7 +274,7 @@ class EnsembleEngine(TransformersEngine):
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log of the mean probabilities; see `Engine.token_scores`."""
+        """Computes the log of the mean probabilities."""
         scores = [
             member.token_scores(sources, targets, batch_tokens, start) for member in self.members
         ]
@@ -373,21 +360,19 @@ def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
     """Refuses models whose vocabularies, or start or end tokens differ."""
-    vocabularies = [
-        [vocabulary_of(tokenizer, side) for side in ("source", "target")]
-        for tokenizer in tokenizers
-    ]
-    for path, vocabulary, setting in zip(paths, vocabularies, settings, strict=True):
-        if vocabulary != vocabularies[0]:
+    members = []
+    for tokenizer, setting in zip(tokenizers, settings, strict=True):
+        ends = setting.eos_token_id
+        members.append(
+            {
+                "vocabulary": [vocabulary_of(tokenizer, side) for side in ("source", "target")],
+                "decoder_start_token_id": setting.decoder_start_token_id,
+                "eos_token_id": ends if isinstance(ends, list) else [ends],
+            }
+        )
+    for path, member in zip(paths, members, strict=True):
+        if differing := [name for name in member if member[name] != members[0][name]]:
             raise ValueError(
-                f"{path!r} has another vocabulary than {paths[0]!r}: only models with one "
-                "vocabulary can be averaged."
+                f"{path!r} has another {' and '.join(differing)} than {paths[0]!r}: only models "
+                "with equal ones can be averaged."
             )
-        for name in ("decoder_start_token_id", "eos_token_id"):
-            token, first = getattr(setting, name), getattr(settings[0], name)
-            # One id and a list of it are the same.
-            if token not in (first, [first]) and first != [token]:
-                raise ValueError(
-                    f"{path!r} has `{name}` {token}, but {paths[0]!r} has {first}: only models "
-                    "with the same start and end tokens can be averaged."
-                )

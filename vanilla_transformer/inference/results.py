@@ -100,13 +100,12 @@ class Score:
     @property
     def perplexity(self) -> float:
         """Perplexity per token; see `perplexity_of`."""
-        return perplexity_of([self])
+        return perplexity_of(self.log_probability, len(self.tokens))
 
 
-def perplexity_of(scores: Iterable[Score]) -> float:
+def perplexity_of(log_probability: float, tokens: int) -> float:
     """Computes exp of the mean negative log-probability of a token, ends included."""
-    values = [value for score in scores for value in score.token_scores]
-    mean = -sum(values) / max(len(values), 1)
+    mean = -log_probability / max(tokens, 1)
     return exp(mean) if mean < 700 else inf
 
 

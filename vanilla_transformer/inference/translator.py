@@ -21,7 +21,7 @@ from vanilla_transformer.data.token_words import (
 )
 from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
-from vanilla_transformer.inference.engine_choice import EngineRequest, load_engine
+from vanilla_transformer.inference.engine_choice import load_engine
 from vanilla_transformer.inference.engines import (
     Engine,
     Hypothesis,
@@ -150,13 +150,12 @@ class Translator:
         first, device = paths[0], device or default_device()
         tokenizer = load_tokenizer(first)  # it says what a name that the Hub lacks is
         config = AutoConfig.from_pretrained(first)
-        request = EngineRequest(paths, config, tokenizer, device, compute_type, workers)
 
         def load_model() -> Any:
             return load_weights(first).to(device).eval()
 
         return cls(
-            load_engine(engine, request),
+            load_engine(engine, paths, config, tokenizer, device, compute_type, workers),
             tokenizer,
             load_generation_settings(first, config),
             _source_limit(max_source_tokens, tokenizer, config),
@@ -328,7 +327,7 @@ class Translator:
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
-        """Computes `n_best` outputs for each segment, best first; see `Engine.generate`."""
+        """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         hypotheses = [hypothesis for row in rows for hypothesis in row]
