@@ -89,24 +89,31 @@ def standard_tag(tag: str) -> str:
     return str(language.simplify_script())
 
 
+def known_tag(tag: str | None) -> str | None:
+    """Returns a tag in the standard form; None for none, and for what is no language."""
+    try:
+        return standard_tag(tag) if tag else None
+    except ValueError:
+        return None
+
+
 def is_language(tag: str) -> bool:
     """Returns whether a language has this tag."""
-    try:
-        return bool(standard_tag(tag))
-    except ValueError:
-        return False
+    return known_tag(tag) is not None
 
 
 def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     """Returns the tag of the same language, as one of `supported` spells it; None: there is none.
 
     A tag without a script or country takes the usual one: "zh" finds "zho_Hans", and "pt" "pt-BR".
+    What is no language, such as Marian's group "roa", is found by its own spelling alone.
     """
     spellings: dict[str, str] = {}
     for spelling in supported:
         if spelling == tag:
             return spelling
-        spellings.setdefault(standard_tag(spelling), spelling)
+        if known := known_tag(spelling):
+            spellings.setdefault(known, spelling)
     match = langcodes.closest_supported_match(standard_tag(tag), list(spellings), _FARTHEST)
     return None if match is None else spellings[match]
 

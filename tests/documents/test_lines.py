@@ -3,6 +3,7 @@
 import pytest
 
 from vanilla_transformer.documents.lines import split_lines, split_texts
+from vanilla_transformer.model.directions import Direction
 
 
 def test_lines_and_blank_lines_stay_where_they_are():
@@ -29,7 +30,9 @@ def test_what_surrounds_a_line_stays_around_it(text):
 
 
 def test_long_lines_are_cut_and_joined_as_the_target_language_joins_sentences():
-    split = split_texts(["a b.\nc d. e f"], lambda texts: [text.split() for text in texts], 2)
+    split = split_texts(
+        ["a b.\nc d. e f"], lambda texts, _: [text.split() for text in texts], 2, [Direction()]
+    )
     assert [segment.text for segment in split.segments] == ["a b.", "c d.", "e f"]
     (document,) = split.documents
     assert document.segments == [0, 1, 2]

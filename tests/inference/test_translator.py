@@ -223,14 +223,14 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
     pieces = ["今天天气很好、", "我们在公园里走", "路。", "z. B. so"]
     assert [segment.text for segment in split.segments] == pieces
     assert max(map(len, split.segments)) == 9
+    (document,) = split.documents
     search = SimpleNamespace(n_best=1, length_penalty=1.0)
     call = SimpleNamespace(search=search, details=OutputOptions())
     for language, space in (("eng_Latn", " "), ("jpn_Jpan", ""), (None, "")):
         tokenizer.tgt_lang = language
-        outputs = [
-            [SegmentOutput(piece, split.segments[0], True)] for piece in ["今天", "我", "路", "で"]
-        ]
-        (output,) = translator.join_outputs(split.documents[0], outputs, call)
+        (segment, *_) = translator.split_texts([line]).segments
+        outputs = [[SegmentOutput(piece, segment, True)] for piece in ["今天", "我", "路", "で"]]
+        (output,) = translator.join_outputs(document, outputs, call)
         assert output.text == space.join(("今天", "我", "路", "で"))
 
 

@@ -18,11 +18,14 @@ from vanilla_transformer.commands.files import (
 from vanilla_transformer.commands.options import (
     CommandParser,
     add_engine_options,
+    add_language_options,
     add_model_argument,
     add_output_options,
     add_pair_options,
     add_resume_option,
     check_usage,
+    languages_of,
+    usage_errors,
 )
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.word_alignment import (
@@ -45,6 +48,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_model_argument(parser)
     files = parser.add_argument_group("files")
     add_pair_options(files)
+    add_language_options(parser.add_argument_group("languages"))
     add_output_options(files)
     add_resume_option(files)
     files.add_argument(
@@ -86,12 +90,17 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.inference.translator import Translator
 
     translator = Translator.from_pretrained(options.model, "transformers", options.device)
+    languages = languages_of(options)
+    with usage_errors():
+        translator.directions(1, **languages)
     all_links: list[Links] = []
 
     def write(first: int, pairs: list[tuple[str, str]], stream: TextIO) -> None:
         sources, targets = zip(*pairs, strict=True)
         with named_lines(options.source, first + 1):
-            alignments = translator.align(sources, targets, batch_tokens=options.batch_tokens)
+            alignments = translator.align(
+                sources, targets, batch_tokens=options.batch_tokens, **languages
+            )
         for alignment in alignments:
             links = format_links(alignment.tokens if options.tokens else alignment.words)
             described = json.dumps(asdict(alignment), ensure_ascii=False)
@@ -101,6 +110,7 @@ def run(options: argparse.Namespace) -> None:
 
     identity = {
         **{name: file_identity(getattr(options, name)) for name in ("model", "source", "target")},
+        **languages,
         "tokens": options.tokens,
         "json": options.json,
     }

@@ -196,6 +196,25 @@ def add_pair_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
         )
 
 
+def add_language_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    """Adds the languages of sources and targets."""
+    group.add_argument(
+        "--source-language",
+        metavar="CODE",
+        help="language of the sources, e.g. en, pt-BR or eng_Latn (default: that of the model)",
+    )
+    group.add_argument(
+        "--target-language",
+        metavar="CODE",
+        help="language of the targets, which a model of several target languages needs",
+    )
+
+
+def languages_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns these languages, by their names in `Translator`."""
+    return {"src_lang": options.source_language, "tgt_lang": options.target_language}
+
+
 def add_output_options(
     group: argparse._ArgumentGroup | argparse.ArgumentParser,
     what: str = "file to write (default: print)",

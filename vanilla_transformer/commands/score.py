@@ -15,9 +15,12 @@ from vanilla_transformer.commands.files import (
 from vanilla_transformer.commands.options import (
     CommandParser,
     add_engine_options,
+    add_language_options,
     add_model_argument,
     add_output_options,
     add_pair_options,
+    languages_of,
+    usage_errors,
 )
 from vanilla_transformer.data.text_files import read_line_pairs
 
@@ -34,6 +37,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_model_argument(parser)
     files = parser.add_argument_group("files")
     add_pair_options(files)
+    add_language_options(parser.add_argument_group("languages"))
     add_output_options(files)
     files.add_argument(
         "--json",
@@ -52,6 +56,9 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.progress import Progress
 
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
+    languages = languages_of(options)
+    with usage_errors():
+        translator.directions(1, **languages)
     num_pairs, num_tokens, total = 0, 0, 0.0
     pairs, count = read_line_pairs(options.source, options.target), len(FileLines(options.source))
     with (
@@ -61,7 +68,9 @@ def run(options: argparse.Namespace) -> None:
         for first, chunk in in_chunks(pairs):
             sources, targets = zip(*chunk, strict=True)
             with named_lines(options.source, first + 1):
-                scores = translator.score(sources, targets, batch_tokens=options.batch_tokens)
+                scores = translator.score(
+                    sources, targets, batch_tokens=options.batch_tokens, **languages
+                )
             for score in scores:
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability

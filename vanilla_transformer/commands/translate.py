@@ -23,11 +23,13 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     add_compute_type_option,
     add_engine_options,
+    add_language_options,
     add_model_argument,
     add_output_options,
     add_resume_option,
     add_search_options,
     check_usage,
+    languages_of,
     positive_integer,
     search_options,
     usage_errors,
@@ -89,6 +91,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="add which source word (or token) each target word comes from, in Pharaoh's format: "
         "OUTPUT ||| 0-0 1-2; ||| in an output becomes &#124;&#124;&#124;",
     )
+    add_language_options(parser.add_argument_group("languages"))
     corpus = parser.add_argument_group("a corpus, shard by shard (needs the extra corpus)")
     corpus.add_argument(
         "--corpus",
@@ -201,6 +204,7 @@ def identity(options: argparse.Namespace) -> dict[str, Any]:
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],
         **{name: getattr(options, name) for name in names},
+        **languages_of(options),
         **_numbers_of_outputs(options),
         **search_options(options),
     }
@@ -217,7 +221,6 @@ def _numbers_of_outputs(options: argparse.Namespace) -> dict[str, Any]:
 def load_translator(options: argparse.Namespace) -> "Translator":
     """Loads the model, and checks the options of the search."""
     from vanilla_transformer.inference.translator import Translator
-    from vanilla_transformer.search import SearchError
 
     translator = Translator.from_pretrained(
         [options.model, *options.ensemble_with],
@@ -225,8 +228,11 @@ def load_translator(options: argparse.Namespace) -> "Translator":
         options.device,
         options.compute_type,
     )
-    with usage_errors(SearchError):
-        translator.resolve_search(**_numbers_of_outputs(options), **search_options(options))
+    with usage_errors():
+        search = translator.resolve_search(
+            **_numbers_of_outputs(options), **search_options(options)
+        )
+        translator.directions(1, **languages_of(options), search=search)
     return translator
 
 
@@ -251,6 +257,7 @@ def print_outputs(
         return_word_alignment=options.alignment == "words",
         batch_tokens=options.batch_tokens,
         progress=progress,
+        **languages_of(options),
         **_numbers_of_outputs(options),
         **search_options(options),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from vanilla_transformer.data.corpus_entries import read_entries
+from vanilla_transformer.data.corpus_entries import RowLanguages, read_entries
 from vanilla_transformer.rules import Rule, at_least, check_rules, within
 
 SPLITS = ("train", "validation", "test")
@@ -92,6 +92,14 @@ class DataArguments:
     target_lang: str | None = option(
         "Key of the target text in such rows; source_lang and target_lang go together."
     )
+    source_language: str | None = option(
+        "Language of the sources, such as en or eng_Latn, where neither a column source_language "
+        "nor `languages` of a corpus names it."
+    )
+    target_language: str | None = option(
+        "Language of the targets, likewise (target_language). A model of several target languages "
+        "needs it."
+    )
     corpora: list[str] | None = option(
         "Several corpora in place of one: in a recipe, a list of entries (docs/adapting.md); on "
         "the command line, each as a JSON object."
@@ -124,3 +132,12 @@ class DataArguments:
     def __post_init__(self) -> None:
         read_entries(self.corpora or ())
         check_rules(RULES, self)
+
+    def row_languages(self) -> RowLanguages:
+        """Returns in which languages the rows are."""
+        of_corpora = {
+            corpus.name: (corpus.languages[0], corpus.languages[1])
+            for corpus in read_entries(self.corpora or ())
+            if corpus.languages
+        }
+        return RowLanguages((self.source_language, self.target_language), of_corpora)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -180,6 +180,41 @@ class Corpus:
         if split == "train" and named is None:
             named = self.monolingual
         return [named] if isinstance(named, str) else list(named or ())
+
+
+LANGUAGE_COLUMNS = ("source_language", "target_language")
+"""Columns that name the languages of each row."""
+
+
+@dataclass(frozen=True)
+class RowLanguages:
+    """In which languages the source and the target of each row are, as far as the data tell.
+
+    Attributes:
+        of_all: Those of rows whose corpus and columns name none.
+        of_corpora: Those of the rows of a corpus, by its name.
+    """
+
+    of_all: tuple[str | None, str | None] = (None, None)
+    of_corpora: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+    def of(
+        self, columns: Mapping[str, Sequence[Any]], count: int
+    ) -> list[tuple[str | None, str | None]]:
+        """Returns the languages of some rows, where the columns of a row come first.
+
+        Args:
+            columns: Columns of the rows; "corpus" and `LANGUAGE_COLUMNS` count.
+        """
+        named = [
+            self.of_corpora.get(corpus, self.of_all)
+            for corpus in columns.get("corpus", [None] * count)
+        ]
+        own = [columns.get(name, [None] * count) for name in LANGUAGE_COLUMNS]
+        return [
+            (source or pair[0], target or pair[1])
+            for source, target, pair in zip(*own, named, strict=True)
+        ]
 
 
 def suffix_of(path: str) -> str:

@@ -15,6 +15,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.cased_copies import add_cased_copies, drawn_rows
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
 from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
@@ -31,8 +32,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
 
     Returns:
         The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts) and "corpus" (a name) if the data have such
-        columns. With links, "train" also has the column "alignment".
+        and "target", and "references" (a list of texts), "corpus" (a name) and `LANGUAGE_COLUMNS`
+        if the data have such columns. With links, "train" also has the column "alignment".
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -113,6 +114,12 @@ def _open_data_set(args: DataArguments) -> Any:
     return load_dataset(name, args.dataset_config_name, **options)
 
 
+def languages_of_rows(rows: Dataset, known: RowLanguages) -> list[tuple[str | None, str | None]]:
+    """Returns the languages of source and target of each row of a split."""
+    names = {"corpus", *LANGUAGE_COLUMNS} & {*rows.column_names}
+    return known.of({name: rows[name][:] for name in names}, len(rows))
+
+
 def files_of_split(args: DataArguments, split: str) -> list[str]:
     """Returns the paths of the files that are given for a split."""
     paths = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
@@ -143,8 +150,8 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
     """Reduces a data set to its text columns, under standard names.
 
     Returns:
-        The same rows with the text columns "source" and "target", and "references" (a list of
-        texts) and "corpus" (a name) if the data set has such columns.
+        The same rows with the text columns "source" and "target", "references" (a list of texts),
+        "corpus" (a name) and `LANGUAGE_COLUMNS` if the data set has such columns.
 
     Raises:
         ValueError: If a column is missing or does not hold text, if only one language is named, or
@@ -171,8 +178,9 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
             "file cannot hold lists: rename the column, or use .jsonl or .parquet."
         )
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
-    if _holds_text(dataset.features.get("corpus")) and "corpus" not in wanted:
-        kept.append("corpus")
+    for name in ("corpus", *LANGUAGE_COLUMNS):
+        if _holds_text(dataset.features.get(name)) and name not in wanted:
+            kept.append(name)
     dataset = dataset.select_columns(kept)
     for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
         if not texts or None in texts:

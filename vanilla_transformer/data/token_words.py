@@ -5,24 +5,46 @@ generated, and for other tokenizers, it is read from what the first 1, 2, 3, ...
 from the marks of SentencePiece.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from vanilla_transformer.data.word_alignment import Span, words_of_parts, words_of_spans
+from vanilla_transformer.model.directions import in_language
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
 
 _WORD_BEGIN = "▁"
 
 
-def target_side(tokenizer: Any) -> Any:
-    """Returns the tokenizer that encodes and decodes targets.
+def in_groups(
+    rows: Sequence[Row], keys: Sequence[Key], compute: Callable[[Key, list[Row]], list[Result]]
+) -> list[Result]:
+    """Computes the rows of each key together; returns the results in the order of the rows."""
+    groups: dict[Key, list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(key, []).append(number)
+    results: dict[int, Result] = {}
+    for key, numbers in groups.items():
+        of_key = compute(key, [rows[number] for number in numbers])
+        results |= zip(numbers, of_key, strict=True)
+    return [results[number] for number in range(len(rows))]
+
+
+def target_side(tokenizer: Any, language: str | None = None) -> Any:
+    """Returns the tokenizer that encodes and decodes targets; no call of it changes the given one.
 
     That of FSMT would encode them by the vocabulary of the source: a copy has that of the target.
+
+    Args:
+        language: Code of the targets' language; see `in_language`.
     """
     if getattr(tokenizer, "separate_vocabularies", False):
         return tokenizer.target_tokenizer()
     if type(tokenizer).__name__ != "FSMTTokenizer":
-        return tokenizer
+        return in_language(tokenizer, language)
     copied = copy(tokenizer)
     copied.encoder = vocabulary_of(tokenizer, "target")
     copied.src_lang = tokenizer.tgt_lang

@@ -5,11 +5,13 @@ left out. Line breaks and blank lines stay as they are.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from vanilla_transformer.documents.sentences import Cut, cut_line
+from vanilla_transformer.languages import known_tag
+from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 
 _LINE_BREAKS = re.compile(r"([\n\r\v\f\x85\u2028\u2029]+)")
@@ -48,11 +50,13 @@ class Segment:
     """What the model gets at once: a line, or a part of one, and its ids, the end included.
 
     Attributes:
+        direction: Its languages, and the tag that the model reads before its text.
         unknown: Number of its characters that the vocabulary does not know.
     """
 
     text: str
     ids: Sequence[int]
+    direction: Direction
     unknown: int = 0
 
     def __len__(self) -> int:
@@ -73,32 +77,47 @@ class SplitTexts:
 
 def split_texts(
     texts: Sequence[str],
-    encode: Callable[[list[str]], list[Sequence[int]]],
+    encode: Callable[[list[str], list[Direction]], list[Sequence[int]]],
     limit: int,
-    language: str | None = None,
+    directions: Sequence[Direction],
+    tags: Collection[str] = (),
 ) -> SplitTexts:
     """Splits texts into lines, and cuts long lines; encodes all of them.
 
     Args:
-        encode: Returns the ids of each text.
+        encode: Returns the ids of each text, which the model reads by its direction.
         limit: Largest number of ids of a segment. Only a single character may have more.
-        language: The tag of the texts' language; None: it is unknown.
+        directions: That of each text.
+        tags: Words at the beginning of a line that each part of it gets.
     """
     documents, lines = split_lines(texts)
-    encoded = encode(lines)
+    of_lines = [
+        direction.of_text(lines[number], tags)
+        for document, direction in zip(documents, directions, strict=True)
+        for number in document.segments
+    ]
+    read = [replace(direction, tag="") if tag else direction for tag, direction in of_lines]
+    encoded = encode(lines, read)
     if max(map(len, encoded), default=0) <= limit:  # the usual case
-        return SplitTexts(documents, list(map(Segment, lines, encoded)))
+        return SplitTexts(documents, list(map(Segment, lines, encoded, read)))
     pieces: list[str] = []
+    of_pieces: list[Direction] = []
     parts_of_line: list[list[int | Cut]] = []
-    for line, ids in zip(lines, encoded, strict=True):
+    for line, ids, (tag, direction), whole in zip(lines, encoded, of_lines, read, strict=True):
         parts: list[str | Cut] = [line]
         if len(ids) > limit:
-            parts = cut_line(line, lambda text: len(encode([text])[0]), limit, language)
+
+            def count(text: str, direction: Direction = direction) -> int:
+                return len(encode([text], [direction])[0])
+
+            parts = cut_line(line[len(tag) :], count, limit, known_tag(direction.source))
+            parts[0] = f"{tag}{parts[0]}"
         parts_of_line.append([])
-        for part in parts:
+        for number, part in enumerate(parts):
             if isinstance(part, str):
                 parts_of_line[-1].append(len(pieces))
                 pieces.append(part)
+                of_pieces.append(direction if number else whole)
             else:
                 parts_of_line[-1].append(part)
     documents = [
@@ -112,7 +131,8 @@ def split_texts(
         )
         for document in documents
     ]
-    return SplitTexts(documents, list(map(Segment, pieces, encode(pieces))))
+    encoded = encode(pieces, of_pieces)
+    return SplitTexts(documents, list(map(Segment, pieces, encoded, of_pieces)))
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:

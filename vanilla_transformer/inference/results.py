@@ -13,7 +13,7 @@ from vanilla_transformer.data.word_alignment import Links, count_words, format_l
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import tag_of_texts, words_have_spaces
+from vanilla_transformer.languages import known_tag, tag_of_texts, words_have_spaces
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -157,16 +157,19 @@ def join_segments(
     outputs: Mapping[int, SegmentOutput],
     details: OutputOptions,
     length_penalty: float,
-    language: str | None = None,
 ) -> Translation:
     """Makes the output of a text from one for each of its segments.
 
     Args:
         length_penalty: Exponent of the number of tokens by which the score is divided.
-        language: The tag of the outputs' language. None: their script tells how they are joined.
     """
     parts = [outputs[number] for number in document.segments]
-    written = document.in_language(lambda: language or tag_of_texts(part.text for part in parts))
+
+    def language() -> str | None:
+        target = known_tag(parts[0].source.direction.target)
+        return target or tag_of_texts(part.text for part in parts)
+
+    written = document.in_language(language)
     text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
     is_complete = all(part.is_complete for part in parts)
     characters = sum(count_characters(part.source.text) for part in parts)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
@@ -13,6 +14,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import (
     count_characters,
+    in_groups,
     target_side,
     tokens_of_ids,
     unknown_characters,
@@ -46,7 +48,15 @@ from vanilla_transformer.inference.results import (
     least_risk,
     metric_by_name,
 )
-from vanilla_transformer.languages import standard_tag
+from vanilla_transformer.languages import closest_tag, known_tag
+from vanilla_transformer.model.directions import (
+    Begin,
+    Direction,
+    begun_by,
+    in_language,
+    language_tokens,
+    tags_of_sources,
+)
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
@@ -61,6 +71,9 @@ logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
+
+Languages = str | Sequence[str | None] | None
+"""The language of all texts, or one for each of them. None: that of the model."""
 
 
 class LongSourceError(ValueError):
@@ -108,6 +121,12 @@ class Translator:
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
         self._target_tokenizer = target_side(tokenizer)
+        # They share the vocabulary, and no call changes the tokenizer itself.
+        self._in_language = {
+            "source": lru_cache(partial(in_language, tokenizer)),
+            "target": lru_cache(partial(target_side, tokenizer)),
+        }
+        self._tags = tags_of_sources(tokenizer)
         ends = settings.eos_token_id
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
 
@@ -197,6 +216,8 @@ class Translator:
         self,
         texts: str | Iterable[str],
         *,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
         n_best: int | None = None,
         return_scores: bool = False,
         return_tokens: bool = False,
@@ -213,6 +234,10 @@ class Translator:
         Args:
             texts: A text, a list of texts, or another iterable, which is read as a stream. A text
                 may have several lines; its lines and blank lines stay where they are.
+            src_lang: Language of the texts, in any spelling: "en", "eng_Latn", "en_XX". A list has
+                one for each text.
+            tgt_lang: Language of the outputs, in the same form. A model of several target languages
+                needs it.
             n_best: Outputs per text. None: one, without a list around it.
             return_scores: Whether to return scores and token scores too.
             return_tokens: Whether to return tokens too.
@@ -249,10 +274,14 @@ class Translator:
         )
         among = None if metric is None else candidates
         call = self.plan_call(n_best, details, batch_tokens, among, **options)
+        if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
+            raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
+        count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
+        directions = self.directions(count, src_lang, tgt_lang, call.search)
         if isinstance(texts, str):
-            (output,) = self._translate_stream([texts], call, metric, n_best, progress=False)
+            (output,) = self._translate_stream([texts], directions, call, metric, n_best, False)
             return output
-        stream = self._translate_stream(texts, call, metric, n_best, progress)
+        stream = self._translate_stream(texts, directions, call, metric, n_best, progress)
         return list(stream) if isinstance(texts, list | tuple) else stream
 
     def resolve_search(
@@ -271,6 +300,12 @@ class Translator:
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
         options["num_return_sequences"] = n_best
+        if isinstance(name := options.get("forced_bos_token_id"), str):
+            tokens = language_tokens(self.tokenizer)
+            code = closest_tag(name, tokens) if known_tag(name) else None
+            if code is None:
+                raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
+            options["forced_bos_token_id"] = tokens[code]
         return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def plan_call(
@@ -297,20 +332,53 @@ class Translator:
         engine = self._engine_without(self.engine.problems(search))
         return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
-    def split_texts(self, texts: list[str], language: str | None = None) -> SplitTexts:
+    def directions(
+        self,
+        count: int,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
+        search: Search | None = None,
+    ) -> list[Direction]:
+        """Decides for each of some texts how the model is asked for its language.
+
+        Args:
+            search: The search of the call. None: it has the saved settings.
+
+        Raises:
+            ValueError: If the model does not know a language, or needs one that is not named.
+        """
+        settings = self.settings if search is None else search.settings
+        columns = []
+        for name, languages in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+            column = [languages] * count if isinstance(languages, str | None) else list(languages)
+            if len(column) != count:
+                raise ValueError(f"`{name}` has {len(column)} languages for {count} texts.")
+            columns.append(column)
+        pairs = list(zip(*columns, strict=True))
+        known = {
+            (source, target): Direction.resolve(
+                self.tokenizer, settings, source, target, closest_tag
+            )
+            for source, target in dict.fromkeys(pairs)
+        }
+        return [known[pair] for pair in pairs]
+
+    def split_texts(
+        self, texts: list[str], directions: Sequence[Direction] | None = None
+    ) -> SplitTexts:
         """Splits texts into lines, and cuts those that are too long; encodes all of them.
 
         Args:
-            language: The tag of the texts' language. None: that of the tokenizer, if it has one.
+            directions: That of each text. None: that of the model, which has one.
 
         Raises:
-            ValueError: If a text is not a `str`, or not Unicode text.
+            ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        language = language or _language_of(self.tokenizer, "src_lang", "source_lang")
-        split = split_texts(texts, self._encode_sources, self.source_limit, language)
+        directions = directions or self.directions(len(texts))
+        split = split_texts(texts, self._encode_sources, self.source_limit, directions, self._tags)
         unknown = self.tokenizer.unk_token_id
         numbers = [n for n, segment in enumerate(split.segments) if unknown in segment.ids]
         if numbers:
@@ -327,7 +395,34 @@ class Translator:
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
-        """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`."""
+        """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`.
+
+        Segments whose targets begin with the same token share batches.
+        """
+        num_done = 0
+
+        def compute(begin: Begin, alike: list[Segment]) -> list[list[SegmentOutput]]:
+            nonlocal num_done
+            search, before = call.search.begun_by(*begin), num_done
+            engine = call.engine
+            if search is not call.search:
+                engine = self._engine_without(engine.problems(search))
+
+            def tell(count: int) -> None:
+                if on_batch is not None:
+                    on_batch(before + count)
+
+            outputs = self._compute_alike(alike, replace(call, search=search, engine=engine), tell)
+            num_done += len(alike)
+            return outputs
+
+        begins = [segment.direction.begin for segment in segments]
+        return in_groups(segments, begins, compute)
+
+    def _compute_alike(
+        self, segments: Sequence[Segment], call: "TranslatorCall", on_batch: Callable[[int], None]
+    ) -> list[list[SegmentOutput]]:
+        """Computes the outputs of segments whose targets begin with the same token."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         hypotheses = [hypothesis for row in rows for hypothesis in row]
@@ -354,22 +449,18 @@ class Translator:
         document: Document,
         outputs: Sequence[Sequence[SegmentOutput]],
         call: "TranslatorCall",
-        language: str | None = None,
     ) -> list[Translation]:
         """Makes the outputs of a text from those of its segments, in the order of their scores.
 
-        Args:
-            language: The tag of the outputs' language. None: that of the tokenizer, if it has one;
-                else their script tells how the parts of a long line are joined.
+        The language of its target, or else their script, tells how the parts of a long line are
+        joined.
         """
-        language = language or _language_of(self.tokenizer, "tgt_lang", "target_lang")
         joined = [
             join_segments(
                 document,
                 {number: outputs[number][rank] for number in document.segments},
                 call.details,
                 call.search.length_penalty,
-                language,
             )
             for rank in range(call.search.n_best)
         ]
@@ -380,80 +471,135 @@ class Translator:
         return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
+        batch_tokens: int = 4096,
     ) -> list[Score]:
         """Computes how probable given targets are: a score for each pair.
 
+        Args:
+            src_lang: As in `translate`, as `tgt_lang` is.
+
         Raises:
-            ValueError: If there are not as many targets as sources, or if a text is too long.
+            ValueError: If there are not as many targets as sources, or if a text is too long, or
+                the model needs a language.
         """
-        _, source_ids, encoded = self._encode_pairs(sources, targets)
-        target_ids: list[Ids] = encoded["input_ids"]
-        engine = self._engine_without(self.engine.token_problems(self.settings))
-        start = _needed_start(self.settings)
-        scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
-        return [
-            Score(self._target_tokens(ids), _chosen_scores(values, ids, self.settings))
-            for ids, values in zip(target_ids, scores, strict=True)
-        ]
+        pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang)
+
+        def score(begin: Begin, alike: list[_Pair]) -> list[Score]:
+            settings = begun_by(self.settings, *begin)
+            engine = self._engine_without(self.engine.token_problems(settings))
+            source_ids = [pair.source for pair in alike]
+            target_ids = [pair.target for pair in alike]
+            start = _needed_start(settings)
+            scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
+            return [
+                Score(self._target_tokens(ids), _chosen_scores(values, ids, settings))
+                for ids, values in zip(target_ids, scores, strict=True)
+            ]
+
+        return in_groups(pairs, begins, score)
 
     def align(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        src_lang: Languages = None,
+        tgt_lang: Languages = None,
+        batch_tokens: int = 4096,
     ) -> list[Alignment]:
         """Aligns given targets with their sources, by cross-attention.
 
         The heads are those that `config.alignment_heads` names; see `TransformersEngine`.
 
+        Args:
+            src_lang: As in `translate`, as `tgt_lang` is.
+
         Returns:
             The links of each pair. A pair with a blank side has none.
 
         Raises:
-            ValueError: If there are not as many targets as sources, if a text is too long, or if
-                the tokenizer does not show the words of its tokens.
+            ValueError: If there are not as many targets as sources, if a text is too long, if the
+                tokenizer does not show the words of its tokens, or the model needs a language.
         """
-        texts, source_ids, encoded = self._encode_pairs(sources, targets)
-        target_ids: list[Ids] = encoded["input_ids"]
-        if not target_ids:
-            return []
-        source_words = self._words_of_sources(texts[0])
-        target_words = words_of_encoding(self.tokenizer, texts[1], encoded, "target")
-        start = _needed_start(self.settings)
-        aligned = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
-        columns = (source_ids, target_ids, aligned, source_words, target_words)
-        alignments = []
-        for source, target, row, *words in zip(*columns, strict=True):
-            links = tuple((s, t) for t, s in enumerate(row[:-1]))  # none of the end
-            alignments.append(
-                Alignment(
-                    words=word_links(links, *words),
-                    tokens=links,
-                    source_tokens=self.source_tokens(source),
-                    target_tokens=self._target_tokens(target),
-                )
+        pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang, with_words=True)
+
+        def align(begin: Begin, alike: list[_Pair]) -> list[Alignment]:
+            start = _needed_start(begun_by(self.settings, *begin))
+            aligned = self._transformers_engine.alignments(
+                [pair.source for pair in alike],
+                [pair.target for pair in alike],
+                batch_tokens,
+                start,
             )
-        return alignments
+            alignments = []
+            for (source, target, *words), row in zip(alike, aligned, strict=True):
+                links = tuple((s, t) for t, s in enumerate(row[:-1]))  # none of the end
+                alignments.append(
+                    Alignment(
+                        words=word_links(links, *words),
+                        tokens=links,
+                        source_tokens=self.source_tokens(source),
+                        target_tokens=self._target_tokens(target),
+                    )
+                )
+            return alignments
+
+        return in_groups(pairs, begins, align)
 
     def _encode_pairs(
-        self, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[list[str]], list[Ids], Any]:
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        src_lang: Languages,
+        tgt_lang: Languages,
+        with_words: bool = False,
+    ) -> tuple[list["_Pair"], list[Begin]]:
         """Encodes given pairs without the white space around their texts.
 
         Returns:
-            The texts of both sides, the ids of the sources, and the encoding of the targets.
+            The pairs, and the tokens that their targets begin with.
         """
-        for name, side in (("sources", sources), ("targets", targets)):
-            if isinstance(side, str):  # a list of letters
-                raise ValueError(f"`{name}` is {side!r}: give a list of texts.")
+        for name, texts in (("sources", sources), ("targets", targets)):
+            if isinstance(texts, str):  # a list of letters
+                raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
-        texts = [[text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)]
-        source_ids = self._encode_sources(texts[0])
-        options = {"truncation": False, "verbose": False}
-        encoded = self._target_tokenizer(text_target=texts[1], **options)
+        sources, targets = (
+            [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
+        )
+        directions = self.directions(len(sources), src_lang, tgt_lang)
+        read = [
+            direction.for_text(text, self._tags)
+            for text, direction in zip(sources, directions, strict=True)
+        ]
+        source_ids = self._encode_sources(sources, read)
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise LongSourceError(number, len(ids), self.source_limit)
-        return texts, source_ids, encoded
+        source_words = self._words_of_sources(sources, read) if with_words else [[]] * len(read)
+
+        def encode(language: str | None, texts: list[str]) -> list[tuple[Ids, list[range]]]:
+            view = self._in_language["target"](language)
+            encoded = view(text_target=texts, truncation=False, verbose=False)
+            words: list[list[range]] = [[]] * len(texts)
+            if with_words:
+                words = words_of_encoding(self.tokenizer, texts, encoded, "target")
+            return list(zip(encoded["input_ids"], words, strict=True))
+
+        of_targets = in_groups(targets, [direction.target for direction in read], encode)
+        pairs = [
+            _Pair(source, target, words, target_words)
+            for source, words, (target, target_words) in zip(
+                source_ids, source_words, of_targets, strict=True
+            )
+        ]
+        return pairs, [direction.begin for direction in read]
 
     def _engine_without(self, problems: list[str]) -> Engine:
         """Returns the engine, or transformers where the former has problems."""
@@ -471,6 +617,7 @@ class Translator:
     def _translate_stream(
         self,
         texts: Iterable[str],
+        directions: Sequence[Direction],
         call: "TranslatorCall",
         metric: Metric | None,
         n_best: int | None,
@@ -478,11 +625,12 @@ class Translator:
     ) -> Iterator[Any]:
         """Yields what is returned for each text; warns at the end of what is cut off or unknown."""
         remaining, num_cut, num_done = iter(texts), 0, 0
+        of_remaining = cycle(directions)  # a stream has one for all of its texts
         num_unknown, num_characters = 0, 0
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = self.split_texts(chunk)
+                split = self.split_texts(chunk, list(islice(of_remaining, len(chunk))))
                 per_segment = len(chunk) / max(len(split.segments), 1)
 
                 def on_batch(count: int, before: int = num_done, size: float = per_segment) -> None:
@@ -540,7 +688,9 @@ class Translator:
                 aligned = engine.alignments(sources, ended, call.batch_tokens, start)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
-            source_words = self._words_of_sources([segment.text for segment in segments])
+            source_words = self._words_of_sources(
+                [segment.text for segment in segments], [segment.direction for segment in segments]
+            )
         detailed = []
         for index, (output, hypothesis) in enumerate(zip(outputs, hypotheses, strict=True)):
             length = len(hypothesis.ids) + (hypothesis.end is not None)
@@ -561,24 +711,45 @@ class Translator:
             )
         return detailed
 
-    def _words_of_sources(self, texts: list[str]) -> list[list[range]]:
-        """Returns the words of each source token."""
-        if not texts:
-            return []
-        encoding = self.tokenizer(texts, truncation=False, verbose=False)
-        return words_of_encoding(self.tokenizer, texts, encoding, "source")
+    def _words_of_sources(
+        self, texts: list[str], directions: Sequence[Direction]
+    ) -> list[list[range]]:
+        """Returns the words of each source token; a tag that is put before a text is no word."""
 
-    def _encode_sources(self, texts: list[str]) -> list[Ids]:
-        if not texts:
-            return []
-        encoded = self.tokenizer(
-            texts, truncation=False, verbose=False, return_attention_mask=False
-        )
-        ids: list[Ids] = encoded["input_ids"]
-        return ids
+        def find(language: str | None, texts: list[str]) -> list[list[range]]:
+            encoding = self._in_language["source"](language)(texts, truncation=False, verbose=False)
+            return words_of_encoding(self.tokenizer, texts, encoding, "source")
+
+        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
+        rows = in_groups(read, [direction.source for direction in directions], find)
+        return [
+            [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
+            if direction.tag
+            else words
+            for words, direction in zip(rows, directions, strict=True)
+        ]
+
+    def _encode_sources(self, texts: list[str], directions: Sequence[Direction]) -> list[Ids]:
+        def encode(language: str | None, texts: list[str]) -> list[Ids]:
+            ids: list[Ids] = self._in_language["source"](language)(
+                texts, truncation=False, verbose=False, return_attention_mask=False
+            )["input_ids"]
+            return ids
+
+        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
+        return in_groups(read, [direction.source for direction in directions], encode)
 
     def _target_tokens(self, ids: Ids) -> tuple[str, ...]:
         return tuple(self._target_tokenizer.convert_ids_to_tokens(list(ids)))
+
+
+class _Pair(NamedTuple):
+    """The ids of a given pair, and the words of its tokens."""
+
+    source: Ids
+    target: Ids
+    source_words: list[range]
+    target_words: list[range]
 
 
 @dataclass(frozen=True)
@@ -622,15 +793,6 @@ def _needed_start(settings: GenerationConfig) -> int:
             "that targets begin with, or set it in generation_config.json."
         )
     return start
-
-
-def _language_of(tokenizer: Any, *names: str) -> str | None:
-    """Returns the tag of the language that a tokenizer is set to; None: it has none."""
-    codes = [code for name in names if (code := getattr(tokenizer, name, None))]
-    try:
-        return standard_tag(codes[0]) if codes else None
-    except ValueError:  # Marian's groups of languages, such as ROMANCE
-        return None
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -38,6 +38,7 @@ from vanilla_transformer.interop.vocabulary import (
     save_changed_model,
     set_rows,
 )
+from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     VanillaTransformerTokenizer,
     lower_case,
@@ -84,9 +85,10 @@ def grow_vocabulary(
     check_output_directory(str(output_dir), overwrite, [path, *map(str, add_for)])
     files = check_texts(add_for)
     model, tokenizer = load_model_and_tokenizer(path)
+    plain = in_language(tokenizer, None)
     cut: dict[str, list[list[int]]] = {
         side: [
-            tokenizer(**{argument: token}, add_special_tokens=False, verbose=False)["input_ids"]
+            plain(**{argument: token}, add_special_tokens=False, verbose=False)["input_ids"]
             or [tokenizer.unk_token_id]
             for token in tokens
         ]

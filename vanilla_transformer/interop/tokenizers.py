@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.interop.match_weights import raise_problems
+from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     ZERO_WIDTH,
     VanillaTransformerTokenizer,
@@ -58,7 +59,10 @@ def _find_differences(
     both = (tokenizer, saved)
     for text, side in product(texts, sides):
         argument = {"source": "text", "target": "text_target"}[side]
-        expected, encoded = (each(**{argument: text})["input_ids"] for each in both)
+        expected, encoded = (
+            (each if side == "source" else in_language(each, None))(**{argument: text})["input_ids"]
+            for each in both
+        )
         is_ours = [isinstance(each, VanillaTransformerTokenizer) for each in both]
         original, decoded = (
             each.decode(expected, **({"side": side} if is_own else {}))

@@ -30,6 +30,7 @@ from vanilla_transformer.interop.trimmed_tokenizers import (
     read_tables,
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -170,9 +171,11 @@ def read_texts(files: Iterable[str | Path]) -> Iterator[str]:
 
 def _encode_lines(tokenizer: Any, side: str, lines: Iterable[str]) -> Iterator[list[int]]:
     """Yields the ids of each line."""
-    remaining = iter(lines)
+    remaining, of_targets = iter(lines), in_language(tokenizer, None)
     while chunk := list(islice(remaining, 1024)):
-        yield from tokenizer(**{side: chunk}, verbose=False)["input_ids"]
+        yield from (tokenizer if side == "text" else of_targets)(**{side: chunk}, verbose=False)[
+            "input_ids"
+        ]
 
 
 def _choose_ids(

@@ -14,11 +14,13 @@ from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 from transformers.utils import logging
 
+from .directions import BEGIN_SETTINGS, Direction, begun_by, in_language, tags_of_sources
 from .modes import evaluation_mode
 from .tokenization_vanilla_transformer import WHITE_SPACE
 
 logger = logging.get_logger(__name__)
 
+_NAMING_TARGETS = ("generation_config", "forced_bos_token_id")  # options of `generate()`
 NO_LIMIT = 10**9
 """Tokenizers without a length limit have a `model_max_length` of at least this."""
 
@@ -109,8 +111,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
     These options can be set at construction or in a call: `batch_size`; `return_scores` (see
     `sequence_scores`); `return_tensors`, which returns `generated_token_ids` instead of texts;
-    `truncation`; `skip_special_tokens` (True by default); `clean_up_tokenization_spaces`; and all
-    options of `generate()`.
+    `truncation`; `skip_special_tokens` (True by default); `clean_up_tokenization_spaces`;
+    `src_lang` and `tgt_lang`, languages as the model spells them; and all options of `generate()`.
 
     Args:
         **kwargs: See `transformers.Pipeline`; also the options above.
@@ -149,14 +151,18 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return_tensors: bool | None = None,
         skip_special_tokens: bool | None = None,
         clean_up_tokenization_spaces: bool | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
         **generate_kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         for name in ("assistant_model", "assistant_tokenizer"):
             if getattr(self, name, None) is not None:
                 generate_kwargs[name] = getattr(self, name)
+        languages = {"src_lang": src_lang, "tgt_lang": tgt_lang}
+        settings = {name: generate_kwargs.get(name) for name in _NAMING_TARGETS}
         options: tuple[dict[str, Any], ...] = (
-            {"truncation": truncation},
-            {"return_scores": return_scores},
+            {"truncation": truncation, **languages, **settings},
+            {"return_scores": return_scores, **languages},
             {
                 "return_tensors": return_tensors,
                 "skip_special_tokens": skip_special_tokens,
@@ -169,21 +175,26 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return before, {**run, **generate_kwargs}, after
 
     def preprocess(  # type: ignore[override]  # every pipeline names its own parameters
-        self, input_: Any, truncation: bool | None = None
+        self, input_: Any, truncation: bool | None = None, **languages: Any
     ) -> dict[str, Any]:
         """Encodes a text with the source vocabulary.
 
         Args:
             truncation: Whether to truncate the text to the tokenizer's limit. None: True if the
                 tokenizer has a limit.
+            **languages: See `_direction`.
 
         Returns:
             The output of the tokenizer, of shape (1, source_len), and `text`.
         """
         if truncation is None:
             truncation = self.tokenizer.model_max_length < NO_LIMIT
+        direction = self._direction(**languages)
         text = input_.strip(WHITE_SPACE) if isinstance(input_, str) else input_
-        encoded = self.tokenizer(text, return_tensors="pt", truncation=truncation)
+        if isinstance(text, str) and text:
+            text = direction.for_text(text, tags_of_sources(self.tokenizer)).read(text)
+        tokenizer = in_language(self.tokenizer, direction.source)
+        encoded = tokenizer(text, return_tensors="pt", truncation=truncation)
         if self.tokenizer.unk_token_id in encoded["input_ids"][0].tolist():
             logger.warning_once(
                 "The vocabulary does not know some characters of the texts: the model does not see "
@@ -191,10 +202,37 @@ class Seq2SeqGenerationPipeline(Pipeline):
             )
         return {**encoded, "text": input_}
 
+    def _direction(
+        self,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        generation_config: Any = None,
+        forced_bos_token_id: int | None = None,
+    ) -> Direction:
+        """Decides how the model is asked for its language; see `Direction.resolve`.
+
+        Args:
+            generation_config: Settings that may name the target. None: those of the model.
+            forced_bos_token_id: The token of the target's language, in place of its name.
+        """
+        saved = generation_config or self.model.generation_config
+        settings = begun_by(saved, first=forced_bos_token_id)
+        return Direction.resolve(self.tokenizer, settings, src_lang, tgt_lang)
+
     def _forward(  # type: ignore[override]  # as preprocess
-        self, input_tensors: dict[str, Any], return_scores: bool = False, **generate_kwargs: Any
+        self,
+        input_tensors: dict[str, Any],
+        return_scores: bool = False,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **generate_kwargs: Any,
     ) -> dict[str, Any]:
+        """Generates the sequences of a batch; its texts have one direction."""
         inputs = {name: value for name, value in input_tensors.items() if name != "text"}
+        settings = {name: generate_kwargs.get(name) for name in _NAMING_TARGETS}
+        begin = self._direction(src_lang, tgt_lang, **settings).begin
+        named = zip(BEGIN_SETTINGS, begin, strict=True)
+        generate_kwargs |= {name: token for name, token in named if token is not None}
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:

@@ -355,7 +355,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         call. This backend also leaves out what `_fold` marks, and lower-cases sources.
         """
         core = {str(getattr(self, name)) for name in _CORE_TOKEN_NAMES}
-        backend = _copy_for_call(self.backend_tokenizer, core)
+        # Only the core tokens are special: `encode_special_tokens` would make others text.
+        backend = copy_backend(self.backend_tokenizer, core)
         steps: list[Any] = []
         if self.fold_white_space:
             steps.append(normalizers.Replace(_FILLER, ""))
@@ -679,19 +680,19 @@ def _load_backend(
         ) from error
 
 
-def _copy_for_call(backend: Tokenizer, core_tokens: set[str]) -> Tokenizer:
-    """Copies a backend for one call; the vocabulary and the other parts are shared, not copied.
+def copy_backend(backend: Tokenizer, special: set[str] | None = None) -> Tokenizer:
+    """Copies a backend; the vocabulary and the other parts are shared, not copied.
 
-    Only the core tokens stay special, because the option `encode_special_tokens` of a backend
-    would otherwise encode tokens that a user added as text.
+    Args:
+        special: The tokens that stay special. None: all of them.
     """
     copied = Tokenizer(backend.model)
-    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if (value := getattr(backend, part)) is not None:
             setattr(copied, part, value)
     added = backend.get_added_tokens_decoder()
     for token in added.values():  # copies
-        token.special = token.content in core_tokens
+        token.special = token.special if special is None else token.content in special
     copied.add_tokens([added[index] for index in sorted(added)])  # each gets its id again
     return copied
 

@@ -11,7 +11,8 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.corpus_entries import RowLanguages
+from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import joint_score_tokenizer
@@ -72,8 +73,8 @@ def evaluate_model(
     rows = _load_split(data_arguments, split)
     tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers)) if tokenizers else None
-    limit = data_arguments.max_source_length
-    predictions = _translate(model_name_or_path, rows, limit, **options)
+    limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
+    predictions = _translate(model_name_or_path, rows, languages, limit, **options)
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
@@ -115,8 +116,10 @@ def compare_models(
             "`--max-test-samples`."
         )
     tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
-    limit = data_arguments.max_source_length
-    outputs = {model: _translate(model, rows, limit, tags, **options) for model in models}
+    limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
+    outputs = {
+        model: _translate(model, rows, languages, limit, tags, **options) for model in models
+    }
     return compare_outputs(
         list(rows["source"]),
         outputs,
@@ -156,6 +159,7 @@ def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
 def _translate(
     model: str,
     rows: Dataset,
+    languages: RowLanguages,
     source_limit: int | None,
     tags: Sequence[str] = (),
     engine: str = "auto",
@@ -170,7 +174,13 @@ def _translate(
         for source in rows["source"]
         for begin, _, rest in [source.partition(" ")]
     ]
-    outputs: list[str] = translator.translate(sources, **options)
+    pairs = languages_of_rows(rows, languages)
+    outputs: list[str] = translator.translate(
+        sources,
+        src_lang=[source for source, _ in pairs],
+        tgt_lang=[target for _, target in pairs],
+        **options,
+    )
     return outputs
 
 

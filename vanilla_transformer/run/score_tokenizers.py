@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datasets import Dataset
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.corpora import entries_of
+from vanilla_transformer.data.parallel_data import languages_of_rows
 from vanilla_transformer.languages import letters_of, score_tokenizer, tag_of_texts
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
@@ -41,7 +41,7 @@ def choose_score_tokenizers(
 ) -> ScoreTokenizers:
     """Chooses a tokenizer for each text of a split.
 
-    It is the one that is given, or that of the target's language: of the corpus, or of all texts if
+    It is the one that is given, or that of the target's language: of the row, or of all texts if
     their references have letters of its script, or by the script that most references are in.
 
     Args:
@@ -54,20 +54,19 @@ def choose_score_tokenizers(
     """
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
     column = "references" if "references" in rows.column_names else "target"
-    languages = {
-        corpus.name: corpus.languages[1] for corpus in entries_of(data) if corpus.languages
-    }
-    names, recognised = dict[str, str](), dict[str, str]()
-    for corpus in dict.fromkeys(corpora):
-        tag = languages.get(corpus)
+    targets = [target for _, target in languages_of_rows(rows, data.row_languages())]
+    groups = list(zip(corpora, targets, strict=True))
+    names, recognised = dict[tuple[str, str | None], str](), dict[str, str]()
+    for group in dict.fromkeys(groups):
+        corpus, tag = group
         if chosen is None and tag is None:
-            of_corpus = [row for row, name in enumerate(corpora) if name == corpus][:_SAMPLE]
+            of_corpus = [row for row, name in enumerate(groups) if name == group][:_SAMPLE]
             texts = [text for texts in as_lists(rows.select(of_corpus)[column]) for text in texts]
             letters = letters_of(language) if language else None
             if letters and letters.search("".join(texts)):
                 tag = language
             elif tag := tag_of_texts(texts):
                 recognised[corpus] = tag
-        names[corpus] = chosen or ("13a" if tag is None else score_tokenizer(tag))
-        make_metric("bleu", names[corpus])  # its packages are there, or the run does not begin
-    return ScoreTokenizers([names[corpus] for corpus in corpora], recognised)
+        names[group] = chosen or ("13a" if tag is None else score_tokenizer(tag))
+        make_metric("bleu", names[group])  # its packages are there, or the run does not begin
+    return ScoreTokenizers([names[group] for group in groups], recognised)

@@ -1,0 +1,220 @@
+"""Languages by name: what transformers computes for each, and no call changes a tokenizer."""
+
+import json
+
+import pytest
+import torch
+from converted_models import save_bart_like, save_of_many_languages, train_pieces, unigram
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    MBart50Tokenizer,
+    MBartTokenizer,
+    pipeline,
+)
+
+from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
+from vanilla_transformer.model.directions import record_directions
+
+CODES = {  # English, German, French
+    "nllb": ("eng_Latn", "deu_Latn", "fra_Latn"),
+    "m2m100": ("en", "de", "fr"),
+    "mbart": ("en_XX", "de_DE", "fr_XX"),
+    "mbart50": ("en_XX", "de_DE", "fr_XX"),
+}
+TEXTS = ["the cat sat", "a dog ran", "the mat", "a small cat"]
+DIRECTIONS = [(0, 1), (1, 2), (2, 0), (0, 2)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A model of transformers for each kind, without a target language, and it converted."""
+    pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("languages")
+    pieces = train_pieces(folder)
+    some = list(dict.fromkeys(["▁", *pieces[1]["source"]]))
+    for kind in ("nllb", "m2m100"):
+        save_of_many_languages(kind, folder / kind, pieces)
+    vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
+    tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX")
+    save_bart_like("mbart", folder / "mbart", tokenizer, decoder_start_token_id=None)
+    tokenizer = MBart50Tokenizer(
+        unigram(["<s>", "<pad>", "</s>", "<unk>"], [*some, *tokenizer.lang_code_to_id, "<mask>"]),
+        src_lang="en_XX",
+    )
+    save_bart_like("mbart", folder / "mbart50", tokenizer, decoder_start_token_id=2)
+    for kind in CODES:
+        for name, field in (
+            ("tokenizer_config", "tgt_lang"),
+            ("generation_config", "forced_bos_token_id"),
+        ):
+            file = folder / kind / f"{name}.json"
+            fields = json.loads(file.read_text(encoding="utf-8"))
+            fields.pop(field, None)
+            file.write_text(json.dumps(fields), encoding="utf-8")
+        convert("mbart" if kind == "mbart50" else kind, str(folder / kind), folder / f"own-{kind}")
+    return folder
+
+
+def expected_ids(folder, kind, text, source, target):
+    """The ids that transformers' own model generates with its tokenizer set to two languages."""
+    tokenizer = AutoTokenizer.from_pretrained(folder / kind, src_lang=source)
+    index = tokenizer.convert_tokens_to_ids(f"__{target}__" if kind == "m2m100" else target)
+    begin = "decoder_start_token_id" if kind == "mbart" else "forced_bos_token_id"
+    inputs, model = tokenizer(text, return_tensors="pt"), load(folder / kind)
+    return model.generate(**inputs, max_length=9, num_beams=1, **{begin: index})[0].tolist()
+
+
+def load(folder):
+    return AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+
+
+def state_of(tokenizer, folder):
+    tokenizer.save_pretrained(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize("engine", ["transformers", "auto"])
+def test_texts_of_several_directions_in_one_call(models, tmp_path, kind, engine):
+    translator = Translator.from_pretrained(models / f"own-{kind}", engine, "cpu")
+    tokenizer = translator.tokenizer
+    before = state_of(tokenizer, tmp_path / "before")
+    codes = [tuple(CODES[kind][number] for number in pair) for pair in DIRECTIONS]
+    expected = [
+        expected_ids(models, kind, text, *pair) for text, pair in zip(TEXTS, codes, strict=True)
+    ]
+    texts = tokenizer.batch_decode(expected, skip_special_tokens=True)
+    sources, targets = map(list, zip(*codes, strict=True))
+    options = {"max_length": 9, "num_beams": 1, "return_tokens": True, "return_scores": True}
+    outputs = translator.translate(TEXTS, src_lang=sources, tgt_lang=targets, **options)
+    assert [output.text for output in outputs] == texts
+    for output, ids in zip(outputs, expected, strict=True):
+        assert list(output.tokens) == tokenizer.convert_ids_to_tokens(ids[1:])
+        assert (output.token_scores[0] == 0) == (kind != "mbart")  # what is forced is certain
+    # Other spellings, and the languages of all texts.
+    (other,) = translator.translate(TEXTS[:1], src_lang="EN", tgt_lang="ger", **options)
+    assert other == outputs[0]
+    if kind != "mbart":
+        named = translator.translate(TEXTS[:1], forced_bos_token_id=codes[0][1], **options)
+        assert named == [outputs[0]]
+    generate = pipeline(model=str(models / f"own-{kind}"), trust_remote_code=True)
+    (piped,) = generate(TEXTS[1], src_lang=sources[1], tgt_lang=targets[1], max_length=9)
+    assert piped["generated_text"] == texts[1]
+    assert state_of(tokenizer, tmp_path / "after") == before
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_given_targets_begin_with_their_language(models, kind):
+    translator = Translator.from_pretrained(models / f"own-{kind}", "transformers", "cpu")
+    english, german, french = CODES[kind]
+    theirs = AutoTokenizer.from_pretrained(models / kind, src_lang=english, tgt_lang=german)
+    batch = theirs(TEXTS[0], text_target=TEXTS[1], return_tensors="pt")
+    labels, model = batch.pop("labels"), load(models / kind)
+    if kind == "mbart":  # the language is the last label, and the start
+        model.config.decoder_start_token_id = theirs.convert_tokens_to_ids(german)
+    start = model.config.decoder_start_token_id
+    inputs = torch.cat([torch.tensor([[start]]), labels[:, :-1]], 1)
+    with torch.no_grad():
+        logits = model(**batch, decoder_input_ids=inputs).logits[0]
+    named = torch.full_like(logits[0], -torch.inf)  # rows without a token are never generated
+    named[list(theirs.get_vocab().values())] = 0
+    scores = (logits + named).log_softmax(-1)
+    expected = scores[range(labels.shape[1]), labels[0]].tolist()
+    if kind != "mbart":
+        expected[0] = 0.0
+    languages = {"src_lang": english, "tgt_lang": [german, french]}
+    scores = translator.score(TEXTS[:1] * 2, TEXTS[1:2] * 2, **languages)
+    assert scores[0].token_scores == pytest.approx(expected, abs=1e-4)
+    assert scores[0] != scores[1]
+    alignments = translator.align(TEXTS[:1] * 2, TEXTS[1:2] * 2, **languages)
+    assert {s for s, _ in alignments[0].words} <= {0, 1, 2}
+    assert {t for _, t in alignments[0].words} <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_the_languages(models, kind):
+    translator = Translator.from_pretrained(models / f"own-{kind}", "transformers", "cpu")
+    german = CODES[kind][1]
+    for languages in ({}, {"tgt_lang": "tlh"}, {"tgt_lang": german, "src_lang": "tlh"}):
+        with pytest.raises(ValueError, match=german):
+            translator.translate(TEXTS, **languages)
+    with pytest.raises(ValueError, match="2 languages for 4 texts"):
+        translator.translate(TEXTS, tgt_lang=[german, german])
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_a_language_that_is_added_works_after_reloading(models, tmp_path, kind):
+    new = "__sme__" if kind == "m2m100" else "sme_Latn"
+    grow_vocabulary(str(models / f"own-{kind}"), tmp_path / "grown", tokens=[new])
+    translator = Translator.from_pretrained(tmp_path / "grown", "transformers", "cpu")
+    index = translator.tokenizer.convert_tokens_to_ids(new)
+    options = {"return_tokens": True, "max_length": 9}
+    output = translator.translate(TEXTS[0], src_lang="se", tgt_lang=CODES[kind][1], **options)
+    english = translator.translate(TEXTS[0], src_lang="en", tgt_lang=CODES[kind][1], **options)
+    (segment,) = translator.split_texts(
+        TEXTS[:1], translator.directions(1, "sme", CODES[kind][1])
+    ).segments
+    assert index in segment.ids
+    assert output != english or index  # random weights may agree
+    output = translator.translate(TEXTS[0], tgt_lang="sme_Latn", **options)
+    assert kind == "mbart" or output.tokens[0] == new
+
+
+TAGGED = [("en", "de", "<2de>"), ("en", "fr", "<2fr>")]
+
+
+def tagged_translator(rows, folder, limit=9):
+    tokenizer = VanillaTransformerTokenizer.train(["a b c d e f . "], kind="word")
+    tokenizer.add_tokens(["<2de>", "<2fr>"], special_tokens=True)
+    record_directions(tokenizer, rows)
+    tokenizer.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return Translator(None, tokenizer, GenerationConfig(eos_token_id=2), limit)
+
+
+def read_of(translator, text, **languages):
+    """What the model reads of a text: a line for each of its segments."""
+    split = translator.split_texts([text], translator.directions(1, **languages))
+    return [translator.tokenizer.decode(segment.ids[:-1]) for segment in split.segments]
+
+
+def test_the_language_of_a_target_is_its_tag_and_each_piece_of_a_long_line_has_it(tmp_path):
+    translator = tagged_translator(TAGGED, tmp_path, limit=5)
+    long = "a b c . d e f ."
+    for language in ("de", "deu_Latn", "de-DE"):
+        assert read_of(translator, "a b", tgt_lang=language) == ["<2de> a b"]
+        pieces = read_of(translator, long, tgt_lang=language)
+        assert pieces == ["<2de> a b c", "<2de> . d e", "<2de> f ."]
+    assert read_of(translator, f"<2fr> {long}") == [piece.replace("de", "fr") for piece in pieces]
+    split = translator.split_texts([f"<2fr> {long}"], translator.directions(1))
+    assert " ".join(segment.text for segment in split.segments) == f"<2fr> {long}"
+    # The tag in a text counts, as before.
+    assert read_of(translator, "<2fr> a b", tgt_lang="de") == ["<2fr> a b"]
+    for text, language in (("a b", None), ("a b", "it")):
+        with pytest.raises(ValueError, match="de, fr"):
+            read_of(translator, text, tgt_lang=language)
+
+
+@pytest.mark.parametrize(
+    ("rows", "languages", "tag"),
+    [
+        ([("en", "de", "<2de>")], {}, "<2de> "),
+        ([("en", "de", ""), ("en", "fr", "<2fr>")], {}, ""),
+        ([("en", "de", ""), ("en", "fr", "<2fr>")], {"tgt_lang": "fr"}, "<2fr> "),
+        ([("en", "de", "<2de>"), ("it", "de", "<2fr>")], {"src_lang": "it"}, "<2fr> "),
+        ([("en", "de", "<2de>"), ("it", "de", "<2de>")], {"tgt_lang": "de"}, "<2de> "),
+        ([], {"tgt_lang": "zh"}, ""),
+    ],
+)
+def test_a_record_tells_the_tag_of_a_direction(tmp_path, rows, languages, tag):
+    assert read_of(tagged_translator(rows, tmp_path), "a b", **languages) == [f"{tag}a b"]
+
+
+def test_tags_of_two_source_languages_need_the_source(tmp_path):
+    translator = tagged_translator([("en", "de", "<2de>"), ("it", "de", "<2fr>")], tmp_path)
+    with pytest.raises(ValueError, match="en, it"):
+        read_of(translator, "a b", tgt_lang="de")

@@ -1,0 +1,258 @@
+"""From one language to another: what a model reads before a source, and begins a target with.
+
+Models of many languages are of two kinds. The tokenizers of NLLB, M2M100 and mBART put the token
+of a language beside each text, and a target begins with that of its own. Others read a tag before
+each source, such as `<2de>` (Johnson et al. 2017, https://arxiv.org/abs/1611.04558).
+`Direction.resolve` alone tells them apart. Nothing here changes a tokenizer.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from .tokenization_vanilla_transformer import SPECIAL_TOKENS, copy_backend
+
+Row = tuple[str | None, str, str]
+"""Source and target language of a direction, and the tag that its sources begin with; "": none."""
+
+Begin = tuple[int | None, int | None]
+"""The token before a target, and the one that begins it. None: that of the settings."""
+
+BEGIN_SETTINGS = ("decoder_start_token_id", "forced_bos_token_id")
+"""The settings of `generate()` for these two."""
+
+_LANGUAGE_TOKEN = re.compile(r"__(\w+)__|([a-z]{2,3}_[A-Za-z]{2,4})")
+_RECORD = "directions"
+
+
+def begun_by(settings: Any, start: int | None = None, first: int | None = None) -> Any:
+    """Returns settings of `generate()` whose targets begin with other tokens; see `Begin`."""
+    named = zip(BEGIN_SETTINGS, (start, first), strict=True)
+    changes = {name: token for name, token in named if token is not None}
+    if all(getattr(settings, name) == token for name, token in changes.items()):
+        return settings
+    changed = deepcopy(settings)
+    for name, token in changes.items():
+        setattr(changed, name, token)
+    return changed
+
+
+def same_spelling(language: str, supported: Iterable[str]) -> str | None:
+    """Returns a language if it is one of the supported ones, letter by letter."""
+    return language if language in supported else None
+
+
+def language_tokens(tokenizer: Any) -> dict[str, int]:
+    """Returns the id of each language's token by its code; empty for tokenizers without these."""
+    if not hasattr(tokenizer, "set_src_lang_special_tokens"):
+        return {}
+    tokens = tokenizer.get_added_vocab().items()
+    matches = ((_LANGUAGE_TOKEN.fullmatch(token), index) for token, index in tokens)
+    return {match[1] or match[2]: index for match, index in matches if match}
+
+
+def in_language(tokenizer: Any, language: str | None) -> Any:
+    """Returns a tokenizer that puts the token of a language beside sources and targets.
+
+    It shares the vocabulary with the given one, which stays as it is.
+
+    Args:
+        language: Code of a language. None: that of the tokenizer's targets, or else of its sources.
+    """
+    tokens = language_tokens(tokenizer)
+    if not tokens:
+        return tokenizer
+    language = language or tokenizer.tgt_lang or tokenizer.src_lang
+    view = copy(tokenizer)
+    if tokenizer.is_fast:
+        view._tokenizer = copy_backend(tokenizer.backend_tokenizer)
+    else:  # that of M2M100 knows a fixed list of languages: some may have been added
+        names = {index: token for token, index in tokenizer.get_added_vocab().items()}
+        view.lang_code_to_token = {code: names[index] for code, index in tokens.items()}
+        view.lang_token_to_id = {names[index]: index for index in tokens.values()}
+    view.src_lang = view.tgt_lang = language
+    return view
+
+
+def recorded_directions(tokenizer: Any) -> list[Row]:
+    """Returns the directions that a training has recorded, or that tags of Marian name."""
+    if rows := tokenizer.init_kwargs.get(_RECORD):
+        return [(source, target, tag) for source, target, tag in rows]
+    codes = getattr(tokenizer, "supported_language_codes", [])  # of Marian, such as >>deu<<
+    return [(None, code.strip("<>"), code) for code in codes] if len(codes) > 1 else []
+
+
+def record_directions(tokenizer: Any, rows: Iterable[Row]) -> None:
+    """Saves with a tokenizer which directions its model learns, unless it has them already.
+
+    Of several rows of a direction, one without a tag counts: others mark a kind of text.
+    """
+    if language_tokens(tokenizer):
+        return
+    former = tokenizer.init_kwargs.get(_RECORD, [])
+    plain_last = sorted(rows, key=lambda row: not row[2])
+    known = {(source, target): tag for source, target, tag in (*plain_last, *former)}
+    if known:
+        tokenizer.init_kwargs[_RECORD] = [[*languages, tag] for languages, tag in known.items()]
+
+
+def knows_languages(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer says which languages its model knows."""
+    return bool(language_tokens(tokenizer) or recorded_directions(tokenizer))
+
+
+def tags_of_sources(tokenizer: Any) -> set[str]:
+    """Returns the words that may begin a source to say what the target shall be."""
+    if language_tokens(tokenizer):
+        return set()
+    codes = getattr(tokenizer, "supported_language_codes", [])
+    recorded = (tag for _, _, tag in recorded_directions(tokenizer) if tag)
+    special = {*SPECIAL_TOKENS, *map(str, tokenizer.special_tokens_map.values())}
+    return {*tokenizer.get_added_vocab(), *codes, *recorded} - special
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What decides for a source how the model is asked for one language.
+
+    Attributes:
+        source: The language of the source, as the model spells it. None: it is unknown.
+        target: The same for the target.
+        tag: Word that stands before the source; "": none.
+        start: The token before a target, and
+        first: the token that begins it; see `Begin`.
+        choices: Languages of which a tag in the text must name one; empty: none must.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    tag: str = ""
+    start: int | None = None
+    first: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @classmethod
+    def resolve(
+        cls,
+        tokenizer: Any,
+        settings: Any,
+        source: str | None = None,
+        target: str | None = None,
+        closest: Callable[[str, Iterable[str]], str | None] = same_spelling,
+    ) -> Self:
+        """Decides how a model translates from one language to another.
+
+        Args:
+            settings: The settings of `generate()`, which may name a target themselves.
+            source: Language of the sources. None: that of the tokenizer, if it has one.
+            target: Language of the targets. None: that of the settings, the only one of the model,
+                or that of the tokenizer.
+            closest: Returns the spelling of a language among those of the model; None: it is not
+                there.
+
+        Raises:
+            ValueError: If the model does not know a language, or needs one that is not named.
+        """
+        tokens, rows = language_tokens(tokenizer), recorded_directions(tokenizer)
+        sources = [*tokens] or [row[0] for row in rows if row[0]]
+        targets = [*tokens] or list(dict.fromkeys(row[1] for row in rows))
+        source = _find("source", source, sources, closest)
+        target = _find("target", target, targets, closest)
+        if tokens:
+            return cls._of_tokens(tokenizer, tokens, settings, source, target)
+        if not rows:
+            of_source = getattr(tokenizer, "src_lang", getattr(tokenizer, "source_lang", None))
+            of_target = getattr(tokenizer, "tgt_lang", getattr(tokenizer, "target_lang", None))
+            return cls(source or of_source, target or of_target)
+        if target is None and len(targets) > 1:
+            is_plain = any(not tag for _, _, tag in rows)
+            return cls(source, choices=() if is_plain else tuple(targets))
+        fits = [row for row in rows if row[1] == (target or targets[0])]
+        fits = [row for row in fits if source in (None, row[0])] or fits
+        if len({tag for _, _, tag in fits}) > 1:
+            languages = ", ".join(str(row[0]) for row in fits)
+            raise ValueError(
+                f"Targets in {target} have another tag for each source language: name the source "
+                f"language (`src_lang`, --source-language), one of {languages}."
+            )
+        return cls(source or fits[0][0], fits[0][1], fits[0][2])
+
+    @classmethod
+    def _of_tokens(
+        cls,
+        tokenizer: Any,
+        tokens: dict[str, int],
+        settings: Any,
+        source: str | None,
+        target: str | None,
+    ) -> Self:
+        names = {index: code for code, index in tokens.items()}
+        start, first = settings.decoder_start_token_id, settings.forced_bos_token_id
+        target = target or names.get(first) or names.get(start) or tokenizer.tgt_lang
+        if target is None:
+            raise ValueError(_not_named(tokens))
+        if start is None or start in names:  # mBART: the language stands in the place of the start
+            return cls(source or tokenizer.src_lang, target, start=tokens[target])
+        return cls(source or tokenizer.src_lang, target, first=tokens[target])
+
+    @property
+    def begin(self) -> Begin:
+        """What its targets begin with."""
+        return self.start, self.first
+
+    def of_text(self, text: str, tags: Collection[str]) -> tuple[str, Self]:
+        """Returns the tag that a text begins with, with its space, and the direction it names.
+
+        Args:
+            tags: What may be such a tag; see `tags_of_sources`.
+
+        Raises:
+            ValueError: If a tag is needed and not there.
+        """
+        begin, space, _ = text.partition(" ")
+        if begin in tags:
+            return begin + space, replace(self, tag=begin)
+        if self.choices:
+            raise ValueError(_not_named(self.choices))
+        return "", self
+
+    def for_text(self, text: str, tags: Collection[str]) -> Self:
+        """Returns the direction for a text, without a tag where the text begins with one itself."""
+        tag, direction = self.of_text(text, tags)
+        return replace(direction, tag="") if tag else direction
+
+    def read(self, text: str) -> str:
+        """Returns a text as the model reads it."""
+        return f"{self.tag} {text}" if self.tag else text
+
+
+def _find(
+    side: str,
+    language: str | None,
+    supported: list[str],
+    closest: Callable[[str, Iterable[str]], str | None],
+) -> str | None:
+    """Returns a language as the model spells it; any one where the model names none."""
+    if language is None:
+        return None
+    match = closest(language, supported)
+    if not supported:
+        return language
+    if match is None:
+        raise ValueError(
+            f"The model has no {side} language {language!r}: it knows {_listed(supported)}."
+        )
+    return match
+
+
+def _not_named(languages: Iterable[str]) -> str:
+    return (
+        "The model has several target languages: name one (`tgt_lang`, --target-language), of "
+        f"{_listed(languages)}."
+    )
+
+
+def _listed(languages: Iterable[str]) -> str:
+    return ", ".join(sorted(set(languages)))
