@@ -6,9 +6,11 @@ import pytest
 import sacrebleu
 from datasets import Dataset
 from toy import arguments, main
+from transformers import GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.run.evaluation import evaluate_model
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 
 SEARCHES = {
@@ -56,15 +58,31 @@ def test_a_score_is_the_same_wherever_it_is_computed(odd_corpus, tmp_path, capsy
 
 def test_a_model_that_finds_no_end_is_cut_off_soon_while_it_trains(corpus, tmp_path):
     """Its score after the training is that of the saved search."""
-    options = {"max_steps": 1, "learning_rate": 0, "generation_max_length": 100}
-    options |= {"eval_strategy": "steps", "eval_steps": 1}
-    figures = main(arguments(corpus, tmp_path, "train", "validation", **options))
-    rows = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
+    GenerationConfig(suppress_tokens=[0, 1, 2, 3]).save_pretrained(tmp_path / "search")
+    options = {"max_steps": 1, "generation_max_length": 100}
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "generation_config": tmp_path / "search"}
+    run = tmp_path / "run"
+    figures = main(arguments(corpus, run, "train", "validation", **options))
+    rows = json.loads((run / "trainer_state.json").read_text())["log_history"]
     during, _ = [row["eval_gen_len"] for row in rows if "eval_gen_len" in row]
     references = (corpus / "val.de").read_text().splitlines()
     longest = max(len(line.split()) + 1 for line in references)
     assert 2 * longest < during <= 2 * longest + 8 < figures["eval_gen_len"] <= 99
-    assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == 100
+    assert json.loads((run / "generation_config.json").read_text())["max_length"] == 100
+
+
+def test_evaluations_are_greedy_until_the_training_ends(corpus, tmp_path, capsys):
+    options = {"max_steps": 30, "eval_strategy": "steps", "eval_steps": 30}
+    options |= {"generation_num_beams": 4, "generation_length_penalty": 3.0}
+    figures = main(arguments(corpus, tmp_path, "train", "validation", **options))
+    rows = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
+    during, after = [row["eval_chrf"] for row in rows if "eval_chrf" in row]
+    assert during != after == figures["eval_chrf"]
+    files = {"test_source": corpus / "val.en", "test_target": corpus / "val.de"}
+    data = DataArguments(**{name: str(path) for name, path in files.items()})
+    for score, search in ((during, {"num_beams": 1}), (after, {})):
+        scored = evaluate_model(str(tmp_path), data, engine="transformers", **search)
+        assert scored.scores["chrf"]["chrf"] == pytest.approx(score)
 
 
 CHINESE = ["我今天看到一只黑猫", "他在公园里睡觉", "我们喜欢喝热茶", "你明天会去学校吗"]

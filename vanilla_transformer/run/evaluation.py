@@ -197,8 +197,9 @@ def score_training(
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
     Each process translates a share of the sources with its whole model. The scorer keeps how many
-    outputs are cut off. As long as the training goes on, outputs are cut off at about twice the
-    length of their references: see `Search.capped_by_reference_length`.
+    outputs are cut off. As long as the training goes on, the search is greedy and outputs are cut
+    off at about twice the length of their references (see `Search.capped_by_reference_length`):
+    all scores that choose the best checkpoint are of this kind.
 
     Args:
         reference_lengths: Tokens of the reference of each source.
@@ -206,7 +207,8 @@ def score_training(
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
-    call = translator.plan_call(details=OutputOptions(tokens=True))
+    quick = {"num_beams": 1} if trainer.is_in_train else {}
+    call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
     share = range(rank, len(sources), world)
     groups = [(call, list(share))]
     if trainer.is_in_train:
