@@ -3,11 +3,14 @@
 MODEL_TYPE = "vanilla_transformer"
 """`model_type` of the config."""
 
-METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per", "cer")
+METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "cer", "per", "mismatch")
 """The scores of generated text; `training.metrics` computes them."""
 
-ERROR_RATES = ("ter", "wer", "per", "cer")
+ERROR_RATES = ("ter", "wer", "cer", "per", "mismatch")
 """The scores of which a lower one is better."""
+
+SCORES_OF_WORDS = ("bleu", "ter", "wer")
+"""The scores that depend on what a word is in the target's language."""
 
 
 def is_error_rate(name: str) -> bool:

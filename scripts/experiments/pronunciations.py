@@ -142,7 +142,7 @@ def print_scores(outputs: list[str], rows: Dataset) -> None:
     print("|---|---|---|")
     first = [[target] for target in rows["target"]]
     for title, references in (("the first", first), ("any", list(rows["references"]))):
-        scores = [score_texts(name, outputs, references)[name] for name in ("wer", "per")]
+        scores = [score_texts(name, outputs, references)[name] for name in ("mismatch", "per")]
         print(f"| {title} | {scores[0]:.2f} | {scores[1]:.2f} |")
 
 

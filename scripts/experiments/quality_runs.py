@@ -23,6 +23,7 @@ from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import score_texts
 
 HERE = Path(__file__).parent
@@ -54,7 +55,7 @@ class HeldOut:
     @property
     def lower_is_better(self) -> bool:
         """Whether the metric counts errors."""
-        return self.metric in ("wer", "per", "ter")
+        return self.metric in ERROR_RATES
 
     def reaches(self, score: float, target: float) -> bool:
         """Whether a score is as good as the target."""

@@ -168,7 +168,7 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
         validation = data["validation"].shuffle(seed=0)
         validation = validation.select(range(min(options.eval_samples, len(validation))))
         sources, references = list(validation["source"]), list(validation["references"])
-        held_out = HeldOut(sources, references, "wer", num_beams=4, max_length=48)
+        held_out = HeldOut(sources, references, "mismatch", num_beams=4, max_length=48)
     else:
         files = [Path(options.data, f"{{}}.{language}.gz") for language in options.languages]
         columns = {

@@ -56,7 +56,12 @@ def test_perfect_scores_are_percent(name):
 @pytest.mark.parametrize("name", METRIC_NAMES)
 def test_the_interval_is_that_of_the_bootstrap_of_sacrebleu(name):
     found = score_texts(name, HYPOTHESES, REFERENCES, with_interval=True)
-    if name in ("wer", "per", "cer"):  # all that the bootstrap can draw from three texts
+    if name in (
+        "wer",
+        "per",
+        "cer",
+        "mismatch",
+    ):  # all that the bootstrap can draw from three texts
         assert 0 <= found["interval"][0] <= found[name] <= found["interval"][1] <= 120
     else:
         metric = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
@@ -66,10 +71,20 @@ def test_the_interval_is_that_of_the_bootstrap_of_sacrebleu(name):
     assert "|bs:1000|seed:12345|" in found["signature"]
 
 
+def test_word_errors_are_those_of_words():
+    outputs, references = ["a cat sat", "一只大猫"], ["a dog sat", "一只大狗"]
+    assert score_texts("wer", outputs[:1], references[:1])["wer"] == pytest.approx(100 / 3)
+    assert score_texts("wer", outputs[1:], references[1:])["wer"] == pytest.approx(25)
+
+
 def test_outputs_without_a_match_have_an_interval():
     assert score_texts("chrf", ["", "x"], ["a", "b"], with_interval=True)["interval"] == [0, 0]
     low, high = score_texts("chrf", ["", "abc"], ["a", "abc"], with_interval=True)["interval"]
-    assert low < 100 < high  # resamples of two texts: both matched, one, or none
+    assert 0 <= low < high == 100  # resamples of two texts: both matched, one, or none
+    wrong = score_texts("mismatch", ["x", "y"], ["a", "y"], with_interval=True)["interval"]
+    assert wrong == [pytest.approx(0, abs=1), 100]
+    low, high = score_texts("wer", ["x x x x", "y"], ["a", "y"], with_interval=True)["interval"]
+    assert high > 100  # more edits than words
 
 
 def test_a_bootstrap_that_would_fill_the_memory_is_smaller_or_left_out():
@@ -102,30 +117,30 @@ LABELS = np.array([[4, 5, 2, -100], [4, 5, 7, 2], [7, 2, -100, -100]])
 
 
 def test_generated_ids_are_scored_against_labels(tokenizer):
-    scorer = GenerationMetrics(tokenizer, ["wer", "per", "bleu"])
+    scorer = GenerationMetrics(tokenizer, ["mismatch", "per", "bleu"])
     kept = PREDICTED.copy(), LABELS.copy()
     scores = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
     assert scorer.last_predictions == ["a b", "a b c", "d"]
-    assert scores["wer"] == pytest.approx(100 / 3)
+    assert scores["mismatch"] == pytest.approx(100 / 3)
     assert scores["per"] == pytest.approx(100 / 6)
     assert scores["gen_len"] == pytest.approx(2.0)
-    assert set(scores) == {"wer", "per", "bleu", "gen_len"}
+    assert set(scores) == {"mismatch", "per", "bleu", "gen_len"}
     assert all(type(value) is float for value in scores.values())
-    assert set(scorer.signatures) == {"wer", "per", "bleu"}
+    assert set(scorer.signatures) == {"mismatch", "per", "bleu"}
     scorer.with_intervals = True
     with_ends = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
-    assert with_ends["wer_low"] <= with_ends["wer"] <= with_ends["wer_high"]
+    assert with_ends["mismatch_low"] <= with_ends["mismatch"] <= with_ends["mismatch_high"]
     assert scores.items() <= with_ends.items()
     np.testing.assert_array_equal(PREDICTED, kept[0])
     np.testing.assert_array_equal(LABELS, kept[1])
 
 
 def test_references_come_before_labels(tokenizer):
-    scorer = GenerationMetrics(tokenizer, ["wer"], references=[["x", "a b"], ["y"], ["d"]])
+    scorer = GenerationMetrics(tokenizer, ["mismatch"], references=[["x", "a b"], ["y"], ["d"]])
     prediction = EvalPrediction(predictions=PREDICTED, label_ids=LABELS)
-    assert scorer(prediction)["wer"] == pytest.approx(100 / 3)
+    assert scorer(prediction)["mismatch"] == pytest.approx(100 / 3)
     scorer.references = ["a b", "a b c", "d"]
-    assert scorer(prediction)["wer"] == 0
+    assert scorer(prediction)["mismatch"] == 0
     scorer.references = ["a b"] * 4
     with pytest.raises(ValueError, match="3 predictions but 4 references"):
         scorer(prediction)

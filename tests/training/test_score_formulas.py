@@ -45,27 +45,28 @@ def distance(first, second):
 
 
 @with_hard_examples
-def test_word_errors(pairs):
+def test_outputs_without_a_match(pairs):
     wrong = sum(all(text.split() != one.split() for one in texts) for text, texts in pairs)
-    found = scores_of("wer", pairs)
-    assert found["wer"] == pytest.approx(100 * wrong / len(pairs))
+    found = scores_of("mismatch", pairs)
+    assert found["mismatch"] == pytest.approx(100 * wrong / len(pairs))
     assert (found["wrong"], found["total"]) == (wrong, len(pairs))
     assert found["signature"].startswith("nrefs:")
 
 
+@pytest.mark.parametrize(("name", "unit"), [("wer", "words"), ("per", "phonemes")])
 @with_hard_examples
-def test_phoneme_errors(pairs):
-    edits = phonemes = 0
+def test_errors_of_units_between_spaces(name, unit, pairs):
+    edits = total = 0
     for text, texts in pairs:
         lists = [one.split() for one in texts]
         fewest, _, closest = min(
             (distance(text.split(), one), i, one) for i, one in enumerate(lists)
         )
-        edits, phonemes = edits + fewest, phonemes + len(closest)
-    if not phonemes:
-        with pytest.raises(ValueError, match="0 phonemes"):
-            scores_of("per", pairs)
+        edits, total = edits + fewest, total + len(closest)
+    if not total:
+        with pytest.raises(ValueError, match=f"0 {unit}"):
+            scores_of(name, pairs)
         return
-    found = scores_of("per", pairs)
-    assert found["per"] == pytest.approx(100 * edits / phonemes)
-    assert (found["edits"], found["phonemes"]) == (edits, phonemes)
+    found = scores_of(name, pairs)
+    assert found[name] == pytest.approx(100 * edits / total)
+    assert (found["edits"], found[unit]) == (edits, total)

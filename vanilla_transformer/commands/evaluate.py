@@ -62,8 +62,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--bleu-tokenize",
         choices=SCORE_TOKENIZERS,
-        help="words that BLEU and TER compare (default: by the target's language, or by the script "
-        "that most references are in)",
+        help="words that BLEU, TER and WER compare (default: by the target's language, or by the "
+        "script that most references are in)",
     )
     parser.add_argument(
         "--output", metavar="FILE", help="JSON file for the scores, signatures, sources and outputs"

@@ -99,8 +99,8 @@ class AdaptArguments:
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
     bleu_tokenize: str | None = option(
-        f"words that BLEU and TER compare: {', '.join(SCORE_TOKENIZERS)} (default: by the target's "
-        "language, or by the script that most references are in)"
+        f"words that BLEU, TER and WER compare: {', '.join(SCORE_TOKENIZERS)} (default: by the "
+        "target's language, or by the script that most references are in)"
     )
     optim: str | None = option(
         "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"

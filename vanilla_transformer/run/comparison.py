@@ -154,7 +154,9 @@ def _score_rows(
             label = next(iter(signatures))
             signature = signature or str(signatures[label])
             baseline, *others = cast(list[Any], results[label])
-            ends = [finite_or_none(end) for end in interval_ends(baseline.mean, baseline.ci)]
+            ends = [
+                finite_or_none(end) for end in interval_ends(metric, baseline.mean, baseline.ci)
+            ]
             models[name] = {metric: finite_or_none(baseline.score), "interval": ends}
             rest = systems[number + 1 :]
             for (other, texts), result in zip(rest, others, strict=True):

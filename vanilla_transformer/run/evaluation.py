@@ -16,6 +16,7 @@ from vanilla_transformer.data.parallel_data import languages_of_rows, load_paral
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import joint_score_tokenizer
+from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
@@ -61,7 +62,7 @@ def evaluate_model(
         split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
         language: The target's language; None: it is that of the corpora, or recognised.
-        bleu_tokenize: sacrebleu's tokenizer for BLEU and TER; None: that of the language.
+        bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the language.
         **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
             takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
 
@@ -141,7 +142,7 @@ def _score_tokenizers(
 
     None: no score needs one.
     """
-    if not {"bleu", "ter"} & {*metrics}:
+    if not {*SCORES_OF_WORDS} & {*metrics}:
         return None
     tokenizers = choose_score_tokenizers(rows, data_arguments, language, chosen)
     for line in tokenizers.describe():

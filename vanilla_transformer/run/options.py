@@ -105,8 +105,8 @@ class ModelArguments(_Checked):
         ["bleu", "chrf"],
     )
     bleu_tokenize: str | None = option(
-        f"Words that BLEU and TER compare: {', '.join(SCORE_TOKENIZERS)}. Default: by the target's "
-        "language, or by the script that most references are in."
+        f"Words that BLEU, TER and WER compare: {', '.join(SCORE_TOKENIZERS)}. Default: by the "
+        "target's language, or by the script that most references are in."
     )
 
 

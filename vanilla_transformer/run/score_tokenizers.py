@@ -1,4 +1,4 @@
-"""Decides how the texts of a split are cut into words for BLEU and TER."""
+"""Decides how the texts of a split are cut into words for BLEU, TER and WER."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,8 +31,9 @@ class ScoreTokenizers:
         for corpus, tag in self.recognised.items():
             references = f"The references of {corpus}" if corpus else "The references"
             yield (
-                f"{references} are mostly in the script of {tag}: BLEU and TER compare words of "
-                f"sacrebleu's tokenizer {score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
+                f"{references} are mostly in the script of {tag}: BLEU, TER and WER compare words "
+                f"of sacrebleu's tokenizer {score_tokenizer(tag)} (`bleu_tokenize` chooses "
+                "another)."
             )
 
 

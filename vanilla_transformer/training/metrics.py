@@ -1,14 +1,15 @@
 """Scores of generated text, also as the `compute_metrics` of a `Seq2SeqTrainer`.
 
-All scores are in percent. BLEU, chrF and TER are computed by sacrebleu; word error rate and phoneme
-error rate are defined as for grapheme-to-phoneme conversion, and are metrics of sacrebleu too:
-sacrebleu does the statistics of all. Texts are compared in Unicode's composed form (NFC).
+All scores are in percent. BLEU, chrF and TER are computed by sacrebleu. The error rates of words,
+characters and phonemes, and the share of outputs that equal no reference ("mismatch"), are metrics
+of sacrebleu too: sacrebleu does the statistics of all. Texts are compared in Unicode's composed
+form (NFC).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from importlib import import_module
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any, cast
 from unicodedata import normalize
 
@@ -70,14 +71,14 @@ class _CharacterTer(_Ter):
         return " ".join("".join(super()._preprocess_segment(sent).split()))
 
 
-class _WordErrors(Metric):
-    """The share of words whose predicted pronunciation equals none of the references.
+class _Mismatches(Metric):
+    """The share of outputs that equal none of their references, whose spacing does not matter.
 
-    This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
-    speech recognition. Pronunciations are compared phoneme by phoneme, so spacing does not matter.
+    Of pronunciations it is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig
+    2015).
     """
 
-    name, counts = "WER", ("wrong", "total")
+    name, counts = "MISMATCH", ("wrong", "total")
 
     def _preprocess_segment(self, sent: str) -> str:
         return normalize("NFC", sent)
@@ -101,15 +102,14 @@ class _WordErrors(Metric):
         return score
 
 
-class _PhonemeErrors(_WordErrors):
-    """The edits to the closest reference, per phoneme of that reference.
+class _WordErrors(_Mismatches):
+    """The edits to the closest reference, per word of that reference: substitutions and the rest.
 
-    PER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in
-    phonemes separated by white space (Yao & Zweig 2015). Of equally close references the first
-    counts.
+    WER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in words
+    separated by white space. Of equally close references the first counts.
     """
 
-    name, counts = "PER", ("edits", "phonemes")
+    name, counts = "WER", ("edits", "words")
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
         candidates = ref_kwargs["references"]
@@ -118,7 +118,20 @@ class _PhonemeErrors(_WordErrors):
         return [min(distances), len(candidates[distances.index(min(distances))])]
 
 
-class _CharacterErrors(_PhonemeErrors):
+class _PhonemeErrors(_WordErrors):
+    """The same for phonemes separated by white space (Yao & Zweig 2015)."""
+
+    name, counts = "PER", ("edits", "phonemes")
+
+
+class _CharacterWordErrors(_WordErrors):
+    """WER for scripts without spaces: each character is a word."""
+
+    def _units(self, text: str) -> list[str]:
+        return list("".join(text.split()))
+
+
+class _CharacterErrors(_WordErrors):
     """The edits to the closest reference, per character of that reference.
 
     A stretch of white space is one character, and none at the ends of a text.
@@ -135,8 +148,9 @@ METRICS: Mapping[str, Callable[..., Metric]] = {
     "chrf": _Chrf,
     "ter": _Ter,
     "wer": _WordErrors,
-    "per": _PhonemeErrors,
     "cer": _CharacterErrors,
+    "per": _PhonemeErrors,
+    "mismatch": _Mismatches,
 }
 """The metrics of sacrebleu by `names.METRIC_NAMES`."""
 
@@ -149,7 +163,7 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
 
     Args:
         tokenize: How sacrebleu cuts texts into words for BLEU. For those of scripts without
-            spaces, the words of TER are characters.
+            spaces, the words of TER and WER are characters.
         **options: Other arguments of the metric.
 
     Raises:
@@ -160,9 +174,9 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
             for module in _MODULES_OF_TOKENIZERS.get(tokenize, ()):
                 import_module(module)
         return _Bleu(tokenize=tokenize, **options)
-    if name == "ter" and tokenize in _OF_CHARACTERS:
-        return _CharacterTer(**options)
-    return METRICS[name](**options)
+    of_characters = {"ter": _CharacterTer, "wer": _CharacterWordErrors}
+    by_name = {**METRICS, **of_characters} if tokenize in _OF_CHARACTERS else METRICS
+    return by_name[name](**options)
 
 
 def tokenizer_of_texts(references: References) -> str:
@@ -190,20 +204,20 @@ def score_texts(
 
     Args:
         with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
-        tokenize: sacrebleu's tokenizer, which BLEU and TER depend on, such as "zh". None: that of
-            the script that most references are in.
+        tokenize: sacrebleu's tokenizer, which BLEU, TER and WER depend on, such as "zh". None: that
+            of the script that most references are in.
         **options: Other arguments of `sacrebleu.BLEU`, `CHRF` or `TER`.
 
     Returns:
         The score, by `name`, and its details: "signature"; for BLEU also "brevity_penalty",
         "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and "ref_len" (in tokens of
-        sacrebleu); for "wer" also "wrong" and "total" (in words), for "per" "edits" and "phonemes",
-        for "cer" "edits" and "characters".
+        sacrebleu); for "wer" also "edits" and "words", for "per" "edits" and "phonemes", for "cer"
+        "edits" and "characters", for "mismatch" "wrong" and "total" (in outputs).
         "interval" holds the ends of the 95% interval; it is left out for more than 100,000 texts.
 
     Raises:
         ValueError: If there is nothing to score, predictions and references differ in number, if an
-            example has no reference, or if the references are empty for "per" and "cer".
+            example has no reference, or if the references are empty for "wer", "per" and "cer".
         ModuleNotFoundError: If the tokenizer needs a package that is not installed.
     """
     lists = as_lists(references)
@@ -220,21 +234,22 @@ def score_texts(
     if resamples:
         metric.seed, resampled = _bootstrap_resample(stats, metric, resamples)
         metric.n_bootstrap = resamples
-    if name in ("per", "cer") and not (last := list(score.counts.items())[-1])[1]:
+    if name in ("wer", "per", "cer") and not (last := list(score.counts.items())[-1])[1]:
         raise ValueError(f"The references hold 0 {last[0]}: give at least one that is not empty.")
     figures = {name: score.score, "signature": str(metric.get_signature())}
     if resamples:
         scores = np.array([sample.score for sample in resampled], dtype=np.float64)
-        figures["interval"] = interval_ends(*estimate_ci(scores))
+        figures["interval"] = interval_ends(name, *estimate_ci(scores))
     if name == "bleu":
         figures |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
         figures |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
     return figures | (score.counts if isinstance(score, _ErrorRate) else {})
 
 
-def interval_ends(mean: float, half: float) -> list[float]:
-    """Returns the ends of an interval of sacrebleu; no score is below 0."""
-    return [max(float(mean - half), 0.0), float(mean + half)]  # in this order, NaN stays NaN
+def interval_ends(name: str, mean: float, half: float) -> list[float]:
+    """Returns the ends of an interval of sacrebleu, which no score of this name can pass."""
+    most = inf if name in ("ter", "wer", "per", "cer") else 100.0  # more edits than words, or not
+    return [max(float(mean - half), 0.0), min(float(mean + half), most)]  # NaN stays NaN
 
 
 def as_lists(references: References) -> list[list[str]]:

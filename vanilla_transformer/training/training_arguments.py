@@ -53,7 +53,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
 
     `lr_scheduler_type` may also be "noam". Then `warmup_steps` is that of the paper's formula, and
     `lr_scheduler_kwargs` may hold `factor` (default 1) and `d_model` (default: the model's). If
-    `metric_for_best_model` is an error rate (wer, per, ter), lower is better.
+    `metric_for_best_model` is an error rate (wer, mismatch, ...), lower is better.
 
     `optim` may also be "muon": Muon updates the matrices of the layers with `muon_learning_rate`,
     and AdamW all else with `learning_rate`, `adam_beta1`, `adam_beta2` and `adam_epsilon`. The
