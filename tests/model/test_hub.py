@@ -78,6 +78,17 @@ def test_the_card_of_a_run_says_what_the_hub_shows(hub, pushed_run):
     assert "--hub_token" in card.text
 
 
+def test_the_card_names_the_model_that_was_trained_further(hub, pushed_run, corpus, tmp_path):
+    data = ["--train_source", corpus / "train.en", "--train_target", corpus / "train.de"]
+    options = ["--max_steps", "1", "--max_tokens", "256", "--output_dir", tmp_path / "further"]
+    program = REPOSITORY / "scripts" / "train.py"
+    run(hub, tmp_path / "home", program, *data, *options, "--model_name_or_path", "somebody/run")
+    card = ModelCard.load(tmp_path / "further" / "README.md")
+    assert card.data.base_model == "somebody/run"
+    assert "pre-norm, sinusoidal positions, relu" in " ".join(card.text.split())
+    assert card_of(hub, "somebody/run").data.base_model is None
+
+
 def test_no_file_names_the_token(hub, pushed_run):
     for _, _, files in hub.commits("somebody/run"):
         assert not [path for path, content in files.items() if TOKEN.encode() in content]

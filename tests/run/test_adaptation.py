@@ -438,6 +438,14 @@ def test_the_report_says_which_model_is_better(after, sentence):
     assert sentence in list(describe_adaptation(Adapted(Path("model"), found, None, 1.0)))
 
 
+def test_the_report_names_fallen_scores_and_few_texts():
+    texts = {"old": ["ab xyz"] * 25, "new": ["ab q"] * 25}  # a right word, or close characters
+    found = compare_outputs(["a"] * 25, texts, ["ab xyw"] * 25, ["wer", "chrf"])
+    lines = list(describe_adaptation(Adapted(Path("model"), found, None, 1.0)))
+    assert "The adapted model is significantly worse in chrf." in lines
+    assert any(line.startswith("The test has 25 pairs") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("scores", "best"),
     [

@@ -210,6 +210,13 @@ def test_prepared_data_of_other_options_are_refused(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_refused_preparation_does_not_block_the_right_one(corpus, tmp_path):
+    assert prepare(corpus, tmp_path / "data", train_target=corpus / "test.de") == 1
+    assert prepare(corpus, tmp_path / "data") == 0
+    prepared = {"prepared": tmp_path / "data"}
+    assert train(corpus, tmp_path / "out", max_steps=1, **prepared) == 0
+
+
 def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, capsys):
     assert prepare(corpus, made, vocab_size=300) == 1
     assert "`vocab_size` is 300, but" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """What a run prints: a log that one can read, and with `--verbose` the rest."""
 
+import json
 import logging
 import re
 from types import SimpleNamespace
@@ -8,9 +9,11 @@ import pytest
 from small import _environment_of_a_program, start_two_processes
 from toy import REPOSITORY, SIZES, arguments, command, main
 from tqdm import tqdm
-from transformers import TrainerState
+from transformers import TrainerState, TrainingArguments
 
 from vanilla_transformer import Translator, progress
+from vanilla_transformer.commands import program
+from vanilla_transformer.progress import Progress
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 from vanilla_transformer.training import training_log
@@ -93,7 +96,7 @@ def test_the_time_left_includes_the_evaluations_to_come(monkeypatch, strategy, s
     for module in (progress, training_log):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     state = TrainerState(max_steps=100, num_train_epochs=10, eval_steps=30)
-    args = SimpleNamespace(eval_strategy=strategy, disable_tqdm=True, world_size=1)
+    args = TrainingArguments(eval_strategy=strategy, eval_steps=30, disable_tqdm=True)
     trainer = SimpleNamespace(state=state, args=args, num_tokens=0, sum_of_losses=lambda: 0.0)
     log = TrainingLog(trainer, SimpleNamespace(num_cut=0, last_predictions=[]))
     log.on_train_begin(args, state, None)
@@ -106,6 +109,52 @@ def test_the_time_left_includes_the_evaluations_to_come(monkeypatch, strategy, s
             now[0] += 4
             log.on_evaluate(args, state, None, {"eval_runtime": 4.0})
     assert log._progress.time_left() == tqdm.format_interval(left)
+
+
+def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(corpus, tmp_path, capsys):
+    argv = four_options(corpus, tmp_path / "out", "train", "validation", **SMALL)
+    assert program.main(["train", *argv, "--dry-run"]) == 0
+    printed = capsys.readouterr().err
+    steps = re.search(r"^([\d,]+) steps of [\d.]+ seconds take [\d:]+;", printed, re.MULTILINE)[1]
+    assert "400 train pairs, 16 validation pairs" in printed
+    assert re.search(r"the model has [\d,]+ parameters", printed)
+    assert not (tmp_path / "out").exists()
+    assert program.main(["train", *argv]) == 0
+    assert f", step {steps} of {steps}: " in capsys.readouterr().err
+
+
+def test_what_makes_a_training_or_its_scores_worthless_is_told(corpus, tmp_path, capsys):
+    known = [tmp_path / "known.en", tmp_path / "known.de"]
+    for path in known:
+        lines = (corpus / f"train{path.suffix}").read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[5:25]))
+    others = {"validation_source": known[0], "validation_target": known[1], "max_steps": 3}
+    argv = arguments(corpus, tmp_path / "out", **others)
+    main([*argv, "--warmup_steps", "500"])
+    printed = capsys.readouterr().err
+    assert "All validation pairs are training pairs" in printed
+    assert "All test pairs" not in printed
+    assert "warm-up of 500 steps does not end in a training of 3" in printed
+    argv = arguments(corpus, tmp_path / "right", max_steps=3, warmup_steps=0.5)
+    main(argv)
+    printed = capsys.readouterr().err
+    assert "training pairs:" not in printed
+    assert "warm-up" not in printed
+    history = json.loads((tmp_path / "right" / "trainer_state.json").read_text())["log_history"]
+    assert [row["step"] for row in history if "loss" in row] == [1, 2, 3]
+
+
+def test_the_first_line_tells_the_time_left_after_ten_seconds(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    with Progress(100, "steps", print_line=lines.append, seconds_to_first_line=10) as shown:
+        for step in range(1, 80):
+            now[0] += 1
+            shown.reach(step)
+    assert lines == [
+        "10 of 100 steps, 1.0 steps/s, 01:30 left",
+        "70 of 100 steps, 1.0 steps/s, 00:30 left",
+    ]
 
 
 def test_verbose_has_the_rest(printed, corpus, tmp_path):

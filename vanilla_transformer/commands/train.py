@@ -27,6 +27,7 @@ MOST_USED = {
     *("resume_from_checkpoint", "generation_num_beams", "generation_length_penalty"),
 }
 """The options of the architecture and of the Trainer that the short help shows."""
+DRY_RUN = ("--dry-run", "--dry_run")
 ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
     "GOMP_SPINCOUNT": "10000",  # threads that wait soon leave the processor to other programs
@@ -44,18 +45,19 @@ def run(options: argparse.Namespace) -> None:
     set_environment()
     import torch.distributed
 
-    from vanilla_transformer.run import parsing, training_run
+    from vanilla_transformer.run import dry_run, parsing, training_run
 
     if asked := {"-h", "--help", "--help-all"} & set(options.words):
         print_help(parsing.option_parser(), parsing.TOPICS, "--help-all" in asked)
         return
+    words = [word for word in options.words if word not in DRY_RUN]
     with usage_errors():
-        arguments = parsing.parse_arguments(options.words)
+        arguments = parsing.parse_arguments(words)
     missing = "output_dir" not in arguments.given
     check_usage((missing, "--output-dir is missing: name the directory of the trained model"))
     training_run.show_messages(arguments)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
-        training_run.run(arguments)
+        (dry_run.dry_run if len(words) < len(options.words) else training_run.run)(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
 
@@ -77,6 +79,9 @@ def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> 
         action.metavar = None if action.choices else action.metavar or "VALUE"
         if not with_all and action.dest in seldom - MOST_USED:
             action.help = argparse.SUPPRESS
+    parser.add_argument(
+        DRY_RUN[0], action="store_true", help="say what would be trained, how large and how long"
+    )
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
     parser.formatter_class = HelpFormatter
     parser.description = (

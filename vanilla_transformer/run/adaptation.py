@@ -74,6 +74,8 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 _SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
+_FEW_TEXTS = 100
+"""Test pairs below which only a large difference is significant."""
 _MIXED_SHARES = (1.0, 0.75, 0.5, 0.25)
 """The shares of the adapted weights that are tried."""
 _OWN_OUTPUTS = "own-outputs"
@@ -589,8 +591,21 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         yield f"The adapted model is significantly worse in {metric} ({p}): the old model is kept."
     else:
         yield f"No significant difference in {metric} ({p}): the old model is kept."
-    if gain > 0 and done.general is not None and _significant_gain(done.general, metric) < 0:
-        yield "It is significantly worse on the general test set: give more general pairs."
+    fallen = [name for name in done.own.scores if _significant_gain(done.own, name) < 0]
+    if others := [name for name in fallen if name != metric]:
+        yield f"The adapted model is significantly worse in {', '.join(others)}."
+    if gain > 0 and done.general is not None:
+        lost = [name for name in done.general.scores if _significant_gain(done.general, name) < 0]
+        if lost:
+            yield (
+                f"It is significantly worse on the general test set ({', '.join(lost)}): give more "
+                "general pairs."
+            )
+    if (count := len(done.own.sources)) < _FEW_TEXTS:
+        yield (
+            f"The test has {count} pairs, and so few decide little: only a large difference is "
+            "significant. Give more, with `--test` or `--held-out`."
+        )
 
 
 def _write_reports(done: Adapted, folder: Path) -> None:

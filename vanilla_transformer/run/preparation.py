@@ -100,6 +100,7 @@ def prepare(
         texts = _load_data(arguments, data)
         if "train" in texts:
             sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
+            _warn_of_known_pairs(sample, texts)
             if directory.checkpoint is None:
                 counts = {"pairs": len(texts["train"]), "characters": count_characters(sample)}
     has_validation = "validation" in texts and arguments.given.get("do_eval") is not False
@@ -180,6 +181,24 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
         return data
     rows = data["train"] if path is None else add_links(data["train"], path)
     return DatasetDict({**data, "train": add_cased_copies(rows, arguments.data.case_augment)})
+
+
+def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
+    """Warns of a split whose pairs are all training pairs: its scores say little of other texts."""
+    unseen = {
+        name: set(zip(rows["source"], rows["target"], strict=True))
+        for name, rows in texts.items()
+        if name != "train" and len(rows)
+    }
+    for batch in training.select_columns(["source", "target"]).iter(batch_size=1000):
+        pairs = set(zip(batch["source"], batch["target"], strict=True))
+        for of_split in unseen.values():
+            of_split -= pairs
+    for name in (name for name, left in unseen.items() if not left):
+        logger.warning(
+            f"All {name} pairs are training pairs: their scores tell how well the model remembers, "
+            "not how well it translates other texts."
+        )
 
 
 def _with_defaults(

@@ -1,6 +1,7 @@
 """Data that `prepare` has made: texts, tokenizer and token ids in a folder, and their manifest."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -141,18 +142,24 @@ class PreparedFolder:
     def begin(cls, arguments: RunArguments) -> Self:
         """Begins or goes on with the preparation of `output_dir`.
 
+        An unfinished one with other options, which may have been refused, is begun anew.
+
         Raises:
             ValueError: If the directory holds other files.
         """
         folder, given = Path(str(arguments.training.output_dir)), arguments.given
+        options = {name: given[name] for name in _DECIDING_OPTIONS if name in given}
         if (folder / MANIFEST).is_file():
-            return cls.read(folder)
+            begun = cls.read(folder)
+            if begun.manifest["complete"] or begun.manifest["options"] == options:
+                return begun
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         if any(folder.iterdir()):
             raise ValueError(
                 f"`output_dir` {str(folder)!r} is not empty, and holds no prepared data: "
                 "choose another directory."
             )
-        options = {name: given[name] for name in _DECIDING_OPTIONS if name in given}
         return cls(folder, {}).with_manifest({"options": options, "complete": False})
 
     def with_manifest(self, manifest: Mapping[str, Any]) -> Self:

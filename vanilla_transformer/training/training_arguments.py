@@ -134,6 +134,10 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "Exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs. Default: as saved with the model, or 1 for a new one."
     )
+    logging_steps: float | None = option(  # type: ignore[assignment]
+        "Log the training loss every N steps, or below 1 after each such share of the training. "
+        "Default: 0.01, a hundredth."
+    )
     logging_nan_inf_filter: bool = option(
         "Leave batches whose loss is not finite out of the logged loss. A training stops at such a "
         "loss anyway, except with fp16; on a GPU, the filter waits for each batch.",
@@ -149,6 +153,10 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
         if optimizer == MUON:
             self.optim = OptimizerNames.ADAMW_TORCH_FUSED
+        if self.logging_steps is None:
+            self.logging_steps = 0.01
+            if self.eval_strategy == IntervalStrategy.STEPS:  # the base takes logging_steps
+                self.eval_steps = self.eval_steps or 500
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         if is_error_rate(self.metric_for_best_model or ""):
             self.greater_is_better = bool(self.greater_is_better)  # the base takes None for True

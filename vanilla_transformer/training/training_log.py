@@ -10,6 +10,7 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from vanilla_transformer.data.text_files import short_line
+from vanilla_transformer.names import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -18,6 +19,7 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
+_WITHOUT_WARMUP = ("constant", *SCHEDULES_OF_A_SCORE)
 _NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
@@ -61,12 +63,20 @@ class TrainingLog(TrainerCallback):
     ) -> None:
         """Begins to count; called by Trainer."""
         if state.is_world_process_zero:
+            warmup = args.get_warmup_steps(state.max_steps)
+            if warmup >= state.max_steps and args.lr_scheduler_type not in _WITHOUT_WARMUP:
+                logger.warning(
+                    f"The warm-up of {warmup:,} steps does not end in a training of "
+                    f"{state.max_steps:,}: the learning rate stays below its peak. Give a share of "
+                    "the steps, such as `--warmup_steps 0.1`."
+                )
             self._progress = Progress(
                 state.max_steps,
                 "steps",
                 done=state.global_step,
                 bar=False if args.disable_tqdm else None,
                 print_line=logger.info,
+                seconds_to_first_line=10.0,
             )
             self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0
             self._last_line = self._last_evaluation = self._current_moment()

@@ -1,0 +1,71 @@
+"""What a training would be: its first steps are timed, in a directory that is deleted."""
+
+from contextlib import suppress
+from dataclasses import replace
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from vanilla_transformer.progress import print_message
+from vanilla_transformer.run import training_run
+from vanilla_transformer.run.parsing import RunArguments
+
+_STEPS = 10
+_LEFT_OUT = ("resume_from_checkpoint", "overwrite", "push_to_hub", "report_to")
+
+
+class _EnoughStepsError(Exception):
+    """Ends a dry run."""
+
+
+class _StepClock(TrainerCallback):
+    """Times the first steps of a training, of at most one epoch, and ends it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.max_steps = 0
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock; called by Trainer."""
+        self._begun = monotonic()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Reads the clock; called by Trainer."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        self.seconds.append(monotonic() - self._begun)
+        self.max_steps = state.max_steps
+        if len(self.seconds) == _STEPS:
+            raise _EnoughStepsError
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Ends the training before its first evaluation; called by Trainer."""
+        raise _EnoughStepsError
+
+
+def dry_run(arguments: RunArguments) -> None:
+    """Says what would be trained, how large it is and how long it takes; keeps nothing."""
+    given = {name: value for name, value in arguments.given.items() if name not in _LEFT_OUT}
+    clock = _StepClock()
+    with TemporaryDirectory() as folder:
+        given |= {"output_dir": folder, "disable_tqdm": True}
+        with suppress(_EnoughStepsError):
+            training_run.run(replace(arguments, given=given).with_defaults({}), callbacks=[clock])
+    if clock.seconds and arguments.training.process_index == 0:
+        seconds = fmean(clock.seconds[1:] or clock.seconds)  # the first one makes ready
+        time = tqdm.format_interval(seconds * clock.max_steps)
+        print_message(
+            f"{clock.max_steps:,} steps of {seconds:.3g} seconds take {time}; evaluations come on "
+            "top. Nothing is kept of this dry run."
+        )
