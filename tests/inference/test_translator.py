@@ -19,6 +19,7 @@ from vanilla_transformer.inference.results import (
     metric_by_name,
 )
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.model.pipeline_vanilla_transformer import sequence_scores
 
@@ -85,6 +86,7 @@ def test_rows_that_only_pad_the_matrix_are_never_chosen(engines, padded, search)
     translators.append(Translator.from_model(model, tokenizer))
     for translator in translators:
         assert translator.translate(SOURCES, **options) == expected
+    assert None not in attention_maps(model, tokenizer, LINE).predicted
     assert model.generate(**tokenizer(LINE, return_tensors="pt"), num_beams=1).equal(sequences)
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.data.token_words import target_side, tokens_of_ids
+from vanilla_transformer.data.token_words import target_side, tokens_of_ids, unnamed_ids
 from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +88,8 @@ def attention_maps(
             model generates for the source.
     """
     inputs = tokenizer([source], return_tensors="pt").to(model.device)
-    with evaluation_mode(model):
+    unnamed = unnamed_ids(tokenizer, model.lm_head.out_features)
+    with evaluation_mode(model), closed_ids(model, unnamed):
         labels = _target_ids(model, tokenizer, inputs, target)
         fed = model.prepare_decoder_input_ids_from_labels(labels)
         outputs = model(**inputs, decoder_input_ids=fed, output_attentions=True, use_cache=False)
