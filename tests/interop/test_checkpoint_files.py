@@ -57,9 +57,8 @@ def unrestricted_reads(source):
 
 
 def test_no_program_reads_a_pickle_without_restriction():
-    """But `shared_work` may: its file is in a folder that only the user's own process can open."""
     rooms = (REPOSITORY / "vanilla_transformer", REPOSITORY / "scripts")
     files = [file for room in rooms for file in room.rglob("*.py")]
     assert len(files) > 100
     reading = {f.name for f in files if list(unrestricted_reads(f.read_text(encoding="utf-8")))}
-    assert reading == {"shared_work.py"}
+    assert not reading

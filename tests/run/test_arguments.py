@@ -58,7 +58,7 @@ def test_a_file_holds_arguments_and_the_command_line_wins(tmp_path, suffix):
     assert arguments.training.learning_rate == 0.1
     assert arguments.model.metrics == ["chrf", "ter"]
     assert arguments.training.lr_scheduler_kwargs == {"num_cycles": 2}
-    assert arguments.recipe == recipe
+    assert arguments.recipe.path == recipe
 
 
 @pytest.mark.parametrize("source", ["command", "file"])

@@ -136,6 +136,6 @@ def test_what_is_given_comes_before_what_is_recognised(corpus, language, chosen,
     entry = {"name": "a", "train": "a.tsv", "languages": corpus}
     data = DataArguments(corpora=[json.dumps({k: v for k, v in entry.items() if v})])
     rows = Dataset.from_dict({"target": CHINESE, "corpus": ["a"] * 4})
-    found = choose_score_tokenizers(rows, data, language, chosen)
+    found = choose_score_tokenizers(rows, data, ["bleu"], language, chosen)
     assert found.names == [expected] * 4
     assert bool(found.recognised) == (corpus is None and language in (None, "th"))

@@ -35,6 +35,6 @@ def test_without_the_main_process_the_others_end_with_one_sentence(corpus, tmp_p
     assert ("error: Another run is writing to" in said[0]) is (kind == "locked")
     errors = [line for line in said[1].splitlines() if "error" in line.lower()]
     assert errors == [
-        "vanilla-transformer train: error: The main process has ended before it had prepared the "
-        "data: its own message tells why. This process ends too."
+        "vanilla-transformer train: error: A process of this run has ended before the data were "
+        "prepared: its own message tells why. This process ends too."
     ]

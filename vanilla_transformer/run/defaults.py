@@ -124,14 +124,6 @@ class RunFacts:
     is_sharded: bool = False
 
     @classmethod
-    def before_loading(cls, given: Mapping[str, Any]) -> Self:
-        """Supposes what the data are, so that options are checked before data are loaded."""
-        files = ("train_file", "train_source")
-        validation = ("validation_file", "validation_source", "dataset_name")
-        has_validation = any(map(given.get, validation)) or not any(map(given.get, files))
-        return cls.on_this_machine(1, 0, has_validation, bool(given.get("use_cpu")))
-
-    @classmethod
     def on_this_machine(
         cls, pairs: int, characters: int, has_validation: bool, use_cpu: bool
     ) -> Self:

@@ -16,7 +16,6 @@ from vanilla_transformer.data.parallel_data import languages_of_rows, load_paral
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import joint_score_tokenizer
-from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
@@ -71,9 +70,8 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong.
     """
-    rows = _load_split(data_arguments, split)
-    tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
-    tokenize = joint_score_tokenizer(set(tokenizers)) if tokenizers else None
+    rows, tokenizers = _load_scored(data_arguments, split, metrics, language, bleu_tokenize)
+    tokenize = joint_score_tokenizer(set(tokenizers))
     limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
     predictions = _translate(model_name_or_path, rows, languages, limit, **options)
     references = _references_of(rows)
@@ -110,13 +108,12 @@ def compare_models(
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
-    rows = _load_split(data_arguments, split)
+    rows, tokenizers = _load_scored(data_arguments, split, metrics, language, bleu_tokenize)
     if not number_of_resamples(len(rows)):
         raise ValueError(
             f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
             "`--max-test-samples`."
         )
-    tokenizers = _score_tokenizers(rows, data_arguments, metrics, language, bleu_tokenize)
     limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
     outputs = {
         model: _translate(model, rows, languages, limit, tags, **options) for model in models
@@ -131,30 +128,21 @@ def compare_models(
     )
 
 
-def _score_tokenizers(
-    rows: Dataset,
+def _load_scored(
     data_arguments: DataArguments,
+    split: str,
     metrics: Sequence[str],
     language: str | None,
     chosen: str | None,
-) -> list[str] | None:
-    """Returns sacrebleu's tokenizer for each text, and says where a script decides.
-
-    None: no score needs one.
-    """
-    if not {*SCORES_OF_WORDS} & {*metrics}:
-        return None
-    tokenizers = choose_score_tokenizers(rows, data_arguments, language, chosen)
-    for line in tokenizers.describe():
-        logger.warning(line)
-    return tokenizers.names
-
-
-def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
+) -> tuple[Dataset, list[str]]:
+    """Returns a split and sacrebleu's tokenizer for each text; says where a script decides."""
     data = load_parallel_data(data_arguments)
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    return data[split]
+    tokenizers = choose_score_tokenizers(data[split], data_arguments, metrics, language, chosen)
+    for line in tokenizers.describe():
+        logger.warning(line)
+    return data[split], tokenizers.names
 
 
 def _translate(

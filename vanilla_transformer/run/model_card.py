@@ -26,12 +26,6 @@ from vanilla_transformer.run.plan import RunPlan
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 _SPLITS = {"eval": "validation", "test": "test"}
-_ALWAYS_SHOWN = (
-    *("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads"),
-    *("decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "activation_function"),
-    *("norm_placement", "position_embedding_type", "vocab_size", "decoder_vocab_size"),
-    *("share_encoder_decoder_embeddings", "tie_word_embeddings", "dropout", "label_smoothing"),
-)
 
 
 def write_model_card(
@@ -51,11 +45,9 @@ def write_model_card(
         repo_id: Where the model is pushed to; None: it is not pushed.
     """
     name, recipe, defaults = plan.directory.folder.resolve().name, "", ""
-    if plan.options.recipe is not None and plan.options.recipe_text is not None:
-        text = plan.options.recipe_text.strip()
-        recipe = (
-            f"The recipe `{plan.options.recipe.name}` contains:\n\n{_code_block(text, 'yaml')}\n"
-        )
+    if (read := plan.options.recipe) is not None:
+        text = _code_block(read.text.strip(), "yaml")
+        recipe = f"The recipe `{read.path.name}` contains:\n\n{text}\n"
     if chosen := plan.options.defaults:
         words = " ".join(f"--{name} {value}" for name, value in chosen.items())
         defaults = f"The run has chosen the options that are not given:\n\n```\n{words}\n```\n"
@@ -84,22 +76,13 @@ def write_model_card(
 
 
 def wrapped_command(words: Sequence[str]) -> str:
-    """Joins the words of a command for a shell, over several lines if it is long.
-
-    A line ends before an option, so that an option and its values stand together.
-    """
-    groups: list[list[str]] = [[]]
+    """Joins the words of a command for a shell, with a line for each option and its values."""
+    lines: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
-            groups.append([])
-        groups[-1].append(word)
-    lines: list[str] = []
-    for group in map(shlex.join, groups):
-        if lines and len(lines[-1]) + len(group) < 88:
-            lines[-1] += f" {group}"
-        else:
-            lines.append(group)
-    return " \\\n    ".join(lines)
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n    ".join(map(shlex.join, lines))
 
 
 def _as_text(text: str) -> str:
@@ -237,12 +220,9 @@ def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
 
 
 def _architecture_table(config: VanillaTransformerConfig) -> str:
-    """Returns the sizes and main choices, and all other fields that differ from their defaults."""
-    defaults = VanillaTransformerConfig()
-    names = dict.fromkeys((*_ALWAYS_SHOWN, *ARCHITECTURE_FIELDS))
-    rows = [
-        f"| `{name}` | {value} |"
-        for name, value in ((name, getattr(config, name, None)) for name in names)
-        if name in _ALWAYS_SHOWN or value != getattr(defaults, name, None)
-    ]
-    return "\n".join(["| field | value |", "|---|---|", *rows])
+    """Returns the fields that differ from their defaults."""
+    defaults, rows = VanillaTransformerConfig(), ["| field | value |", "|---|---|"]
+    for name in ("vocab_size", "decoder_vocab_size", *ARCHITECTURE_FIELDS):
+        if (value := getattr(config, name, None)) != getattr(defaults, name, None):
+            rows.append(f"| `{name}` | {value} |")
+    return "\n".join(rows)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
@@ -25,7 +24,7 @@ from vanilla_transformer.run.options import (
     SubwordArguments,
     TokenizerArguments,
 )
-from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
+from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, Recipe, read_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DECIDED_OTHERWISE = (  # by a tokenizer or a training, or they are not for a translator
@@ -111,7 +110,6 @@ class RunArguments:
         architecture: The fields of the config that differ from their defaults, by name.
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
-        recipe_text: What the file held; None: no file.
         defaults: What the run has chosen for options that are not given, by name; empty before the
             data are known.
     """
@@ -128,8 +126,7 @@ class RunArguments:
     training: TokenBudgetTrainingArguments
     given: Mapping[str, Any]
     command: tuple[str, ...]
-    recipe: Path | None = None
-    recipe_text: str | None = None
+    recipe: Recipe | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
@@ -214,13 +211,13 @@ def parse_arguments(
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0], names))
     given = {name: value for name, value in vars(parsed).items() if value is not absent}
     # Until the data are known, the checks of the training see what would be chosen for some data.
-    supposed = choose_defaults(given, RunFacts.before_loading(given))
+    facts = RunFacts.on_this_machine(1, 0, has_validation=True, use_cpu=bool(given.get("use_cpu")))
+    supposed = choose_defaults(given, facts)
     return RunArguments(
         **_make_topics(given, supposed, ("training",)),
         given=given,
         command=tuple(command or ("vanilla-transformer", "train", *argv)),
-        recipe=recipe.path if recipe else None,
-        recipe_text=recipe.text if recipe else None,
+        recipe=recipe,
     )
 
 

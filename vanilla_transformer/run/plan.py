@@ -16,7 +16,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE, SCORES_OF_WORDS
+from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.loading import load_generation_settings, make_config
 from vanilla_transformer.run.parsing import RunArguments
@@ -217,12 +217,12 @@ def _check_average(arguments: RunArguments) -> None:
 
 def _plan_scores(arguments: RunArguments, splits: DatasetDict) -> dict[str, ScoreTokenizers]:
     """Decides how the references of each split that is scored are cut into words."""
-    if not {*SCORES_OF_WORDS} & {*arguments.model.metrics}:
-        return {}
-    languages, chosen = arguments.card.language or [], arguments.model.bleu_tokenize
+    languages, model = arguments.card.language or [], arguments.model
     target = languages[1] if len(languages) == 2 else None
     return {
-        name: choose_score_tokenizers(rows, arguments.data, target, chosen)
+        name: choose_score_tokenizers(
+            rows, arguments.data, model.metrics, target, model.bleu_tokenize
+        )
         for name, rows in splits.items()
         if name != "train"
     }

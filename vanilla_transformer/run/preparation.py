@@ -159,7 +159,7 @@ def prepare_directory(arguments: RunArguments) -> None:
 
 def _inputs_of(arguments: RunArguments) -> list[str]:
     """Returns the files and directories that a run reads."""
-    inputs: list[Any] = [Path.cwd(), arguments.recipe]
+    inputs: list[Any] = [Path.cwd(), arguments.recipe and arguments.recipe.path]
     for name, value in arguments.given.items():
         if name != "output_dir":
             inputs += value if isinstance(value, list) else [value]

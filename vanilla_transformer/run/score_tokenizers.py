@@ -1,6 +1,6 @@
 """Decides how the texts of a split are cut into words for BLEU, TER and WER."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from datasets import Dataset
@@ -8,6 +8,7 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import languages_of_rows
 from vanilla_transformer.languages import letters_of, score_tokenizer, tag_of_texts
+from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
 _SAMPLE = 1000
@@ -38,7 +39,11 @@ class ScoreTokenizers:
 
 
 def choose_score_tokenizers(
-    rows: Dataset, data: DataArguments, language: str | None = None, chosen: str | None = None
+    rows: Dataset,
+    data: DataArguments,
+    metrics: Collection[str],
+    language: str | None = None,
+    chosen: str | None = None,
 ) -> ScoreTokenizers:
     """Chooses a tokenizer for each text of a split.
 
@@ -46,6 +51,7 @@ def choose_score_tokenizers(
     their references have letters of its script, or by the script that most references are in.
 
     Args:
+        metrics: The scores. Where none of them compares words, nothing is recognised.
         language: The target's language. None: it is unknown.
         chosen: A tokenizer of sacrebleu. None: the languages decide.
 
@@ -53,6 +59,8 @@ def choose_score_tokenizers(
         ModuleNotFoundError: If a tokenizer needs a package that is not installed.
         ValueError: If a language is unknown.
     """
+    if not {*SCORES_OF_WORDS} & {*metrics}:
+        chosen = "13a"
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
     column = "references" if "references" in rows.column_names else "target"
     targets = [target for _, target in languages_of_rows(rows, data.row_languages())]

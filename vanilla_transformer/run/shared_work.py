@@ -1,35 +1,27 @@
 """Work that one process of a machine does for all of them, however long it takes."""
 
-import os
-import pickle
-import time
-from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
-import psutil
 from accelerate.utils import gather_object
+from torch import distributed
 from transformers import TrainingArguments
-
-from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
 
 T = TypeVar("T")
 
-_SECONDS_BETWEEN_LOOKS = 0.2
+_LONGEST = timedelta(days=100)  # a wait in the group of the training would end after `ddp_timeout`
 _ENDED = (
-    "The main process has ended before it had prepared the data: its own message tells why. This "
-    "process ends too."
+    "A process of this run has ended before the data were prepared: its own message tells why. "
+    "This process ends too."
 )
 
 
 def compute_on_main_process(training: TrainingArguments, compute: Callable[[], T]) -> T:
     """Computes a value in the main process of each machine; the others wait, and get a copy.
 
-    The others wait in no operation of the process group, which would end after `ddp_timeout`: they
-    look for a file. The value is pickled; data sets whose rows are in files are pickled as the
-    names of these files. The folder is one that only this user can open, and it is deleted when all
-    have read it.
+    The value is pickled; data sets whose rows are in files are pickled as the names of these files.
 
     Args:
         training: Tells how many processes there are, and which one this is.
@@ -39,45 +31,34 @@ def compute_on_main_process(training: TrainingArguments, compute: Callable[[], T
     """
     if training.world_size == 1:
         return compute()
-    state: Any = training.distributed_state
-    if training.local_process_index > 0:
-        value: T = _wait_for_value(*_file_of_machine(training, None))
-        state.wait_for_everyone()
-        return value
-    with TemporaryDirectory(prefix="vanilla-transformer-") as folder:
-        path, _ = _file_of_machine(training, folder)
-        value = compute()
-        with explained_full_disk(path), replaced_file(path) as part, part.open("wb") as stream:
-            pickle.dump(value, stream)
-        state.wait_for_everyone()
+    main = training.process_index - training.local_process_index  # that of this machine
+    with _ended_processes():
+        mains = gather_object([main])
+        groups = {
+            first: distributed.new_group(
+                [rank for rank, its_main in enumerate(mains) if its_main == first],
+                timeout=_LONGEST,
+                backend="gloo",
+            )
+            for first in sorted({*mains})
+        }
+    box: list[Any] = [False, None]  # whether the work is done, and its value
+    try:
+        if training.process_index == main:
+            box = [True, compute()]
+    finally:  # also after an error, or the others would wait for ever
+        with _ended_processes():
+            distributed.broadcast_object_list(box, main, groups[main])
+    if not box[0]:
+        raise OSError(_ENDED)
+    value: T = box[1]
     return value
 
 
-def _file_of_machine(training: TrainingArguments, folder: str | None) -> tuple[Path, int]:
-    """Returns the file that the main process of this machine writes, and the id of that process.
-
-    The processes of a machine have successive numbers, and the first of them is the main process.
-    """
+@contextmanager
+def _ended_processes() -> Iterator[None]:
+    """Says that another process has ended where communication with it fails."""
     try:
-        rows: list[tuple[str, int] | None] = gather_object([folder and (folder, os.getpid())])
-    except RuntimeError as error:  # of the process group: it has lost a process
+        yield
+    except RuntimeError as error:
         raise OSError(_ENDED) from error
-    main_folder, main = next(row for row in reversed(rows[: training.process_index + 1]) if row)
-    return Path(main_folder, "value"), main
-
-
-def _wait_for_value(path: Path, main: int) -> Any:
-    while not path.exists():
-        # The order matters: the main process may end after it has written the file.
-        if not (path.parent.exists() and _is_alive(main)) and not path.exists():
-            raise OSError(_ENDED)
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
-    with path.open("rb") as stream:
-        return pickle.load(stream)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False

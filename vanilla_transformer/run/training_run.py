@@ -52,7 +52,7 @@ from vanilla_transformer.training.callbacks import (
     ShowTranslations,
     SubwordEpochs,
 )
-from vanilla_transformer.training.metrics import GenerationMetrics, deciding_scores
+from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.store import (
     CHECKSUMS,
@@ -378,8 +378,7 @@ class _Run:
             return
         rows = plan.splits[split]
         scorer.references = rows["references" if "references" in rows.column_names else "target"]
-        if split in plan.score_tokenizers:
-            scorer.tokenizers = plan.score_tokenizers[split].names
+        scorer.tokenizers = plan.score_tokenizers[split].names
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
             scorer.directions = {
@@ -411,15 +410,7 @@ class _Run:
         if averaging.num_averaged is not None:
             return "the mean weights of checkpoints"
         if self.plan.training.load_best_model_at_end and state.best_global_step:
-            metric, scores = deciding_scores(
-                state.log_history,
-                str(self.plan.training.metric_for_best_model),
-                self.plan.training.greater_is_better,
-            )
-            step = state.best_global_step
-            return (
-                f"the checkpoint of step {step:,}, the best by {metric} ({abs(scores[step]):.2f})"
-            )
+            return f"the checkpoint of step {state.best_global_step:,}, which has the best score"
         return f"the weights of step {state.global_step:,}"
 
     def _save_figures(self, figures: dict[str, float]) -> None:
