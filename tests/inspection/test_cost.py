@@ -11,7 +11,6 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.inspection import cost
-from vanilla_transformer.inspection.cost import epoch_table
 
 CHOICES = {
     "paper": {},
@@ -141,23 +140,3 @@ def test_a_cost_prints_as_a_table(tiny_model):
     lines = [" ".join(line.split()) for line in str(found).splitlines()]
     assert f"total {found.total_parameters:,} tied ones count once" in lines
     assert "FLOPs of matrix products, 3 x (7 source + 5 target tokens)" in lines
-
-
-def test_an_epoch_on_several_gpus(tiny_model):
-    """A GPU of 1e-12 TFLOP/s computes one operation in a second."""
-    found = cost(tiny_model(), SOURCE, TARGET, BATCH)
-    table = epoch_table(found, 30, 4, vocab_size=70_000, teraflops=1e-12)
-    values = dict(line.strip().split("  ", 1) for line in table.splitlines()[1:])
-    hours = 30 / BATCH * found.training_step_flops / 4 / 3600
-    assert float(values["hours"].split()[0].replace(",", "")) == pytest.approx(hours, rel=0.01)
-
-    def shown(value):
-        return [f"{value / 1024:,.4g}", "Ki"]
-
-    weights, gradients = found.weight_bytes, found.gradient_bytes
-    assert values["network, DDP"].split()[:2] == shown(1.5 * gradients)
-    assert values["network, FSDP"].split()[:2] == shown(0.75 * (2 * weights + gradients))
-    assert values["disk, encoded pairs"].split() == shown(30 * (4 * (SOURCE + TARGET) + 8))
-    assert values["disk, a checkpoint"].split() == shown(weights + found.optimizer_bytes)
-    state = weights + gradients + found.optimizer_bytes
-    assert values["bytes on a GPU, FSDP"].split() == shown(state / 4)

@@ -82,7 +82,7 @@ def test_the_text_has_a_line_for_each_call(tiny_model, tiny_batch):
     batch = {name: value for name, value in tiny_batch().items() if name != "labels"}
     walk = shape_walk(model, batch)
     lines = str(walk).splitlines()
-    assert len(lines) == len(walk) + 2
+    assert len(lines) == len(walk.records) + 2
     assert lines[2].startswith("  encoder VanillaTransformerEncoder")
     assert any(line.startswith("    layers.1 EncoderLayer") for line in lines)
     assert lines[-1].split() == ["total", f"{model.num_parameters():,}"]

@@ -133,7 +133,6 @@ def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):
     [
         ({"n_best": 3, "num_beams": 2}, "the search keeps 2: give `num_beams`"),
         ({"engine": "other"}, "Unknown engine 'other'"),
-        ({"heads_off": frozenset({(CROSS, 0, 2)})}, r"has no heads \[2\] in layer 0"),
     ],
 )
 def test_a_request_that_cannot_be_computed_names_the_cause(models, request_for, changes, message):

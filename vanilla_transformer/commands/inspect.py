@@ -36,7 +36,6 @@ vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
 vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
 vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de --output heads.png
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
-vanilla-transformer inspect cost runs/multi30k --pairs 40000000 --gpus 8
 """
 
 VIEWS = ("file", "shapes", "attention", "heads", "cost")
@@ -109,8 +108,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         ("--source-length", 128, "source tokens of a sequence"),
         ("--target-length", 128, "target tokens of a sequence"),
         ("--batch", 1, "sequences"),
-        ("--pairs", None, "training pairs: also show what an epoch costs"),
-        ("--gpus", 1, "GPUs of the training, for --pairs"),
     ):
         cost.add_argument(name, type=positive_integer, default=default, metavar="N", help=what)
     return parser.parse_words(words)
@@ -221,13 +218,9 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
 
 
 def _show_cost(model: "VanillaTransformerForConditionalGeneration", options: Any) -> None:
-    from vanilla_transformer.inspection.cost import cost, epoch_table
+    from vanilla_transformer.inspection.cost import cost
 
-    counted = cost(model, options.source_length, options.target_length, options.batch)
-    print(counted)
-    if options.pairs:
-        vocab_size = max(model.config.vocab_size, model.config.decoder_vocab_size or 0)
-        print(epoch_table(counted, options.pairs, options.gpus, vocab_size))
+    print(cost(model, options.source_length, options.target_length, options.batch))
 
 
 def _show_heads(

@@ -157,8 +157,7 @@ def _check_weights(
     if weights.dim() not in dims or weights.shape[-2:] != (query_len, key_len):
         raise ValueError(
             f"`weights` has the shape {tuple(weights.shape)}, but {query_len} tokens attend and "
-            f"{key_len} are attended to: give {' or '.join(map(str, dims))} "
-            "dimensions, the last two of these sizes."
+            f"{key_len} are attended to."
         )
     return weights
 

@@ -9,24 +9,17 @@ implementation, on padding and on gradient checkpointing.
 
 A training step has three times the FLOPs of a forward: the backward of each product has two
 products of the same size, for the gradients of both factors (Kaplan et al. 2020, §2.1).
-
-On N GPUs, each sends (N - 1)/N of the gradients twice in a step of DDP (a ring, Patarasuk and Yuan
-2009). FSDP gathers the weights for the forward and for the backward, and scatters the
-gradients: three times (N - 1)/N (Rajbhandari et al. 2020, §7.2).
 """
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-
-Row = tuple[str, float | str | None, int, str]
-"""Name, value, base of the unit's prefixes (0: none) and note of a line; a heading has no value."""
 
 
 @dataclass(frozen=True)
@@ -89,33 +82,35 @@ class Cost:
         """Returns a table with a line for each figure."""
         sizes = f"{self.batch} x ({self.source_length} source + {self.target_length} target tokens)"
         mean = f"mean of {self.target_length} tokens, with a cache"
-        note = "tied ones count once" if self.tied else ""
-        rows: list[Row] = [("parameters", None, 0, "")]
-        rows += [(part, count, 0, "") for part, count in self.parameters.items()]
-        rows += [("total", self.total_parameters, 0, note)]
-        rows += [(f"  tied: {' = '.join(names)}", None, 0, "") for names in self.tied]
-        rows += [(f"FLOPs of matrix products, {sizes}", None, 0, "")]
-        rows += [
-            (f"forward: {part}", flops, 1000, "") for part, flops in self.forward_flops.items()
+        counts = {**self.parameters, "total": self.total_parameters}
+        notes = {"total": "tied ones count once"} if self.tied else {}
+        rows = [("parameters", "", "")]
+        rows += [(f"  {name}", f"{count:,}", notes.get(name, "")) for name, count in counts.items()]
+        rows += [(f"  tied: {' = '.join(names)}", "", "") for names in self.tied]
+        rows += [(f"FLOPs of matrix products, {sizes}", "", "")]
+        figures: list[tuple[str, float, str]]
+        figures = [(f"forward: {part}", flops, "") for part, flops in self.forward_flops.items()]
+        figures += [
+            ("training step", self.training_step_flops, "3 x forward"),
+            ("generation", self.generation_flops, "with a cache, greedy"),
+            ("per source token", self.source_token_flops, ""),
+            ("per generated token", self.generated_token_flops, mean),
         ]
-        rows += [
-            ("training step", self.training_step_flops, 1000, "3 x forward"),
-            ("generation", self.generation_flops, 1000, "with a cache, greedy"),
-            ("per source token", self.source_token_flops, 1000, ""),
-            ("per generated token", self.generated_token_flops, 1000, mean),
-            (f"memory in bytes, {self.dtype}", None, 0, ""),
-            ("weights", self.weight_bytes, 1024, ""),
-            ("gradients", self.gradient_bytes, 1024, ""),
-            ("AdamW", self.optimizer_bytes, 1024, "two moments"),
-            (
-                "cache per source token",
-                self.source_cache_bytes,
-                1024,
-                "keys and values of a sequence",
-            ),
-            ("cache per target token", self.target_cache_bytes, 1024, "and per beam"),
-        ]
-        return _make_table(rows)
+        rows += [(f"  {name}", _with_prefix(flops, 1000), note) for name, flops, note in figures]
+        rows += [(f"memory in bytes, {self.dtype}", "", "")]
+        for name, size, note in (
+            ("weights", self.weight_bytes, ""),
+            ("gradients", self.gradient_bytes, ""),
+            ("AdamW", self.optimizer_bytes, "two moments"),
+            ("cache per source token", self.source_cache_bytes, "keys and values of a sequence"),
+            ("cache per target token", self.target_cache_bytes, "and per beam"),
+        ):
+            rows.append((f"  {name}", _with_prefix(size, 1024), note))
+        widths = [max(len(row[column]) for row in rows if row[1]) for column in (0, 1)]
+        return "\n".join(
+            f"{name:<{widths[0]}}  {value:>{widths[1]}}  {note}".rstrip() if value else name
+            for name, value, note in rows
+        )
 
 
 def cost(model: Any, source_length: int = 128, target_length: int = 128, batch: int = 1) -> Cost:
@@ -214,64 +209,8 @@ def _find_tied(model: Any) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
 
-def epoch_table(
-    cost: Cost, pairs: int, gpus: int = 1, vocab_size: int = 32000, teraflops: float = 200.0
-) -> str:
-    """Makes a table of what an epoch costs on several GPUs, if none of them waits.
-
-    Args:
-        cost: The cost of the model, for a batch of pairs of the mean lengths.
-        pairs: Pairs of an epoch.
-        vocab_size: Number of tokens of the larger vocabulary.
-        teraflops: What a GPU computes in a second, in 10¹² FLOPs. docs/scale.md has published
-            values.
-    """
-    flops = pairs / cost.batch * cost.training_step_flops
-    hours = flops / (gpus * teraflops * 1e12) / 3600
-    checkpoint = cost.weight_bytes + cost.optimizer_bytes
-    state = checkpoint + cost.gradient_bytes
-    others = (gpus - 1) / gpus
-    # A token of a prepared corpus has 2 bytes, or 4, and a pair has 8 for its lengths.
-    tokens = cost.source_length + cost.target_length
-    corpus = pairs * ((2 if vocab_size <= 2**16 else 4) * tokens + 8)
-    note = "weights, gradients, AdamW; activations come on top"
-    fsdp_traffic = (2 * cost.weight_bytes + cost.gradient_bytes) * others
-    return _make_table(
-        [
-            (f"an epoch of {pairs:,} pairs on {gpus} GPUs", None, 0, ""),
-            ("FLOPs", flops, 1000, ""),
-            ("hours", f"{hours:,.3g}", 0, f"at {teraflops:g} TFLOP/s a GPU"),
-            ("bytes on a GPU, DDP", state, 1024, note),
-            ("bytes on a GPU, FSDP", state / gpus, 1024, ""),
-            ("network, DDP", 2 * cost.gradient_bytes * others, 1024, "sent by each GPU, in a step"),
-            ("network, FSDP", fsdp_traffic, 1024, ""),
-            ("disk, encoded pairs", corpus, 1024, ""),
-            ("disk, a checkpoint", checkpoint, 1024, ""),
-        ]
-    )
-
-
-def _make_table(rows: Iterable[Row]) -> str:
-    """Makes aligned lines of names, values and notes."""
-    cells = [
-        (name if value is None else f"  {name}", _format_value(value, base), note)
-        for name, value, base, note in rows
-    ]
-    name_width = max(len(name) for name, value, _ in cells if value)
-    value_width = max(len(value) for _, value, _ in cells)
-    lines = [
-        f"{name:<{name_width}}  {value:>{value_width}}  {note}" if value else name
-        for name, value, note in cells
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _format_value(value: float | str | None, base: int) -> str:
-    """Formats a number with four digits and the prefix of its unit, or whole if the base is 0."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if not base:
-        return f"{value:,}"
+def _with_prefix(value: float, base: int) -> str:
+    """Formats a number with four digits and the prefix of its unit."""
     prefixes = ("", "K", "M", "G", "T", "P", "E", "Z")
     step = min(int(math.log(max(value, 1), base)), len(prefixes) - 1)
     mark = "i" if base == 1024 and step else ""

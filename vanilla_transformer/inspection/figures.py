@@ -20,16 +20,11 @@ _FALLBACK_FONTS = (
 """How the names of fonts begin that have many scripts; matplotlib takes what others lack."""
 
 
-def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = True) -> "Figure":
-    """Makes an empty figure. It needs no display.
-
-    Args:
-        size: Width and height in inches.
-        is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
-    """
+def new_figure(size: tuple[float, float], dpi: float = 100) -> "Figure":
+    """Makes an empty figure, `size` inches wide and high. It needs no display."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else None)
+    return Figure(figsize=size, dpi=dpi, layout="constrained")
 
 
 def add_title(figure: "Figure", title: str) -> None:
@@ -43,8 +38,7 @@ def add_scale(figure: "Figure", image: Any, axes: Any, name: str) -> None:
     """Draws the colours of an image and what they mean beside the axes."""
     shrink = min(0.8, 4 / figure.get_figheight())
     bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02)
-    labels = make_labels([name], longest=60)
-    bar.set_label(labels.texts[0], fontsize=10, **labels.style)
+    bar.set_label(name, fontsize=10, parse_math=False)
     bar.outline.set_visible(False)
 
 
@@ -85,17 +79,12 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
 def _show_characters(text: str) -> str:
     """Replaces what cannot be seen, and what would change the text around it."""
-    if not text:
-        return '""'
     text = re.sub("^ +| +$", lambda spaces: _SPACE * len(spaces[0]), text)
-    return "".join(map(_show_character, text))
-
-
-def _show_character(char: str) -> str:
-    if ord(char) in _VARIATIONS:
-        return ""
-    is_seen = char.isprintable() or char in _JOINERS
-    return char if is_seen else char.encode("unicode_escape").decode()
+    return "".join(
+        char if char.isprintable() or char in _JOINERS else char.encode("unicode_escape").decode()
+        for char in text or '""'
+        if ord(char) not in _VARIATIONS
+    )
 
 
 def _width_of(char: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.inspection.figures import add_title, new_figure
+from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Column:
         return [*self.below, *self.layer, *self.above]
 
 
-def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
+def plot_shapes(walk: ShapeWalk) -> "Figure":
     """Draws the stacks of a model of this package as figure 1 of the paper, with names and shapes.
 
     The drawing follows the calls that were recorded: where norms stand, the kind of feed-forward
@@ -92,13 +92,13 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
         records.setdefault(record.name, record)
     columns = _find_columns(records)
     width = 0.3 + max(block.width for column in columns for block in column.blocks())
-    height = max(map(_place_blocks, columns)) + 0.4 * bool(title)
+    height = max(map(_place_blocks, columns))
     total = len(columns) * (width + 2 * _MARGIN)
-    figure = new_figure((total, height), is_arranged=False)
+    figure = new_figure((total, height))
+    figure.set_layout_engine("none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, total), ylim=(0, height))
     axes.set_axis_off()
-    add_title(figure, title)
     source: tuple[float, float] | None = None
     for number, column in enumerate(columns):
         middle = number * (width + 2 * _MARGIN) + _MARGIN + width / 2

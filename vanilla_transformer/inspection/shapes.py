@@ -53,10 +53,6 @@ class ShapeWalk:
         """Iterates over the records in the order of the calls."""
         return iter(self.records)
 
-    def __len__(self) -> int:
-        """Returns the number of calls."""
-        return len(self.records)
-
     def __str__(self) -> str:
         """Returns a table with an indented line for each call, and the total."""
         rows = [("module", "parameters", "inputs -> outputs"), *self._table_rows()]
