@@ -146,12 +146,6 @@ def test_references_come_before_labels(tokenizer):
         scorer(prediction)
 
 
-def test_options_by_name(tokenizer):
-    scorer = GenerationMetrics(tokenizer, ["bleu"], options={"bleu": {"tokenize": "char"}})
-    scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
-    assert "tok:char" in scorer.signatures["bleu"]
-
-
 def test_bad_predictions(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["wer"])
     with pytest.raises(ValueError, match="predict_with_generate=True"):

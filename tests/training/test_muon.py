@@ -117,20 +117,6 @@ def test_parameters_without_a_gradient_stay():
     assert not optimizer.state
 
 
-def test_a_closure_is_evaluated_with_gradients():
-    net = nn.ModuleList([nn.Linear(3, 3, bias=False)])
-    optimizer = make_muon(net)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = net[0](torch.ones(1, 3)).square().sum()
-        loss.backward()
-        return loss
-
-    losses = [optimizer.step(closure).item() for _ in range(5)]
-    assert losses[-1] < losses[0]
-
-
 @pytest.mark.parametrize(
     "changes",
     [

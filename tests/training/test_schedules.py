@@ -7,7 +7,6 @@ import torch
 from small import assert_resumes_exactly, model, rates, stock, trainer
 from transformers.trainer_utils import SchedulerType
 
-from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 4, "logging_steps": 1}
@@ -47,14 +46,6 @@ def test_the_stock_trainer_takes_it_too(tmp_path):
     run = stock(tmp_path, net, optimizers=optimizers, max_steps=3, logging_steps=1)
     run.train()
     assert rates(run) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
-
-
-def test_the_options_of_a_run(tmp_path):
-    argv = ["--output_dir", str(tmp_path), "--lr_scheduler_type", "noam", "--warmup_steps", "4000"]
-    argv += ["--lr_scheduler_kwargs", '{"factor": 2.0}']
-    training = parse_arguments(argv).training
-    assert training.lr_scheduler_type == "noam"
-    assert training.to_dict()["lr_scheduler_type"] == "noam"
 
 
 def test_every_schedule_works_without_options(tmp_path):

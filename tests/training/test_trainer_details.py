@@ -186,17 +186,6 @@ def test_a_trainer_that_has_stopped_early_trains_again(tmp_path):
         assert made.state.global_step == 3
 
 
-def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
-    options = {"max_steps": 8, "learning_rate": 0, "metrics": "wer", "early_stopping_patience": 2}
-    options |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}
-    argv = arguments(corpus, tmp_path, "train", "validation", **options, warmup_steps=0)
-    main(argv)
-    used = torch.load(tmp_path / "training_args.bin", weights_only=False)
-    assert (used.metric_for_best_model, used.greater_is_better) == ("wer", False)
-    state = (tmp_path / "trainer_state.json").read_text()
-    assert '"global_step": 3,' in state
-
-
 @pytest.mark.parametrize(
     ("before", "after", "last"), [(3, None, 6), (3, 1, 2), (3, 3, 4), (3, 4, 5), (None, 2, 4)]
 )

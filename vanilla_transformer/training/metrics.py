@@ -202,7 +202,6 @@ def score_texts(
     *,
     with_interval: bool = False,
     tokenize: str | None = None,
-    **options: Any,
 ) -> dict[str, Any]:
     """Scores predicted texts against one or several reference texts each.
 
@@ -210,7 +209,6 @@ def score_texts(
         with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
         tokenize: sacrebleu's tokenizer, which BLEU, TER and WER depend on, such as "zh". None: that
             of the script that most references are in.
-        **options: Other arguments of `sacrebleu.BLEU`, `CHRF` or `TER`.
 
     Returns:
         The score, by `name`, and its details: "signature"; for BLEU also "brevity_penalty",
@@ -230,7 +228,7 @@ def score_texts(
             f"There are {len(predictions)} predictions and {sum(map(bool, lists))} examples with "
             "references: give at least one reference for each of at least one prediction."
         )
-    metric = make_metric(name, tokenize or tokenizer_of_texts(lists), **options)
+    metric = make_metric(name, tokenize or tokenizer_of_texts(lists))
     resamples = number_of_resamples(len(lists)) if with_interval else 0
     # As `corpus_score`, whose mean of resamples fails where they are of two types.
     stats = metric._extract_corpus_statistics(predictions, reference_streams(lists))
@@ -280,7 +278,6 @@ class GenerationMetrics:
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
             differs from the real references if the tokenizer loses or truncates text.
-        options: Options of the scores, by name, such as `{"bleu": {"tokenize": "zh"}}`.
 
     Attributes:
         references: As above. Assign the texts of another split before evaluating on it.
@@ -302,10 +299,8 @@ class GenerationMetrics:
         tokenizer: PreTrainedTokenizerBase,
         names: Sequence[str],
         references: References | None = None,
-        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
-        self.options = {name: dict((options or {}).get(name, {})) for name in names}
         self.last_predictions: list[str] = []
         self.num_cut = 0
         self.signatures: dict[str, str] = {}
@@ -348,10 +343,12 @@ class GenerationMetrics:
         self.last_predictions = predictions
         scores = {}
         for name in self.names:
-            options = {"tokenize": self._tokenizer_of(range(len(references))), **self.options[name]}
-            with_interval = self.with_intervals
             figures = score_texts(
-                name, predictions, references, with_interval=with_interval, **options
+                name,
+                predictions,
+                references,
+                with_interval=self.with_intervals,
+                tokenize=self._tokenizer_of(range(len(references))),
             )
             scores[name] = float(figures[name])
             ends = zip((f"{name}_low", f"{name}_high"), figures.get("interval", ()), strict=False)
@@ -359,8 +356,7 @@ class GenerationMetrics:
             self.signatures[name] = figures["signature"]
             for group, rows in self._rows_of_groups(len(predictions)):
                 outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
-                options = {"tokenize": self._tokenizer_of(rows), **self.options[name]}
-                part = score_texts(name, outputs, wanted, **options)
+                part = score_texts(name, outputs, wanted, tokenize=self._tokenizer_of(rows))
                 scores[f"{name}_{group}"] = float(part[name])
         return {**scores, "gen_len": float(np.mean(lengths))}
 
