@@ -297,6 +297,19 @@ def test_tokens_of_languages_follow_the_dictionary(tmp_path, options, tokens):
     assert tokenizer.convert_tokens_to_ids(tokens) == [*range(31 - len(tokens), 31)]
 
 
+@pytest.mark.parametrize("pairs", ["en-de,de-en", ["en-de", "de-en"]])
+def test_a_model_of_several_pairs_has_the_dictionaries_of_the_first(tmp_path, pairs):
+    no_languages = {"source_lang": None, "target_lang": None}
+    lines = [f"{word} 1" for word in ENGLISH]
+    tokenizer = read_with(tmp_path, lines, **no_languages, lang_pairs=pairs)
+    assert tokenizer("the", text_target="us")["labels"] == [6, 2]
+    words = [f"{word} 1" for word in GERMAN]
+    (tmp_path / "all.txt").write_text("\n".join(words), encoding="utf-8")
+    fixed = {**no_languages, "lang_pairs": pairs, "fixed_dictionary": "/old/place/all.txt"}
+    tokenizer = read_with(tmp_path, lines, **fixed)
+    assert tokenizer("Ha@@ us", text_target="us")["input_ids"] == [5, 6, 2]
+
+
 def test_a_short_dictionary_fits(tmp_path):
     tokenizer = read_with(tmp_path, [f"{word} 1" for word in ENGLISH[:-3]])
     assert tokenizer("the w0")["input_ids"] == [4, 7, 2]

@@ -98,6 +98,11 @@ def test_a_vocabulary_is_read_as_marian_reads_it(tmp_path):
     yaml, text, nematus = (tmp_path / name for name in ("v.yml", "v.txt", "v.json"))
     yaml.write_text('"</s>": 0\n<unk>: 1\n? a b\n: 2\nno: 4\n"\\x41": 5\nlate: 99\n', "utf-8")
     assert read_vocabulary(yaml, 6) == ["</s>", "<unk>", "a b", "<row3>", "no", "A"]
+    words = ["</s>", "<unk>", "a\x85b", "\u2028", "\x80", "x\x9f\u2029", "\x7f", "\u0149" * 1100]
+    yaml.write_text("".join(f'? "{word}"\n: {n}\n' for n, word in enumerate(words)), "utf-8")
+    assert read_vocabulary(yaml, 8) == words
+    yaml.write_text("".join(f"{word}: {n}\n" for n, word in enumerate(words[:-1])), "utf-8")
+    assert read_vocabulary(yaml, 7) == words[:-1]
     text.write_text("</s>\n<unk>\nx\n", "utf-8")
     assert read_vocabulary(text, 3) == ["</s>", "<unk>", "x"]
     nematus.write_text(json.dumps({"eos": 0, "UNK": 1, "\U0001f642": 2}), "utf-8")

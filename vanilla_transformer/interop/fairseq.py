@@ -261,8 +261,7 @@ def _read_tokenizer(
 
     `sizes` are the rows of the source's and of the target's embedding.
     """
-    languages = [options.get(f"{side}_lang") for side in ("source", "target")]
-    paths = [folder / f"dict.{language}.txt" for language in languages]
+    paths = [folder / name for name in _dictionary_names(options)]
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         if is_required:
@@ -289,6 +288,20 @@ def _read_tokenizer(
     return VanillaTransformerTokenizer(
         tokenizer_object=backends[0], target_tokenizer_object=backends[1]
     )
+
+
+def _dictionary_names(options: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the dictionaries of the source and the target.
+
+    A task of several pairs (`en-de,en-fr`) may have one for all; else those of the first pair.
+    """
+    if fixed := options.get("fixed_dictionary"):
+        return [Path(fixed).name] * 2
+    languages: list[Any] = [options.get(f"{side}_lang") for side in ("source", "target")]
+    if None in languages and (pairs := options.get("lang_pairs")):
+        pairs = pairs.split(",") if isinstance(pairs, str) else pairs
+        languages = pairs[0].split("-", 1)
+    return [f"dict.{language}.txt" for language in languages]
 
 
 def _language_tokens(options: Mapping[str, Any]) -> list[str]:

@@ -78,6 +78,12 @@ PLACEMENTS = {
 
 STACKS = ("encoder", "decoder")
 
+_STAND_INS = {
+    sign: 0x10F000 + number
+    for number, sign in enumerate([*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFFFE, 0xFFFF])
+}
+"""Letters of YAML 1.2, which Marian writes, that PyYAML refuses or ends a line at."""
+
 LAST_VERSION_WITH_QUICK_GELU = (1, 12, 0)
 
 
@@ -354,10 +360,15 @@ def _read_ids(path: Path) -> dict[str, int]:
         pieces = read_sentencepiece(path).pieces
         return {"<unk>" if p.type == UNKNOWN else p.piece: n for n, p in enumerate(pieces)}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
         if path.suffix not in (".yml", ".yaml", ".json"):
-            return {word: index for index, word in enumerate(text.removesuffix("\n").split("\n"))}
-        content = json.loads(text) if path.suffix == ".json" else parse_yaml(text, path.name)
-        return {str(word): int(index) for word, index in content.items()}
+            lines = text.removesuffix("\n").split("\n")
+            return {line.removesuffix("\r"): index for index, line in enumerate(lines)}
+        if path.suffix == ".json":
+            content = json.loads(text)
+        else:
+            content = parse_yaml(text.translate(_STAND_INS), path.name)
+        back = {stand_in: sign for sign, stand_in in _STAND_INS.items()}
+        return {str(word).translate(back): int(index) for word, index in content.items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is no vocabulary ({error}): copy it again.") from error
