@@ -14,7 +14,7 @@ from vanilla_transformer.interop.hf_models import (
     from_transformers,
     to_transformers,
 )
-from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
+from vanilla_transformer.interop.tokenizers import save_plain_tokenizer, to_plain_tokenizer
 
 PRE = {"norm_placement": "pre"}
 EMBEDDING_NORM = {"normalize_embedding": True}
@@ -252,6 +252,20 @@ def test_every_kind_of_tokenizer_keeps_its_ids_and_texts(kind, tmp_path):
                 skipped = (each.decode(ids, skip_special_tokens=True) for each in (plain, ours))
                 assert len(set(skipped)) == 1
         assert bool(notes) == bool(tags)
+
+
+def test_transformers_4_knows_the_names_in_an_export(tmp_path):
+    ours = VanillaTransformerTokenizer.train(TEXTS, TEXTS[:1], kind="word", shared=False)
+    save_plain_tokenizer(ours, tmp_path)
+    plain = to_plain_tokenizer(ours)
+    plain.add_special_tokens({"extra_special_tokens": ["<x>"]})
+    save_plain_tokenizer(plain, tmp_path / "plain")
+    for folder in ("", "target_tokenizer", "plain"):
+        config = json.loads((tmp_path / folder / "tokenizer_config.json").read_text())
+        assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["additional_special_tokens"] == ["<x>"]
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "plain")
+    assert loaded.all_special_tokens == plain.all_special_tokens
 
 
 def test_the_settings_of_generation_go_along(tmp_path):

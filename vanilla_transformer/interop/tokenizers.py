@@ -1,5 +1,6 @@
 """Tokenizers of converted and exported models."""
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
@@ -131,6 +133,7 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
     """
     if not isinstance(tokenizer, VanillaTransformerTokenizer):
         save_tokenizer(tokenizer, output_dir)
+        _use_known_names(Path(output_dir))
         return ()
     notes = _save_side(tokenizer, output_dir)
     if not tokenizer.separate_vocabularies:
@@ -180,6 +183,7 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
 def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tuple[str, ...]:
     """Saves the source's vocabulary, and checks what is loaded again."""
     to_plain_tokenizer(tokenizer).save_pretrained(folder)
+    _use_known_names(Path(folder))
     load: Any = AutoTokenizer.from_pretrained
     tags = [token.content for token in _added_special_tokens(tokenizer)]
     saved, problems = load(folder), []
@@ -196,6 +200,17 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
         f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips. White "
         "space around a source is a part of it: strip it before.",
     )
+
+
+def _use_known_names(folder: Path) -> None:
+    """Writes names that transformers 4 and transformers.js know too into a tokenizer's config."""
+    path = folder / "tokenizer_config.json"
+    config = read_object(path)
+    if config["tokenizer_class"] == "TokenizersBackend":
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if "extra_special_tokens" in config:
+        config["additional_special_tokens"] = config.pop("extra_special_tokens")
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _added_special_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
