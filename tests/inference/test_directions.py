@@ -1,10 +1,12 @@
 """Languages by name: what transformers computes for each, and no call changes a tokenizer."""
 
+import asyncio
 import json
 
 import pytest
 import torch
 from converted_models import save_bart_like, save_of_many_languages, train_pieces, unigram
+from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -15,9 +17,15 @@ from transformers import (
 )
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.data.corpus_entries import RowLanguages
+from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.model.directions import record_directions
+from vanilla_transformer.serving.models import Query, load_models
+from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.settings import Computation, Settings, parse_models
 
 CODES = {  # English, German, French
     "nllb": ("eng_Latn", "deu_Latn", "fra_Latn"),
@@ -136,6 +144,32 @@ def test_given_targets_begin_with_their_language(models, kind):
 
 
 @pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_training_pairs_of_several_directions_begin_with_their_languages(models, kind, num_proc):
+    tokenizer = AutoTokenizer.from_pretrained(models / f"own-{kind}")
+    codes = [tuple(CODES[kind][number] for number in pair) for pair in DIRECTIONS]
+    columns = dict(
+        zip(("source_language", "target_language"), zip(*codes, strict=True), strict=True)
+    )
+    rows = Dataset.from_dict({"source": TEXTS, "target": TEXTS[::-1], **columns})
+    encoded = encode(rows, tokenizer, 9, 7, num_proc=num_proc)
+    for row, pair, encoded_row in zip(rows, codes, encoded, strict=True):
+        theirs = AutoTokenizer.from_pretrained(models / kind, src_lang=pair[0], tgt_lang=pair[1])
+        sizes = {"max_length": 9, "max_target_length": 7, "truncation": True}
+        expected = theirs(row["source"], text_target=row["target"], **sizes)
+        assert encoded_row["input_ids"] == expected["input_ids"]
+        assert encoded_row["labels"] == expected["labels"]
+    # A corpus names its languages, or all rows have some.
+    corpora = Dataset.from_dict({**rows.remove_columns([*columns])[:2], "corpus": ["a", "b"]})
+    known = RowLanguages(codes[0], {"b": codes[1]})
+    again = encode(corpora, tokenizer, 9, 7, languages=known)
+    assert again[:]["labels"] == encoded[:2]["labels"]
+    assert again[:]["input_ids"] == encoded[:2]["input_ids"]
+    with pytest.raises(ValueError, match=codes[0][1]):
+        encode(corpora, tokenizer)
+
+
+@pytest.mark.parametrize("kind", CODES)
 def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_the_languages(models, kind):
     translator = Translator.from_pretrained(models / f"own-{kind}", "transformers", "cpu")
     german = CODES[kind][1]
@@ -162,6 +196,29 @@ def test_a_language_that_is_added_works_after_reloading(models, tmp_path, kind):
     assert output != english or index  # random weights may agree
     output = translator.translate(TEXTS[0], tgt_lang="sme_Latn", **options)
     assert kind == "mbart" or output.tokens[0] == new
+
+
+def test_a_server_translates_each_direction_of_one_model(models):
+    codes = [("eng_Latn", "deu_Latn"), ("deu_Latn", "eng_Latn")]
+    path = models / "own-nllb"
+    sources = parse_models([f"{source}:{target}={path}" for source, target in codes])
+    served = load_models(Settings(sources, computation=Computation(device="cpu")), Metrics())
+    search = {"max_new_tokens": 8, "num_beams": 1}
+    query = Query(1, OutputOptions(tokens=True), tuple(search.items()))
+
+    async def ask(source, target):
+        answers = await served.for_direction(source, target).answer(TEXTS, query)
+        return [row[0] for row in answers.outputs]
+
+    translator = Translator.from_pretrained(path, device="cpu")
+    for source, target in codes:
+        outputs = asyncio.run(ask(source, target))
+        languages = {"src_lang": source, "tgt_lang": target, "return_tokens": True}
+        assert outputs == translator.translate(TEXTS, **search, **languages)
+        assert {output.tokens[0] for output in outputs} == {target}
+    served.close()
+    with pytest.raises(ValueError, match="deu_Latn"):  # it has no direction
+        load_models(Settings(parse_models([f"{path}"])), Metrics())
 
 
 TAGGED = [("en", "de", "<2de>"), ("en", "fr", "<2fr>")]

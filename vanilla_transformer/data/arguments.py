@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import RowLanguages, read_entries
+from vanilla_transformer.languages import standard_tag
 from vanilla_transformer.rules import Rule, at_least, check_rules, within
 
 SPLITS = ("train", "validation", "test")
@@ -141,3 +142,20 @@ class DataArguments:
             if corpus.languages
         }
         return RowLanguages((self.source_language, self.target_language), of_corpora)
+
+    def directions(self) -> list[tuple[str | None, str, str]]:
+        """Returns the directions that the data name, and the tags before their sources.
+
+        Raises:
+            ValueError: If a language is unknown.
+        """
+        rows: list[tuple[str | None, str, str]] = [
+            (standard_tag(corpus.languages[0]), standard_tag(corpus.languages[1]), corpus.tag or "")
+            for corpus in read_entries(self.corpora or ())
+            if corpus.languages
+        ]
+        if self.target_language is not None:
+            source = None if self.source_language is None else standard_tag(self.source_language)
+            pair = source, standard_tag(self.target_language)
+            rows += [] if pair in [row[:2] for row in rows] else [(*pair, "")]
+        return rows

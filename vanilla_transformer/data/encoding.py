@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, List, Value
 from datasets.table import InMemoryTable
-from transformers import PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
+from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.file_contents import (
     content_digest,
     read_object,
@@ -25,8 +26,15 @@ from vanilla_transformer.data.file_contents import (
 )
 from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
-from vanilla_transformer.data.token_words import target_side, words_of_encoding
+from vanilla_transformer.data.token_words import in_groups, target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
+from vanilla_transformer.languages import closest_tag
+from vanilla_transformer.model.directions import (
+    Direction,
+    in_language,
+    knows_languages,
+    tags_of_sources,
+)
 from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS, ZERO_WIDTH
 from vanilla_transformer.progress import Progress
 
@@ -51,6 +59,8 @@ def encode(
     max_target_length: int | None = None,
     num_proc: int | None = None,
     folder: Path | None = None,
+    languages: RowLanguages | None = None,
+    settings: GenerationConfig | None = None,
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
@@ -68,6 +78,8 @@ def encode(
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
+        languages: Those of the rows, for a model of many languages. None: nothing is known of them.
+        settings: The settings of the model's search, which may name the target's language.
 
     Returns:
         New data with the same rows and the columns "input_ids" and "labels", without the text
@@ -81,19 +93,29 @@ def encode(
         options = max_source_length, max_target_length, num_proc
         return DatasetDict(
             {
-                name: encode(rows, tokenizer, *options, None if folder is None else folder / name)
+                name: encode(
+                    rows,
+                    tokenizer,
+                    *options,
+                    None if folder is None else folder / name,
+                    languages,
+                    settings,
+                )
                 for name, rows in data.items()
             }
         )
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-        make = partial(_encode_rows, data, PairEncoder(tokenizer, limits))
+        encoder = PairEncoder(tokenizer, limits, languages, settings)
+        make = partial(_encode_rows, data, encoder)
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.reach)
             encoded, facts_of_parts = Dataset(InMemoryTable(table)), [facts]
         else:
-            origin = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
+            origin: list[Any] = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
+            if encoder.knows_languages:
+                origin.append(repr((encoder.languages, encoder.settings.to_dict())))
             key = text_digest(json.dumps(origin))
             folder = folder or cache_folder() / key
             if num_proc is None:
@@ -147,9 +169,7 @@ def _encode_rows(
     tell: Callable[[int], None] = lambda _: None,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
-    ids = Value(
-        "uint16" if max(len(side.tokenizer) for side in encoder.sides) <= 2**16 else "uint32"
-    )
+    ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")
     features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))
@@ -167,33 +187,94 @@ class PairEncoder:
 
     Args:
         limits: Largest number of tokens of each side; None: no limit.
+        languages: As for `encode`, as `settings` are.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]) -> None:
-        sides = {"source": tokenizer, "target": target_side(tokenizer)}
-        self.sides = [_Side(name, of_side, limits[name]) for name, of_side in sides.items()]
-        self._links_lost = 0
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: dict[str, int | None],
+        languages: RowLanguages | None = None,
+        settings: GenerationConfig | None = None,
+    ) -> None:
+        self.tokenizer, self.limits = tokenizer, limits
+        self.languages, self.settings = languages or RowLanguages(), settings or GenerationConfig()
+        self.knows_languages = knows_languages(tokenizer)
+        self.num_ids = max(len(tokenizer), len(target_side(tokenizer)))
+        self._encoders: dict[Any, _DirectedEncoder] = {}
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
         """Returns the columns of the pairs."""
-        if LINKS in batch:
-            return self._encode_with_links(batch)
-        source, target = (side.ids_of(batch[side.name]) for side in self.sides)
-        return {"input_ids": source, "labels": target}
+        count = len(batch["source"])
+        pairs = self.languages.of(batch, count) if self.knows_languages else [(None, None)] * count
+        if len({*pairs}) == 1:  # the usual case
+            return self._encoder(pairs[0])(batch)
+        names: list[str] = []
+
+        def encode(pair: tuple[str | None, str | None], numbers: list[int]) -> list[Any]:
+            some = {name: [column[n] for n in numbers] for name, column in batch.items()}
+            columns = self._encoder(pair)(some)
+            names[:] = columns
+            return list(zip(*columns.values(), strict=True))
+
+        rows = in_groups(range(count), pairs, encode)
+        return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+    def _encoder(self, pair: tuple[str | None, str | None]) -> "_DirectedEncoder":
+        if pair not in self._encoders:
+            direction = Direction()
+            if self.knows_languages:
+                direction = Direction.resolve(self.tokenizer, self.settings, *pair, closest_tag)
+            self._encoders[pair] = _DirectedEncoder(self.tokenizer, self.limits, direction)
+        return self._encoders[pair]
 
     def take_counts(self) -> dict[str, Any]:
         """Returns how many texts of each side were truncated, and links lost, since the last call.
 
         A link of words is lost where truncation leaves no token of a word.
         """
+        encoders = self._encoders.values()
         counts = {
-            "truncated": {side.name: side.truncated for side in self.sides},
-            "links_lost": self._links_lost,
+            "truncated": {
+                name: sum(encoder.sides[at].truncated for encoder in encoders)
+                for at, name in enumerate(self.limits)
+            },
+            "links_lost": sum(encoder.links_lost for encoder in encoders),
         }
-        self._links_lost = 0
-        for side in self.sides:
-            side.truncated = 0
+        for encoder in encoders:
+            encoder.links_lost = 0
+            for side in encoder.sides:
+                side.truncated = 0
         return counts
+
+
+class _DirectedEncoder:
+    """Encodes pairs of one direction."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: dict[str, int | None],
+        direction: Direction,
+    ) -> None:
+        sides = {
+            "source": in_language(tokenizer, direction.source),
+            "target": target_side(tokenizer, direction.target),
+        }
+        self.sides = [_Side(name, of_side, limits[name]) for name, of_side in sides.items()]
+        self.direction, self.tags = direction, tags_of_sources(tokenizer)
+        self.links_lost = 0
+
+    def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
+        """Returns the columns of the pairs."""
+        if self.direction.tag or self.direction.choices:
+            read = [self.direction.for_text(text, self.tags) for text in batch["source"]]
+            sources = [each.read(text) for each, text in zip(read, batch["source"], strict=True)]
+            batch = {**batch, "source": sources}
+        if LINKS in batch:
+            return self._encode_with_links(batch)
+        source, target = (side.ids_of(batch[side.name]) for side in self.sides)
+        return {"input_ids": source, "labels": target}
 
     def _encode_with_links(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
         """Returns the columns of pairs with links, which become links of tokens."""
@@ -212,7 +293,7 @@ class PairEncoder:
         for line, *of_pair in zip(batch[LINKS], *words, strict=True):
             of_links = [token_links([link], *of_pair) for link in parse_links(line)]
             links.append(sorted({pair for pairs in of_links for pair in pairs}))
-            self._links_lost += sum(not pairs for pairs in of_links)
+            self.links_lost += sum(not pairs for pairs in of_links)
         return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
 
 

@@ -120,6 +120,15 @@ def languages_of_rows(rows: Dataset, known: RowLanguages) -> list[tuple[str | No
     return known.of({name: rows[name][:] for name in names}, len(rows))
 
 
+def directions_in(rows: Dataset, known: RowLanguages) -> set[tuple[str | None, str | None]]:
+    """Returns the pairs of languages that occur in a split."""
+    names = [name for name in ("corpus", *LANGUAGE_COLUMNS) if name in rows.column_names]
+    if not names:
+        return {known.of_all}
+    batches = rows.select_columns(names).iter(10_000)
+    return {pair for batch in batches for pair in known.of(batch, len(batch[names[0]]))}
+
+
 def files_of_split(args: DataArguments, split: str) -> list[str]:
     """Returns the paths of the files that are given for a split."""
     paths = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))

@@ -182,6 +182,7 @@ def score_training(
     scorer: GenerationMetrics,
     sources: Sequence[str],
     reference_lengths: Sequence[int],
+    languages: Sequence[tuple[str | None, str | None]],
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
@@ -192,12 +193,15 @@ def score_training(
 
     Args:
         reference_lengths: Tokens of the reference of each source.
+        languages: Those of each source and its target.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
     quick = {"num_beams": 1} if trainer.is_in_train else {}
     call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
+    of_sources, of_targets = zip(*languages, strict=True)
+    directions = translator.directions(len(sources), of_sources, of_targets)
     share = range(rank, len(sources), world)
     groups = [(call, list(share))]
     if trainer.is_in_train:
@@ -210,7 +214,9 @@ def score_training(
         Progress(len(share), "texts", work="Scoring", shown=shows) as progress,
     ):
         for call, numbers in groups:
-            split = translator.split_texts([sources[number] for number in numbers])
+            split = translator.split_texts(
+                [sources[number] for number in numbers], [directions[number] for number in numbers]
+            )
 
             def on_batch(count: int, before: int = len(done), most: int = len(numbers)) -> None:
                 progress.reach(before + min(count, most))

@@ -10,9 +10,13 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
+from vanilla_transformer.data.parallel_data import directions_in
+from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.directions import Direction, begun_by, language_tokens
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -153,7 +157,10 @@ def make_plan(
     ]
     if "train" in splits:
         _check_average(arguments)
-    search = _plan_search(training, config, load_generation_settings(config, init_from))
+    settings = load_generation_settings(config, init_from)
+    if language_tokens(tokenizer):
+        settings = _with_languages(config, settings, tokenizer, splits, arguments.data)
+    search = _plan_search(training, config, settings)
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
     resolved.hub_token = training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True
@@ -213,6 +220,38 @@ def _check_average(arguments: RunArguments) -> None:
             "out.",
         ),
     )
+
+
+def _with_languages(
+    config: VanillaTransformerConfig,
+    settings: GenerationConfig,
+    tokenizer: Any,
+    splits: DatasetDict,
+    data: DataArguments,
+) -> GenerationConfig:
+    """Returns the settings with the target's language, if all data have one.
+
+    Models of mBART's kind begin with it in training too, so that the config names it.
+
+    Raises:
+        ValueError: If a language is unknown or missing, or such a model would need several.
+    """
+    known = data.row_languages()
+    pairs = set[tuple[str | None, str | None]]()
+    pairs = pairs.union(*(directions_in(rows, known) for rows in splits.values()))
+    begins = {
+        Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
+        for source, target in pairs
+    }
+    starts = {start for start, _ in begins if start is not None}
+    if len(starts) > 1:
+        raise ValueError(
+            "The data have several target languages, but targets of this model begin with "
+            "`decoder_start_token_id`, which is one language: train it on one of them at a time."
+        )
+    if starts:
+        config.decoder_start_token_id = min(starts)
+    return begun_by(settings, *begins.pop()) if len(begins) == 1 else settings
 
 
 def _plan_scores(arguments: RunArguments, splits: DatasetDict) -> dict[str, ScoreTokenizers]:

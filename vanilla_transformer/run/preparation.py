@@ -108,7 +108,7 @@ def prepare(
     texts = splits_in_use(arguments.training, texts, init_from)
 
     if into is None:
-        tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(arguments.data))
+        tokenizer = _new_tokenizer(arguments, sample, init_from)
     else:
         into, tokenizer = _tokenizer_in(into, arguments, sample, init_from)
     plan = make_plan(arguments, directory, texts, tokenizer)
@@ -126,6 +126,8 @@ def prepare(
             plan.max_target_length,
             arguments.preparation.num_proc,
             None if into is None else into.folder,
+            arguments.data.row_languages(),
+            plan.search.settings,
         )
     inputs: dict[str, Any] = {}
     if "train" in texts:
@@ -234,14 +236,20 @@ def _tokenizer_in(
     """Makes the tokenizer of prepared data, unless one of the same texts and options is there."""
     if sample is None:
         raise ValueError("A preparation needs training data: give them.")
-    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from]
+    directions = arguments.data.directions()
+    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, directions]
     key, path = text_digest(json.dumps(origin)), into.tokenizer
     if into.manifest.get("tokenizer_of") != key or not path.is_dir():
-        tags = tags_of(arguments.data)
-        make_tokenizer(arguments.tokenizer, sample, init_from, tags).save_pretrained(path)
+        _new_tokenizer(arguments, sample, init_from).save_pretrained(path)
         options = into.manifest["options"]
         into = into.with_manifest({"options": options, "tokenizer_of": key, "complete": False})
     return into, load_tokenizer(str(path))
+
+
+def _new_tokenizer(arguments: RunArguments, sample: Dataset | None, init_from: str | None) -> Any:
+    """Loads or trains the tokenizer, which records what the data say of languages."""
+    data = arguments.data
+    return make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data), data.directions())
 
 
 def _checked_lengths(plan: RunPlan, rows: Dataset) -> Dataset:

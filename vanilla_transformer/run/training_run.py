@@ -25,6 +25,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.corpora import describe_report, entries_of
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.data.parallel_data import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.inference.loading import load_weights
@@ -389,8 +390,9 @@ class _Run:
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:
             lengths = token_lengths(self.encoded[split], "labels").tolist()
+            languages = languages_of_rows(rows, plan.options.data.row_languages())
             trainer.score_texts = partial(
-                score_training, trainer, scorer, list(rows["source"]), lengths
+                score_training, trainer, scorer, list(rows["source"]), lengths, languages
             )
 
     def _describe_early_end(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -11,10 +11,11 @@ from vanilla_transformer.documents.lines import SplitTexts
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import closest_tag, detect, is_language
+from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
+from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, Settings
 
 Result = TypeVar("Result")
 PLANS_KEPT = 64
@@ -52,6 +53,7 @@ class ServedModel:
     ) -> None:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
+        self.direction = _direction_of(source, translator)
         self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
         self._metrics = metrics
@@ -87,7 +89,8 @@ class ServedModel:
 
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            return self._plan(query), self.translator.split_texts(texts)
+            directions = [self.direction] * len(texts)
+            return self._plan(query), self.translator.split_texts(texts, directions)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
 
@@ -211,6 +214,17 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
     return [(code, round(100 * share)) for code, share in found]
 
 
+def _direction_of(source: ModelSource, translator: Translator) -> Direction:
+    """Returns how the model is asked for the languages that it is served for.
+
+    Raises:
+        ValueError: If the model does not know one, or needs one and has no direction here.
+    """
+    codes = (source.source, source.target) if source.source != ANY else (ANY, ANY)
+    first, second = (code if is_language(code) else None for code in codes)
+    return translator.directions(1, first, second)[0]
+
+
 def load_models(settings: Settings, metrics: Metrics) -> Models:
     """Loads each model once, and computes a short text with it."""
     loaded: dict[str, Translator] = {}
@@ -226,7 +240,9 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
             )
             # Not `translate`: it would warn that the output is cut off.
             call = translator.plan_call(num_beams=computation.num_beams, max_new_tokens=2)
-            translator.compute_segments(translator.split_texts(["a"]).segments, call)
+            direction = replace(_direction_of(source, translator), choices=())
+            split = translator.split_texts(["a"], [direction])
+            translator.compute_segments(split.segments, call)
             loaded[source.path] = translator
     return Models(
         ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models

@@ -1,0 +1,75 @@
+"""Runs of models of many languages: each target begins with its own, and tags mean languages."""
+
+import json
+
+import pytest
+from converted_models import save_of_many_languages, train_pieces
+from toy import arguments, main
+
+from vanilla_transformer import Translator
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.funnel import convert
+
+
+def entries(corpus, languages, tags=(None, None)):
+    """Both directions of the toy language pair."""
+    named = []
+    for sides, codes, tag in zip((("en", "de"), ("de", "en")), languages, tags, strict=True):
+        files = {
+            split: [str(corpus / f"{name}.{side}") for side in sides]
+            for split, name in (("train", "train"), ("validation", "val"))
+        }
+        named.append({"name": "-".join(sides), **files, "languages": codes})
+        named[-1] |= {"tag": tag} if tag else {}
+    return ["--corpora", *map(json.dumps, named)]
+
+
+def test_a_tag_is_recorded_as_the_language_that_it_means(corpus, tmp_path, capsys):
+    of_test = {"source_language": "en", "target_language": "de"}
+    words = arguments(corpus, tmp_path / "model", "test", num_train_epochs=6, **of_test)
+    corpora = entries(corpus, (["en", "de"], ["de", "en"]), ("<2de>", "<2en>"))
+    figures = main([*words, *corpora])
+    assert {"eval_bleu_en-de", "eval_bleu_de-en"} <= figures.keys()
+    model, line = str(tmp_path / "model"), "a dog sees a cat ."
+    capsys.readouterr()
+    run_subcommand("translate", [model, line, "--target-language", "ger"])
+    run_subcommand("translate", [model, f"<2de> {line}"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    with pytest.raises(ValueError, match="de, en"):
+        run_subcommand("translate", [model, line, "--target-language", "fr"])
+    data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
+    languages = ["--source-language", "en", "--target-language", "de"]
+    run_subcommand("evaluate", [model, *data, *languages, "--output", str(tmp_path / "report")])
+    report = json.loads((tmp_path / "report").read_text(encoding="utf-8"))
+    translator = Translator.from_pretrained(model)
+    assert report["predictions"] == translator.translate(report["sources"], tgt_lang="de")
+    # Who goes on with it names the languages alone.
+    again = ["--model_name_or_path", model, "--output_dir", str(tmp_path / "again")]
+    main([*again, "--max_steps", "2", *entries(corpus, (["en", "de"], ["de", "en"]))])
+    assert Translator.from_pretrained(tmp_path / "again").translate(line, tgt_lang="de")
+
+
+def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp_path):
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "pieces").mkdir()
+    save_of_many_languages("nllb", tmp_path / "nllb", train_pieces(tmp_path / "pieces"))
+    convert("nllb", str(tmp_path / "nllb"), tmp_path / "0")
+    for name in ("train", "val"):
+        for side, word in (("en", "dog"), ("de", "gros")):
+            lines = "".join(f"{word} {letter}\n" for letter in "abcdefgh"[name == "val" :: 2])
+            (tmp_path / f"{name}.{side}").write_text(lines, encoding="utf-8")
+    corpora = entries(tmp_path, (["eng_Latn", "deu_Latn"], ["de", "en"]))
+    files = []
+    for number in range(2):
+        words = ["--model_name_or_path", str(tmp_path / f"{number}"), "--max_steps", "2"]
+        words += ["--output_dir", str(tmp_path / f"{number + 1}"), "--use_cpu", "True"]
+        words += ["--metrics", "chrf", "--max_eval_samples", "2", "--generation_max_length", "9"]
+        main([*words, *corpora])
+    for number in range(3):
+        paths = sorted((tmp_path / f"{number}").glob("tokenizer*"))
+        files.append({path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths})
+        for content in files[-1].values():
+            content.pop("name_or_path", None)
+    assert files[1] == files[2]
+    assert files[1]["tokenizer.json"] == files[0]["tokenizer.json"]
