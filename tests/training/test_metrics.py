@@ -142,7 +142,7 @@ def test_references_come_before_labels(tokenizer):
     scorer.references = ["a b", "a b c", "d"]
     assert scorer(prediction)["mismatch"] == 0
     scorer.references = ["a b"] * 4
-    with pytest.raises(ValueError, match="3 predictions but 4 references"):
+    with pytest.raises(ValueError, match="3 predictions and 4 examples"):
         scorer(prediction)
 
 

@@ -196,21 +196,6 @@ def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, before, after, last)
     assert second.state.global_step == last
 
 
-def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
-    made = trainer(
-        tmp_path,
-        predict_with_generate=True,
-        eval_do_concat_batches=False,
-        per_device_eval_batch_size=2,
-        generation_max_length=6,
-        extra={"compute_metrics": GenerationMetrics(tokenizer(), ["wer"])},
-    )
-    figures = made.evaluate()
-    assert figures["eval_wer"] > 0
-    made.args.eval_do_concat_batches = True
-    assert made.evaluate()["eval_wer"] == figures["eval_wer"]
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -7,7 +7,6 @@ form (NFC).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from importlib import import_module
 from math import inf, isfinite, nan
 from typing import Any, cast
@@ -19,9 +18,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 from sacrebleu.metrics.base import Metric, Score
 from sacrebleu.significance import _bootstrap_resample, estimate_ci
-from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
-from transformers.trainer_pt_utils import nested_concat
 
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import joint_score_tokenizer, score_tokenizer, tag_of_texts
@@ -324,10 +321,11 @@ class GenerationMetrics:
             ValueError: If the predictions are not token ids, or do not match the references.
         """
         ids = self._to_token_ids(prediction.predictions)
-        references = self._choose_references(prediction, len(ids))
-        ids = ids[: len(references)]
+        references: References | None = self.references
+        if references is None:
+            references = self._decode_ids(self._to_token_ids(prediction.label_ids))
         lengths = (~np.isin(ids, self.tokenizer.all_special_ids)).sum(axis=1)
-        return self._score_texts(self._decode_ids(ids), lengths.tolist(), references)
+        return self._score_texts(self._decode_ids(ids), lengths.tolist(), as_lists(references))
 
     def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> dict[str, float]:
         """Scores generated texts against `references`, as a call does.
@@ -372,24 +370,8 @@ class GenerationMetrics:
                 if label:
                     yield label, [row for row, name in enumerate(labels) if name == label]
 
-    def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
-        """Returns the references of each example: those given, or else the decoded labels."""
-        if self.references is None:
-            return as_lists(self._decode_ids(self._to_token_ids(prediction.label_ids)))
-        references = as_lists(self.references)
-        # Several processes repeat the first examples at the end, to get equally many each.
-        may_repeat = distributed.is_initialized() and distributed.get_world_size() > 1
-        if len(references) != count and not (may_repeat and len(references) < count):
-            raise ValueError(
-                f"There are {count} predictions but {len(references)} references: assign the "
-                "references of the split that is evaluated to `references`."
-            )
-        return references
-
     def _to_token_ids(self, values: Any) -> NDArray[np.int64]:
         """Returns ids of shape (batch, target_len), with the padding token in place of -100."""
-        if isinstance(values, list):  # one array per batch, with `eval_do_concat_batches` False
-            values = reduce(nested_concat, values)
         ids = np.asarray(values[0] if isinstance(values, tuple) else values)
         if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(
