@@ -48,7 +48,7 @@ BEST_STEP = [
 ]
 SIZES = {10_000: (4, 0.75, 10), 50_000: (3, 0.6, 4), 500_000: (1, 0.25, 1)}
 """Numbers of pairs of the first demonstration, with the most epochs of an adaptation, its share of
-captions, and the epochs of a training from nothing."""
+captions, and the epochs of a training from scratch."""
 RATE = ("--optim", "muon", "--learning-rate", 0.01)
 """What is found for 10,000 pairs; it spares the short trainings."""
 TOKEN_STAGES = {
@@ -208,10 +208,10 @@ def localization(study: Study) -> None:
             "mixed": f"adapted to {size:,} pairs",
             "texts": "the same, with its own outputs for captions",
             "alone": "the same, without captions",
-            "nothing": f"trained from nothing on the {size:,} pairs",
+            "nothing": f"trained from scratch on the {size:,} pairs",
         }
         rows += [(titles[arm], values) for arm, values in scores.items()]
-    print_table(("model", "own BLEU", "own chrF", "Multi30k BLEU"), rows)
+    print_table(("model", "BLEU on own texts", "chrF on own texts", "Multi30k BLEU"), rows)
 
 
 def study_scores(

@@ -340,7 +340,7 @@ def _pronounce_in_new_process(folder: Path, words: Sequence[str]) -> None:
 
 
 def _next_steps(folder: Path, text: str) -> str:
-    """Returns how to serve the model and to look into it, as typed in a shell in the repository."""
+    """Returns how to serve the model and to see inside it, as typed in the repository."""
     in_repository = Path(sys.prefix).is_relative_to(REPOSITORY)
     programs = os.path.relpath(Path(sys.prefix) / "bin", REPOSITORY) + "/" if in_repository else ""
     missing = [
@@ -352,7 +352,7 @@ def _next_steps(folder: Path, text: str) -> str:
     model = shlex.quote(os.path.relpath(folder, REPOSITORY))
     target, text = shlex.quote(folder.resolve().name), shlex.quote(text)
     lines = [
-        "To look into the model in a browser, or to serve it over HTTP and ask it:",
+        "To see inside the model in a browser, or to serve it over HTTP and ask it:",
         *install,
         f"{programs}vanilla-transformer page {model} --text {text}",
         f"{programs}vanilla-transformer serve {model}",

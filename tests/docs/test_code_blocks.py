@@ -23,6 +23,7 @@ from vanilla_transformer.commands import adapt as adapt_command
 from vanilla_transformer.commands import page as page_command
 from vanilla_transformer.commands import serve
 from vanilla_transformer.commands.program import main
+from vanilla_transformer.commands.train import DRY_RUN
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.serving.handler import write_handler
@@ -84,7 +85,7 @@ def run_command(line):
             assert done.stdout
             assert '"error"' not in done.stdout
         case ["vanilla-transformer", "train", *options]:
-            check_training_options(options)
+            check_training_options([word for word in options if word not in DRY_RUN])
         case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C
             page_command.parse(options)
         case ["vanilla-transformer", *options]:

@@ -49,6 +49,18 @@ TOO_WIDE = """() => {
 }"""
 
 
+BROKEN_OPTIONS = """() => {
+    const lines = (code) => {
+        const text = document.createRange();
+        text.selectNodeContents(code);
+        return new Set([...text.getClientRects()].map((box) => Math.round(box.top))).size;
+    };
+    const code = document.querySelectorAll(":is(p, li, td:first-child) > code");
+    const options = [...code].filter((each) => /^--[\\w-]+$/.test(each.textContent));
+    return options.filter((each) => lines(each) > 1).map((each) => each.textContent);
+}"""
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
     visitor = chromium.new_page(viewport={"width": width, "height": 900})
@@ -57,6 +69,7 @@ def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
     for page in pages:
         visitor.goto(page.as_uri())
         assert visitor.evaluate(TOO_WIDE) == [False], page.name
+        assert visitor.evaluate(BROKEN_OPTIONS) == [], page.name
 
 
 @pytest.mark.parametrize("name", tables["TABLES"])

@@ -32,8 +32,9 @@ SUMMARY = (
 )
 EXAMPLES = """
 vanilla-transformer inspect model.argosmodel
-vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
-vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
+vanilla-transformer inspect shapes runs/multi30k --text "A dog runs through the snow."
+vanilla-transformer inspect attention runs/multi30k --text "A dog runs through the snow." \\
+    --output maps.png
 vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de --output heads.png
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 """

@@ -10,7 +10,7 @@ from vanilla_transformer.commands.options import CommandParser, positive_integer
 SUMMARY = "Opens a page in the browser: outputs, alignment, heads, shapes."
 EXAMPLES = """
 vanilla-transformer page runs/multi30k
-vanilla-transformer page runs/first runs/second --port 8080 --text "two dogs play"
+vanilla-transformer page runs/first runs/second --port 8080 --text "A dog runs through the snow."
 """
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

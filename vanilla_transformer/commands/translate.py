@@ -50,10 +50,10 @@ Where they are the sources of a back-translation:
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
-vanilla-transformer translate runs/multi30k "two dogs play in the snow ."
+vanilla-transformer translate runs/multi30k "A dog runs through the snow."
 cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
 vanilla-transformer translate runs/multi30k --input big.en --output big.de --resume
-vanilla-transformer translate runs/multi30k --alignment words "two dogs play in the snow ."
+vanilla-transformer translate runs/multi30k --alignment words "A dog runs through the snow."
 vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out --tsv --num-proc 8
 """
 

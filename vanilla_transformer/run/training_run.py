@@ -357,7 +357,7 @@ class _Run:
             scores.pop("epoch", None)
             logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
             if self.scorer.num_cut:
-                sooner = " (sooner while the training went on)" if is_trained else ""
+                sooner = " (shorter during the training)" if is_trained else ""
                 logger.warning(
                     f"{split.capitalize()}: outputs that are cut off at the longest length of "
                     f"{plan.search.max_new_tokens} tokens{sooner}: {self.scorer.num_cut:,}. Give a "
