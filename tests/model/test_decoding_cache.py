@@ -267,3 +267,17 @@ def test_beams_that_change_their_order_take_their_past_along(seed):
         append(1)
         own.reorder_cache(order)
         plain.reorder_cache(order)
+
+
+def test_a_step_of_beam_search_does_not_wait_for_a_gpu(tiny_model):
+    """Tensors of the device "meta" have no values: reading one is an error."""
+    with torch.device("meta"), torch.no_grad():
+        model = tiny_model().to("meta")
+        ids = torch.ones(6, 5, dtype=torch.long)
+        cache = EncoderDecoderCache(GrowingCache(3), SourceCache(3))
+        encoded = model.get_encoder()(ids)
+        for _ in range(4):
+            model(encoder_outputs=encoded, decoder_input_ids=ids[:, :1], past_key_values=cache)
+            cache.reorder_cache(torch.zeros(6, dtype=torch.long))
+        assert cache.get_seq_length() == 4
+        assert len(cache.cross_attention_cache.layers[0].keys) == 2

@@ -247,9 +247,12 @@ class SourceCache(DynamicCache):
         self.rows_per_source = rows_per_source
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Gives each row the source of another row: of the same source, it has it already."""
-        if not _stays_within(beam_idx, self.rows_per_source):
-            self.repeat_sources()
+        """Gives each row the source of another row.
+
+        While rows share a source, a search decodes: it never leaves a source, so nothing changes.
+        To look at the indices would wait for the device at each token.
+        """
+        if self.rows_per_source == 1:
             super().reorder_cache(cast(torch.LongTensor, beam_idx))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
