@@ -250,3 +250,18 @@ def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     made.train()
     assert seen == [False]
     assert net.active_shortcuts({}).padding_free
+
+
+def test_a_compiled_training_leaves_out_padding(tmp_path):
+    trained, shapes = [], []
+    for options in ({}, {"torch_compile": True, "torch_compile_backend": "eager"}):
+        net = model(dropout=0.0)
+        net.model.decoder.layers[0].register_forward_hook(
+            lambda layer, inputs, states: shapes.append(tuple(states.shape))
+        )
+        run = trainer(tmp_path / str(len(shapes)), net=net, max_steps=3, **options)
+        run.train()
+        trained.append(losses(run))
+    assert trained[0] == pytest.approx(trained[1], rel=1e-4)
+    assert shapes[:3] == shapes[3:]
+    assert {shape[0] for shape in shapes} == {1}  # (1, tokens, d_model)

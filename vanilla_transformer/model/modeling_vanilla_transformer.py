@@ -252,6 +252,7 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        plan: StepPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
@@ -278,6 +279,7 @@ class VanillaTransformerForConditionalGeneration(
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
+            plan: What to compute, from `plan_for_compiler`. None: decided here.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
@@ -311,7 +313,8 @@ class VanillaTransformerForConditionalGeneration(
             "decoder_inputs_embeds": decoder_inputs_embeds,
             "use_cache": use_cache,
         }
-        plan = plan_step(self.active_shortcuts(kwargs), labels, **inputs)
+        if plan is None:
+            plan = plan_step(self.active_shortcuts(kwargs), labels, **inputs)
         outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
         states = cast(torch.Tensor, outputs.last_hidden_state)
         if labels is None:

@@ -7,6 +7,7 @@ the batch in their order, without padding. Only attention needs the padded shape
 computes; the outermost model makes it once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -193,6 +194,26 @@ def plan_step(
         chunked_loss=shortcuts.chunked_loss,
         lazy_logits=shortcuts.lazy_logits,
     )
+
+
+def plan_for_compiler(model: Any, batch: Mapping[str, Any]) -> StepPlan:
+    """Decides which slots a compiled training step computes: pass the plan beside the batch.
+
+    A compiler knows no values, so that a compiled model by itself computes the whole batch.
+
+    Args:
+        model: The encoder-decoder, not compiled.
+        batch: Arguments of its forward, with labels.
+    """
+    taken = model.active_shortcuts({})._replace(chunked_loss=False, lazy_logits=False)
+    names = (
+        "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask",
+        "encoder_outputs", "past_key_values", "inputs_embeds", "decoder_inputs_embeds",
+    )  # fmt: skip
+    inputs = {name: batch.get(name) for name in names}
+    if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
+        inputs["decoder_input_ids"] = batch["labels"]  # of them, only the shape counts
+    return plan_step(taken, batch["labels"], **inputs, use_cache=False)
 
 
 def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
+from vanilla_transformer.model.token_layout import plan_for_compiler
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
@@ -559,6 +560,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
         rdrop, simcut = (getattr(self.args, f"{name}_alpha", None) for name in ("rdrop", "simcut"))
         if not (rdrop or simcut or self.teachers):
+            kind = getattr(getattr(self.model, "config", None), "model_type", None)
+            if self.args.torch_compile and kind == MODEL_TYPE and "labels" in inputs:
+                inputs = {**inputs, "plan": plan_for_compiler(self.model, inputs)}
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
             )
