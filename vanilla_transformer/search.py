@@ -161,6 +161,17 @@ def start_token_of(settings: GenerationConfig) -> int | None:
     return settings.bos_token_id if start is None else start
 
 
+def needed_start(settings: GenerationConfig) -> int:
+    """Returns the token before a target; settings of models for many languages may lack it."""
+    start = start_token_of(settings)
+    if start is None:
+        raise ValueError(
+            "`decoder_start_token_id` is None, and so is `bos_token_id`: give the id of the token "
+            "that targets begin with, or set it in generation_config.json."
+        )
+    return start
+
+
 def _check_values(options: Mapping[str, Any], base: GenerationConfig) -> None:
     """Refuses unknown options, and numbers out of range."""
     fields = [name for name in vars(base) if not name.startswith("_")]

@@ -94,10 +94,8 @@ def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines
     for limits in (*LIMITS[3:4], *LIMITS[5:9]):  # without `renormalize_logits`
         with pytest.raises(ValueError, match="renormalize_logits"):
             engines["ctranslate2"].translate(LINE, num_beams=2, **limits)
-    start, pad = (
-        engines["ctranslate2"].engine.start_id,
-        engines["ctranslate2"].settings.pad_token_id,
-    )
+    settings = engines["ctranslate2"].settings
+    start, pad = settings.decoder_start_token_id, settings.pad_token_id
     with pytest.raises(ValueError, match="begins with the start"):
         engines["ctranslate2"].translate(LINE, bad_words_ids=[[start, 7]])
     options = {"num_beams": 2, "bad_words_ids": [[pad], [start]]}  # never generated
@@ -369,21 +367,28 @@ def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
 
 
 def test_tokens_of_the_settings_that_an_export_lacks_count(trained, tmp_path):
-    """CTranslate2 takes the start and the end from config.json."""
+    """CTranslate2 takes the end from config.json, and any start."""
     folder = shutil.copytree(trained, tmp_path / "model")
     settings = GenerationConfig.from_pretrained(folder)
     expected = Translator.from_pretrained(str(trained), "transformers", "cpu")
     word = expected.tokenizer.convert_tokens_to_ids("sieht")
-    changes = ({"eos_token_id": [2, word]}, {"eos_token_id": word}, {"decoder_start_token_id": 3})
-    for change in (*changes, {"forced_eos_token_id": word}):
+    changes = [{"eos_token_id": [2, word]}, {"eos_token_id": word}, {"forced_eos_token_id": word}]
+    for change in (*changes, {"decoder_start_token_id": word}):
         GenerationConfig(**{**settings.to_dict(), **change}).save_pretrained(folder)
         slow, fast = (
             Translator.from_pretrained(str(folder), engine, "cpu")
             for engine in ("transformers", "auto")
         )
-        options = {"max_new_tokens": 4, "return_scores": True, "return_tokens": True}
-        assert fast.translate([LINE], **options) == slow.translate([LINE], **options)
-        assert fast.score([LINE], [OUTPUT]) == slow.score([LINE], [OUTPUT])
+        options = {"max_new_tokens": 4, "return_alignment": True, "return_tokens": True}
+        for num_beams in (1, 3):
+            found, wanted = (
+                t.translate([LINE], num_beams=num_beams, **options) for t in (fast, slow)
+            )
+            assert found == wanted
+        scores = [each.score([LINE], [OUTPUT])[0].token_scores for each in (fast, slow)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+        if "decoder_start_token_id" in change:
+            continue
         exact = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
         with pytest.raises(ValueError, match=f"`{next(iter(change))}` is"):
             exact.translate(LINE)

@@ -26,7 +26,7 @@ from vanilla_transformer.interop.ctranslate2 import (
 )
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search, start_token_of
+from vanilla_transformer.search import Search, needed_start, start_token_of
 
 _TAKEN_OVER = (
     "bad_words_ids",
@@ -73,7 +73,7 @@ class CTranslate2Engine:
     """Computes with CTranslate2.
 
     Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
-    beam search. One token is never generated: the start token.
+    beam search.
 
     Args:
         path: Directory of the saved model.
@@ -105,7 +105,7 @@ class CTranslate2Engine:
             inter_threads=workers,
             intra_threads=0,  # as many as `OMP_NUM_THREADS`
         )
-        self.start_id, self.end_id = config.decoder_start_token_id, end_token_of(config)
+        self.end_id = end_token_of(config)
         self.source_tokens, self.target_tokens = vocabularies_of(config, tokenizer)
         rows = range(len(self.target_tokens))  # the export closes those without a token
         self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))
@@ -117,9 +117,10 @@ class CTranslate2Engine:
         """Lists what CTranslate2 cannot do of a search, or does otherwise.
 
         It forbids logits, so that the others share the probability of what is forbidden: in a beam
-        search, this is `renormalize_logits`. It does not count the start, which it never generates.
+        search, this is `renormalize_logits`. It does not count the start.
         """
-        settings, start, is_beam = search.settings, self.start_id, search.num_beams > 1
+        settings, is_beam = search.settings, search.num_beams > 1
+        start = start_token_of(settings)
         problems = [
             f"`{name}` is {value!r}"
             for name, value in settings.to_dict().items()
@@ -160,16 +161,14 @@ class CTranslate2Engine:
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings that differ from those of the export, of the config."""
-        start, forced = start_token_of(settings), settings.forced_eos_token_id
-        ends = settings.eos_token_id
+        ends, forced = settings.eos_token_id, settings.forced_eos_token_id
         rows = (
-            ("decoder_start_token_id", start, start == self.start_id, self.start_id),
-            ("eos_token_id", ends, ends in (self.end_id, [self.end_id]), self.end_id),
-            ("forced_eos_token_id", forced, forced in (None, self.end_id), self.end_id),
+            ("eos_token_id", ends, ends in (self.end_id, [self.end_id])),
+            ("forced_eos_token_id", forced, forced in (None, self.end_id)),
         )
         return [
-            f"`{name}` is {value}, but {exported} in config.json"
-            for name, value, is_equal, exported in rows
+            f"`{name}` is {value}, but {self.end_id} in config.json"
+            for name, value, is_equal in rows
             if not is_equal
         ]
 
@@ -186,6 +185,7 @@ class CTranslate2Engine:
         forced = settings.forced_eos_token_id is not None
         longest = search.max_new_tokens - forced
         aligns = align and self.aligns
+        begin = [names[needed_start(settings)]]
         first = settings.forced_bos_token_id
         banned = [[token] for token in self._suppressed(settings)]
         banned += [ids for ids in settings.bad_words_ids or () if ids != [self.end_id]]
@@ -207,7 +207,7 @@ class CTranslate2Engine:
             num_hypotheses=count,
             length_penalty=penalty,
             return_scores=forced,
-            target_prefix=None if first is None else [[names[first]]] * len(sources),
+            target_prefix=[begin if first is None else [*begin, names[first]]] * len(sources),
             suppress_sequences=[[names[index] for index in ids] for ids in banned],
             no_repeat_ngram_size=settings.no_repeat_ngram_size or 0,
             min_decoding_length=min(_least_tokens(settings), longest),
@@ -226,7 +226,11 @@ class CTranslate2Engine:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
         firsts = self.translator.translate_batch(
-            **common, beam_size=1, min_decoding_length=0, max_decoding_length=1
+            **common,
+            target_prefix=[begin] * len(sources),
+            beam_size=1,
+            min_decoding_length=0,
+            max_decoding_length=1,
         )
         return [
             [_with_first_link(output, first.attention[0]) for output in row]
@@ -236,11 +240,11 @@ class CTranslate2Engine:
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log-probabilities after its own start; as for `TransformersEngine`."""
+        """Computes the log-probabilities; as for `TransformersEngine`."""
         results = self.translator.score_batch(
             [[self.source_tokens[index] for index in ids] for ids in sources],
             # CTranslate2 adds the end itself.
-            [[self.target_tokens[index] for index in ids[:-1]] for ids in targets],
+            [[self.target_tokens[index] for index in (start, *ids[:-1])] for ids in targets],
             max_batch_size=batch_tokens,
             batch_type="tokens",
             max_input_length=0,
@@ -323,7 +327,9 @@ def cached_export(path: Path, tokenizer: Any, quantization: str, positions: int)
         model = load_weights(str(path))
         try:
             with replaced_directory(exported) as unfinished:
-                convert_to_ctranslate2(model, tokenizer, unfinished, quantization, positions)
+                convert_to_ctranslate2(
+                    model, tokenizer, unfinished, quantization, positions, holds_start=False
+                )
         except OSError:
             if not exported.exists():  # or else another process has made it in the meantime
                 raise

@@ -96,5 +96,6 @@ def _limits(
     if engine == "ctranslate2" and is_installed:
         from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
 
-        limits += [problem.removesuffix(".") for problem in problems_for_ctranslate2(config)]
+        problems = problems_for_ctranslate2(config, holds_start=False)
+        limits += [problem.removesuffix(".") for problem in problems]
     return limits

@@ -64,7 +64,7 @@ from vanilla_transformer.search import (
     Search,
     SearchError,
     learned_positions,
-    start_token_of,
+    needed_start,
 )
 
 logger = logging.get_logger(__name__)
@@ -495,7 +495,7 @@ class Translator:
             engine = self._engine_without(self.engine.token_problems(settings))
             source_ids = [pair.source for pair in alike]
             target_ids = [pair.target for pair in alike]
-            start = _needed_start(settings)
+            start = needed_start(settings)
             scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
             return [
                 Score(self._target_tokens(ids), _chosen_scores(values, ids, settings))
@@ -530,7 +530,7 @@ class Translator:
         pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang, with_words=True)
 
         def align(begin: Begin, alike: list[_Pair]) -> list[Alignment]:
-            start = _needed_start(begun_by(self.settings, *begin))
+            start = needed_start(begun_by(self.settings, *begin))
             aligned = self._transformers_engine.alignments(
                 [pair.source for pair in alike],
                 [pair.target for pair in alike],
@@ -676,7 +676,7 @@ class Translator:
             end = self.end_token_id if hypothesis.end is None else hypothesis.end
             ended.append([*hypothesis.ids, *([] if end is None else [end])])
         settings = call.search.settings
-        start = _needed_start(settings)
+        start = needed_start(settings)
         scores: list[list[float]] = [[]] * len(outputs)
         aligned: list[list[int]] = [[]] * len(outputs)
         if call.details.scores:
@@ -782,17 +782,6 @@ def _chosen_scores(
     if settings.forced_eos_token_id is not None and len(chosen) == longest:
         chosen[-1] = 0.0
     return tuple(chosen)
-
-
-def _needed_start(settings: GenerationConfig) -> int:
-    """Returns the token before a target; settings of models for many languages may lack it."""
-    start = start_token_of(settings)
-    if start is None:
-        raise ValueError(
-            "`decoder_start_token_id` is None, and so is `bos_token_id`: give the id of the token "
-            "that targets begin with, or set it in generation_config.json."
-        )
-    return start
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 5
+LAYOUT = 6
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _VALUES = {
@@ -70,12 +70,14 @@ _FREE_FIELDS = (
 )
 
 
-def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
-    """Lists what CTranslate2 cannot compute."""
+def problems_for_ctranslate2(
+    config: VanillaTransformerConfig, holds_start: bool = True
+) -> list[str]:
+    """Lists what CTranslate2 cannot compute; see `convert_to_ctranslate2`."""
     problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
     problems += [
         f"`{name}` is None, but an export holds that token."
-        for name in ("decoder_start_token_id", "eos_token_id")
+        for name in ("decoder_start_token_id", "eos_token_id")[not holds_start :]
         if getattr(config, name) is None
     ]
     return problems
@@ -87,6 +89,7 @@ def convert_to_ctranslate2(
     output_dir: str | Path,
     quantization: str | None = None,
     positions: int | None = None,
+    holds_start: bool = True,
 ) -> None:
     """Writes a model in the format of CTranslate2.
 
@@ -94,6 +97,8 @@ def convert_to_ctranslate2(
         quantization: One of `names.QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
+        holds_start: Whether the export holds the token that targets begin with. If not, each call
+            names it, as the first one of `target_prefix`.
 
     Raises:
         ValueError: If CTranslate2 cannot compute the model, with all fields in the way; or if the
@@ -102,7 +107,7 @@ def convert_to_ctranslate2(
     """
     with torch.no_grad():
         loader = VanillaTransformerLoader()
-        loader.positions = positions
+        loader.positions, loader.holds_start = positions, holds_start
         spec = loader(model, tokenizer)
         spec.validate()
         spec.optimize(quantization=quantization)
@@ -115,6 +120,7 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
     """Makes a CTranslate2 specification of a model; CTranslate2's converter calls it."""
 
     positions: int | None = None
+    holds_start = True
 
     @property
     def architecture_name(self) -> str:
@@ -124,7 +130,8 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
     def get_model_spec(self, model: Any) -> Any:
         """Copies the weights of a model into a specification."""
         config = model.config
-        raise_problems("CTranslate2 cannot compute this model", problems_for_ctranslate2(config))
+        problems = problems_for_ctranslate2(config, self.holds_start)
+        raise_problems("CTranslate2 cannot compute this model", problems)
         stacks = model.model.encoder, model.model.decoder
         options = _spec_options(config, "decoder")
         if (aligning := aligning_heads(config)) is not None:
@@ -170,7 +177,8 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         config.eos_token = target[end_token_of(model.config)]
         config.bos_token = tokenizer.bos_token or config.eos_token
         config.unk_token = tokenizer.unk_token or config.eos_token
-        config.decoder_start_token = target[model.config.decoder_start_token_id]
+        start = model.config.decoder_start_token_id
+        config.decoder_start_token = target[start] if self.holds_start else None
         config.layer_norm_epsilon = model.config.layer_norm_eps
 
     def _set_stack(self, spec: Any, stack: Any) -> None:
