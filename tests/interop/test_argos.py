@@ -14,7 +14,6 @@ from converted_models import save_marian, train_pieces
 from ctranslate2_models import write_spec
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.interop.argos import unpack
@@ -88,15 +87,6 @@ def test_texts_go_in_and_come_out_as_with_the_package(unpacked, tmp_path, capsys
         decoded = [tokenizer.decode(row) for row in kept]
         plain = [text.replace("<s>", "").replace(" \u2047 ", "<unk>") for text in expected]
         assert decoded == plain
-
-
-def test_a_prefix_of_targets_is_kept(unpacked, tmp_path):
-    words = json.loads((unpacked / "model" / "shared_vocabulary.json").read_text(encoding="utf-8"))
-    metadata = json.dumps({**METADATA, "target_prefix": words[9]})
-    package = pack(unpacked, tmp_path / "p.argosmodel", ("metadata.json",),
-                   **{"translate-en_de-1_0/metadata.json": metadata})  # fmt: skip
-    done = convert("argos", package, tmp_path / "model")
-    assert done.model.generation_config.forced_bos_token_id == 9
 
 
 def test_a_prefix_is_a_token_of_the_target(unpacked, tmp_path):
@@ -242,8 +232,3 @@ def test_a_tokenizer_that_is_no_sentencepiece_is_refused(unpacked, trained, tmp_
     with pytest.raises(ValueError, match=r"SentencePiece cuts .* but the tokenizer into"):
         run_subcommand("export", [*export[1], "--sentencepiece", pieces])
     assert not list(tmp_path.iterdir())
-
-
-def test_a_package_needs_languages(trained, tmp_path):
-    with pytest.raises(UsageError, match="needs --languages"):
-        run_subcommand("export", [str(trained), str(tmp_path / "p.argosmodel"), "--to", "argos"])

@@ -65,21 +65,6 @@ def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
     assert model.encoder(inputs_embeds=torch.randn(2, 5, 8))[0].shape == (2, 5, 8)
 
 
-def test_files_of_rules_are_checked(tmp_path):
-    paths = (tmp_path / "a.pt", tmp_path / "out")
-    torch.save(weights_of_a(), paths[0])
-    for content, message in (
-        ("[1]", "must map regular expressions"),
-        ("a: [", "is not valid YAML"),
-    ):
-        (tmp_path / "rules.yaml").write_text(content, encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            convert("system-a", *paths, heads=2, rename=tmp_path / "rules.yaml")
-    with pytest.raises(FileNotFoundError, match=r"x\.yaml does not exist"):
-        convert("system-a", *paths, heads=2, rename=tmp_path / "x.yaml")
-    assert not (tmp_path / "out").exists()
-
-
 OPTIONS = {
     "heads": 2,
     "source_embedding": "a",
@@ -89,12 +74,7 @@ OPTIONS = {
     "scale_embedding": True,
 }
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 2}
-WITHOUT_PICKLES = (
-    "eole",
-    "ctranslate2",
-    "argos",
-    "marian-npz",
-)  # their files have formats of their own
+WITHOUT_PICKLES = ("eole", "ctranslate2", "argos", "marian-npz")  # formats of their own
 READS_PICKLES = sorted(
     kind for kind, source in SOURCES.items() if not source.on_hub and kind not in WITHOUT_PICKLES
 )

@@ -159,15 +159,6 @@ def test_a_missing_or_broken_probe_is_an_error(saved):
         run_subcommand("verify", [str(saved)])
 
 
-def test_no_row_of_the_inputs_has_padding_inside(tiny_model):
-    config = tiny_model(pad_token_id=5, decoder_start_token_id=7).config
-    inputs = probe_inputs(config)
-    real = inputs["attention_mask"].bool()
-    assert (inputs["input_ids"] == 5).eq(~real).all()
-    assert not (inputs["decoder_input_ids"] == 5).any()
-    assert inputs["decoder_input_ids"][:, 0].tolist() == [7, 7, 7]
-
-
 # Versions ----------------------------------------------------------------------------------------
 
 
@@ -206,8 +197,4 @@ def test_an_untested_version_is_warned_of_once(saved, monkeypatch, caplog):
         load(saved)
         monkeypatch.setattr(sharing, "TESTED", {"torch": ("99.0", None)})
         load(saved)
-    assert "tested with 99.0, and the model was saved with 1.0.1." in caplog.text
     assert caplog.text.count("is untested") == 2
-    assert "tested with 1.0 up to, but not including, 1.1, and the model was saved with 1.0.1" in (
-        caplog.text
-    )

@@ -86,17 +86,10 @@ def test_padding_of_the_source_moves_to_the_place_of_the_targets():
     others = [row for row in range(20) if row not in (5, 17)]
     assert torch.equal(table[others], expected[others])
     assert config.pad_token_id == 5
-    for outside in (20, 21):
-        with pytest.raises(
-            ValueError, match=rf"`source_pad_token_id` is {outside}.*choose 0 to 19"
-        ):
-            convert_tutorial("system-a", weights, 2, source_pad_token_id=outside, pad_token_id=21)
 
 
 def test_a_source_without_the_id_of_the_targets_padding_grows():
     weights = weights_of_a()
-    with pytest.raises(ValueError, match=r"`pad_token_id` .*got 21"):
-        convert_tutorial("system-a", weights, 2, pad_token_id=21)
     config, found = convert_tutorial(
         "system-a", weights, 2, source_pad_token_id=18, pad_token_id=21
     )

@@ -13,7 +13,6 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import vocabulary
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.probe import verify_model
-from vanilla_transformer.interop.trimmed_tokenizers import read_tables
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     KINDS,
@@ -223,12 +222,6 @@ def test_what_cannot_be_trimmed_is_refused_and_nothing_is_written(files, tmp_pat
     assert "is not empty" in refusal(source, out, files)
 
 
-def test_another_kind_of_tokenizer_is_refused(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
-    with pytest.raises(ValueError, match="The vocabulary of a ByT5Tokenizer cannot be changed"):
-        read_tables(tmp_path)
-
-
 def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     source = save_own(tmp_path / "model")
     out = str(tmp_path / "out")
@@ -240,4 +233,3 @@ def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     for name in ("source tokens", "parameters", "weights, bytes"):
         before, after = (int(number.replace(",", "")) for number in rows[name])
         assert after < before
-    assert "Ids map one to one on 8 lines" in printed
