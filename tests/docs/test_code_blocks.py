@@ -26,7 +26,6 @@ from vanilla_transformer.commands.program import main
 from vanilla_transformer.commands.train import DRY_RUN
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.serving.handler import write_handler
 from vanilla_transformer.serving.settings import parse_models
 
 pytest_plugins = ["workspace"]
@@ -78,8 +77,6 @@ def run_command(line):
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
             assert parse_models(serve.parse(options).models)
-        case ["python", "-m", "vanilla_transformer.serving.handler", directory]:
-            assert [path.name for path in write_handler(directory)]
         case ["curl", *_]:
             done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
             assert done.stdout

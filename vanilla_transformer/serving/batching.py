@@ -85,26 +85,17 @@ class Batcher:
         """Whether the next request would be refused."""
         return self.accepted >= self._settings.queue_size
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether all threads run."""
-        return all(thread.is_alive() for thread in self._threads)
-
-    def check_room(self) -> None:
-        """Refuses a request, with status 503, if the queue is full."""
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Counts a request as accepted until the block ends; status 503 if the queue is full."""
         if self.is_full:
-            seconds = ceil(self.accepted * self._seconds_per_request)
-            retry = str(min(max(seconds, 1), LONGEST_RETRY))
+            wait = ceil(self.accepted * self._seconds_per_request)
+            retry = str(min(max(wait, 1), LONGEST_RETRY))
             raise RequestError(
                 503,
                 f"The queue is full ({self.accepted} requests): ask again in {retry} s.",
                 {"Retry-After": retry},
             )
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Counts a request as accepted until the block ends; see `check_room`."""
-        self.check_room()
         self.accepted += 1
         started = time.monotonic()
         try:

@@ -1,7 +1,5 @@
 """What surrounds every request: its id, its line in the log, its metrics, its last error."""
 
-import asyncio
-import json
 import logging
 import re
 import time
@@ -65,10 +63,6 @@ class Guard:
         started = time.perf_counter()
         try:
             await self._application(inner, receive, pass_on)
-        except asyncio.CancelledError:  # the server is to stop at once
-            if record.status is None:
-                await _send_error(pass_on, 503, "The server stops.")
-            raise
         except Exception as error:
             log_event("error", logging.ERROR, id=record.request_id, exception=error)
         path = getattr(inner.get("route"), "path", "other")
@@ -91,11 +85,3 @@ class Guard:
             seconds=round(seconds, 4),
             **record.fields,
         )
-
-
-async def _send_error(send: Send, status: int, message: str) -> None:
-    body = json.dumps({"error": message}).encode()
-    size = str(len(body)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", size)]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -8,7 +8,7 @@ either write markup anew or do not report where each part of it begins.
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vanilla_transformer.languages import JOINED_LINES
@@ -59,18 +59,18 @@ class HtmlText:
     texts: tuple[str, ...]
     references: tuple[dict[str, str], ...]
 
-    def join(self, outputs: Callable[[int], str]) -> str:
-        """Replaces each text by an output, in which markup is escaped.
+    def join_all(self, outputs: Sequence[Sequence[str]], n_best: int) -> list[str]:
+        """Returns the HTML with each of the best outputs, of which each text has `n_best`."""
+        return [self.join([row[rank] for row in outputs]) for rank in range(n_best)]
 
-        Args:
-            outputs: Returns the output for a number of `texts`.
-        """
+    def join(self, outputs: Sequence[str]) -> str:
+        """Replaces each text by an output, in which markup is escaped."""
         joined = []
         for part in self.parts:
             if isinstance(part, int):
                 # Characters are written as the source wrote them.
                 written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | self.references[part]
-                joined += [written.get(character, character) for character in outputs(part)]
+                joined += [written.get(character, character) for character in outputs[part]]
             else:
                 joined.append(part)
         return "".join(joined)

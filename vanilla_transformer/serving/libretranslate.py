@@ -12,17 +12,16 @@ from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import FORM, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.html_text import split_html
-from vanilla_transformer.serving.models import Query, ServedModel, detect_languages
+from vanilla_transformer.serving.models import Query, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
 
 TAG = "LibreTranslate"
-NOT_OFFERED = {"/translate_file": "The translation of files", "/suggest": "Suggestions"}
 _ENOUGH = 2000  # characters, to tell the language of a text
 
 
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
-    """Adds the routes, and says of others that they are not offered."""
+    """Adds `/translate`, `/detect`, `/languages`, `/frontend/settings` and `/spec`."""
     limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
 
     class TranslateFields(LenientFields):
@@ -54,29 +53,31 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         for name in ("q", "source", "target"):
             if not getattr(asked, name):
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
-        texts = asked.q if isinstance(asked.q, list) else [asked.q]
-        service.check_size(texts)
+        given = asked.q if isinstance(asked.q, list) else [asked.q]
+        service.check_size(given)
+        pages = [split_html(page) for page in given] if asked.format == "html" else []
+        texts = [text for page in pages for text in page.texts] if pages else given
         source, confidence = asked.source, 0
         if source == "auto":
+            sample = "\n".join(texts)[:_ENOUGH]
             detect = service.models.detect_source
-            sample = await asyncio.to_thread(_sample_text, texts, asked.format)
             source, confidence = await asyncio.to_thread(detect, sample, asked.target)
         model = service.models.for_direction(source, asked.target)
         n_best = asked.alternatives + 1
         beams = max(model.default_beams, n_best)
         query = Query(n_best, OutputOptions(), (("num_beams", beams),))
-        if asked.format == "html":
-            rows = await _translate_html(service, request, model, texts, query)
-        else:
-            answers = await service.answer(request, model, texts, query)
-            rows = [[output.text for output in outputs] for outputs in answers.outputs]
+        answers = await service.answer(request, model, texts, query)
+        rows = [[output.text for output in outputs] for outputs in answers.outputs]
+        if pages:
+            translated = iter(rows)
+            rows = [page.join_all([next(translated) for _ in page.texts], n_best) for page in pages]
         answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
         if asked.alternatives:
             # Without repetitions.
             others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
             answer["alternatives"] = others
         if asked.source == "auto":
-            answer["detectedLanguage"] = [_describe(source, confidence)] * len(texts)
+            answer["detectedLanguage"] = [_describe(source, confidence)] * len(given)
         if isinstance(asked.q, list):
             return JSONResponse(answer)
         return JSONResponse({name: values[0] for name, values in answer.items()})
@@ -144,49 +145,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     @app.get("/spec", tags=[TAG], summary="Describes the interface, as /openapi.json does.")
     async def spec() -> JSONResponse:
         return JSONResponse(app.openapi())
-
-    for path, what in NOT_OFFERED.items():
-        _add_refusal(app, path, f"{what} is not offered by this server: name the languages.")
-
-
-def _add_refusal(app: FastAPI, path: str, message: str) -> None:
-    @app.post(path, tags=[TAG], summary="Not offered: answers with status 501.", status_code=501)
-    async def refuse() -> JSONResponse:
-        return JSONResponse({"error": message}, 501)
-
-
-async def _translate_html(
-    service: Service, request: Request, model: ServedModel, sources: list[str], query: Query
-) -> list[list[str]]:
-    """Returns the outputs of each source, in which the markup is that of the source."""
-
-    def split_all() -> list[Any]:
-        return [split_html(source) for source in sources]
-
-    pages = await service.finish_in_time(request, model.run_beside(split_all))
-    texts = [text for page in pages for text in page.texts]
-    answers = await service.answer(request, model, texts, query)
-
-    def join_all() -> list[list[str]]:
-        remaining = iter(answers.outputs)
-        rows = []
-        for page in pages:
-            outputs = [next(remaining) for _ in page.texts]
-            rows.append(
-                [
-                    page.join(lambda number, rank=rank, of=outputs: of[number][rank].text)
-                    for rank in range(query.n_best)
-                ]
-            )
-        return rows
-
-    return await service.finish_in_time(request, model.run_beside(join_all))
-
-
-def _sample_text(texts: list[str], kind: str) -> str:
-    """Returns enough of texts, without markup, to tell their language."""
-    plain = texts if kind == "text" else [text for page in texts for text in split_html(page).texts]
-    return "\n".join(plain)[:_ENOUGH]
 
 
 def _describe(code: str, confidence: int) -> dict[str, Any]:

@@ -178,19 +178,13 @@ class Models:
         sources = ", ".join(possible)
         raise RequestError(400, f"None of {sources} can be detected: give one of them as `source`.")
 
-    def check_room(self) -> None:
-        """Refuses a request, with status 503, if the queues of all models are full."""
-        batchers = [model.batcher for model in self.by_name.values()]
-        if all(batcher.is_full for batcher in batchers):
-            batchers[0].check_room()
-
     def problems(self) -> list[str]:
-        """Lists why no further request should come, such as a full queue."""
-        problems = []
-        for name, model in self.by_name.items():
-            problems += [] if model.batcher.is_alive else [f"{name} has stopped"]
-            problems += [f"the queue of {name} is full"] if model.batcher.is_full else []
-        return problems
+        """Lists why no further request should come: full queues."""
+        return [
+            f"the queue of {name} is full"
+            for name, model in self.by_name.items()
+            if model.batcher.is_full
+        ]
 
     def close(self) -> None:
         """Ends the threads of all models."""

@@ -35,7 +35,7 @@ class Service:
     async def read_fields(
         self, request: Request, fields: type[SomeFields], takes_forms: bool = False
     ) -> SomeFields:
-        """Reads the body of a request, checks its key, and looks for room in the queues.
+        """Reads the body of a request, and checks its key.
 
         Args:
             takes_forms: Whether the body may be a form.
@@ -45,7 +45,6 @@ class Service:
         values = await parse_body(request, body, kind)
         key = values.get("api_key") if "api_key" in fields.model_fields else None
         self.identify(request, key if isinstance(key, str) else None)
-        self.models.check_room()
         return check_fields(fields, values, kind)
 
     def identify(self, request: Request, key: str | None = None) -> None:
