@@ -9,7 +9,6 @@ from toy import arguments
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.run.loading import limit_length
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.training_run import make_model, run
@@ -96,15 +95,6 @@ def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest)
     plan = plan_of(tmp_path, *options)
     assert (plan.max_source_length, plan.max_target_length) == limits
     assert plan.search.settings.max_length == plan.training.generation_max_length == longest
-
-
-def test_a_limited_tokenizer_is_a_copy():
-    tokenizer = small.tokenizer()
-    before = tokenizer.model_max_length
-    limited = limit_length(tokenizer, 5)
-    assert (limited.model_max_length, tokenizer.model_max_length) == (5, before)
-    assert limited("w1 w2 w3")["input_ids"] == tokenizer("w1 w2 w3")["input_ids"]
-    assert limit_length(tokenizer, None) is tokenizer
 
 
 def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):

@@ -16,8 +16,6 @@ from vanilla_transformer.data import shards
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.loading import tokenizer_sample
-from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.preparation import prepare as open_data
 
 COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}
 CHANGES = {"eval_strategy": "no", "num_train_epochs": 1, **COURSE}
@@ -60,15 +58,6 @@ def test_prepared_data_train_the_same_model(corpus, tmp_path):
         for name in ("plain", "resumed")
     ]
     assert figures[0] == figures[1]
-
-
-def test_lengths_stand_beside_the_ids_where_the_stock_sampler_asks_for_them(corpus, made):
-    options = {"prepared": made, "choose_defaults": False, "output_dir": made.parent / "out"}
-    options |= {"train_sampling_strategy": "group_by_length"}
-    given = parse_arguments([f"--{name}={value}" for name, value in options.items()])
-    rows = open_data(given).encoded["train"]
-    sides = [len(a) + len(b) for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
-    assert rows["length"][:] == sides
 
 
 def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monkeypatch, capsys):

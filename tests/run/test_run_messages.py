@@ -3,21 +3,16 @@
 import json
 import logging
 import re
-from types import SimpleNamespace
 
 import pytest
 from small import _environment_of_a_program, start_two_processes
 from toy import REPOSITORY, SIZES, arguments, command, main
-from tqdm import tqdm
-from transformers import TrainerState, TrainingArguments
 
 from vanilla_transformer import Translator, progress
 from vanilla_transformer.commands import program
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
-from vanilla_transformer.training import training_log
-from vanilla_transformer.training.training_log import TrainingLog
 
 EPOCHS = 10
 SMALL = {**SIZES, "num_train_epochs": EPOCHS, "generation_max_length": 16, "bf16": False}
@@ -79,36 +74,6 @@ def test_each_evaluation_is_a_line_with_an_example(printed, corpus):
     found = [match for text in printed if (match := line.fullmatch(text))]
     assert [int(match[1]) for match in found] == list(range(1, EPOCHS + 1))
     assert found[-1][3]  # it has learned to say something
-
-
-@pytest.mark.parametrize(
-    ("strategy", "steps", "left"),
-    [
-        ("epoch", 10, 90 + 10 * 4),  # nine ends of epochs, and that of the training
-        ("epoch", 55, 45 + 6 * 4),
-        ("steps", 30, 70 + 3 * 4),  # steps 60 and 90, and the end
-        ("no", 50, 50),  # no evaluation has been measured
-    ],
-)
-def test_the_time_left_includes_the_evaluations_to_come(monkeypatch, strategy, steps, left):
-    """A step takes a second, and an evaluation four."""
-    now = [0.0]
-    for module in (progress, training_log):
-        monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    state = TrainerState(max_steps=100, num_train_epochs=10, eval_steps=30)
-    args = TrainingArguments(eval_strategy=strategy, eval_steps=30, disable_tqdm=True)
-    trainer = SimpleNamespace(state=state, args=args, num_tokens=0, sum_of_losses=lambda: 0.0)
-    log = TrainingLog(trainer, SimpleNamespace(num_cut=0, last_predictions=[]))
-    log.on_train_begin(args, state, None)
-    every = {"epoch": 10, "steps": 30, "no": 1000}[strategy]
-    for step in range(1, steps + 1):
-        now[0] += 1
-        state.global_step, state.epoch = step, step / 10
-        log.on_step_end(args, state, None)
-        if step % every == 0:
-            now[0] += 4
-            log.on_evaluate(args, state, None, {"eval_runtime": 4.0})
-    assert log._progress.time_left() == tqdm.format_interval(left)
 
 
 def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(corpus, tmp_path, capsys):

@@ -130,7 +130,7 @@ def test_weights_that_nobody_trained_are_not_scored(corpus, tmp_path):
         main(arguments(corpus, tmp_path / "out", do_train=False))
 
 
-@pytest.mark.parametrize("needed", ["model", "teacher", "data", "recipe"])
+@pytest.mark.parametrize("needed", ["model", "teacher", "data", "links", "recipe"])
 def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
     argv = arguments(corpus, copy, "validation", overwrite=True)
     if needed == "model":
@@ -140,6 +140,10 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
     if needed == "data":
         shutil.copy(corpus / "val.en", copy)
         argv += ["--test_source", str(copy / "val.en"), "--test_target", str(corpus / "val.de")]
+    if needed == "links":
+        (copy / "train.align").write_text("0-0\n" * 400)
+        argv = arguments(corpus, copy, "train", overwrite=True)
+        argv += ["--guided_alignment", str(copy / "train.align")]
     if needed == "recipe":
         (copy / "recipe.yaml").write_text("seed: 1\n")
         argv = [str(copy / "recipe.yaml"), *argv]
@@ -147,21 +151,6 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
     with pytest.raises(ValueError, match="is read, and lies in the output"):
         main(argv)
     assert contents(copy) == before
-
-
-def test_overwriting_keeps_the_links_of_a_guided_alignment(copy, corpus):
-    links = copy / "train.align"
-    links.write_text("0-0\n" * 400)
-    argv = arguments(corpus, copy, "train", overwrite=True, guided_alignment=links)
-    with pytest.raises(ValueError, match="align' is read, and lies in the output"):
-        main(argv)
-    assert links.exists()
-
-
-def test_a_directory_is_continued_or_overwritten(copy, corpus):
-    argv = arguments(corpus, copy, "train", overwrite=True, resume_from_checkpoint=True)
-    with pytest.raises(ValueError, match=r"`overwrite` deletes .* leave one of them out"):
-        main(argv)
 
 
 def test_a_directory_that_cannot_be_written_to_is_named_at_once(corpus):
@@ -177,6 +166,7 @@ def test_a_directory_that_cannot_be_written_to_is_named_at_once(corpus):
         ({"metric_for_best_model": "rouge"}, "`metric_for_best_model` 'rouge' is not computed"),
         ({"eval_strategy": "epoch"}, "`eval_strategy` needs validation data"),
         ({"bpe_dropout": 0.1}, "bpe_dropout"),
+        ({"resume_from_checkpoint": True}, r"`overwrite` deletes .* leave one of them out"),
         # These are refused when the training begins.
         ({"learning_rate": -1}, "Invalid learning rate"),
         ({"lr_scheduler_kwargs": '{"a": 1}'}, "unexpected keyword argument 'a'"),
@@ -191,13 +181,6 @@ def test_a_refused_run_deletes_nothing(copy, corpus, changes, message):
         main(arguments(corpus, copy, "train", overwrite=True, **changes))
     assert contents(copy) == before
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
-
-
-def test_overwriting_leaves_nothing_of_the_old_run(copy, corpus):
-    (copy / "old").mkdir()
-    main(arguments(corpus, copy, "train", overwrite=True, max_steps=1))
-    assert not (copy / "old").exists()
-    assert (copy / "model.safetensors").exists()
 
 
 def test_checkpoints_that_a_kill_left_incomplete_are_passed_over(copy, corpus):
@@ -236,13 +219,6 @@ def test_a_resumed_run_has_the_architecture_of_its_checkpoint(copy, corpus):
     assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.d_model == 32
     with pytest.raises(ValueError, match=r"`d_model` 64 \(saved: 32\)"):
         main([*argv, "--d_model", "64"])
-
-
-def test_an_output_directory_that_is_a_file(corpus, tmp_path):
-    (tmp_path / "out").write_text("text")
-    with pytest.raises(FileExistsError, match="out"):
-        main(arguments(corpus, tmp_path / "out", "train"))
-    assert (tmp_path / "out").read_text() == "text"
 
 
 def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, corpus, tmp_path):

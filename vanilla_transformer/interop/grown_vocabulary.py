@@ -100,7 +100,7 @@ def grow_vocabulary(
         tokenizer.save_pretrained(folder)
         tables = read_tables(folder) if count else []
         read = [files] * len(tables)
-        if isinstance(tokenizer, VanillaTransformerTokenizer) and tokenizer.do_lower_case:
+        if count and isinstance(tokenizer, VanillaTransformerTokenizer) and tokenizer.do_lower_case:
             sources = _write_lower_case(files, folder / "sources")
             read[:1] = [[sources] if len(tables) == 2 else [*files, sources]]
         learnt = [

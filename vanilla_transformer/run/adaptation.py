@@ -1,15 +1,14 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
 Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `own-outputs`, `search.json`, `training`,
-`mixture.json` and `mixed`, the comparisons, and `model`: the adapted model, or the old one if the
-adapted one is not significantly better.
+and `grown` (with another vocabulary), `data`, `own-outputs`, `search.json`, `training`, the
+comparisons, and `model`: the adapted model, or the old one if the adapted one is not significantly
+better.
 """
 
 import json
-import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
-from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -37,7 +35,6 @@ from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adaptation_data import (
     GENERAL_TEST,
-    GENERAL_VALIDATION,
     AdaptArguments,
     Splits,
     add_own_outputs,
@@ -51,10 +48,9 @@ from vanilla_transformer.run.defaults import (
     has_bfloat16,
     is_faster_in_bfloat16,
 )
-from vanilla_transformer.run.evaluation import compare_models, evaluate_model
+from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.averaging import copy_without_weights
 from vanilla_transformer.training.finite_values import DivergenceError
 from vanilla_transformer.training.metrics import make_metric, tokenizer_of_texts
 from vanilla_transformer.training.store import RESULTS
@@ -76,11 +72,7 @@ _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 _FEW_TEXTS = 100
 """Test pairs below which only a large difference is significant."""
-_MIXED_SHARES = (1.0, 0.75, 0.5, 0.25)
-"""The shares of the adapted weights that are tried."""
 _OWN_OUTPUTS = "own-outputs"
-_RESULTS = re.compile(r"(\n## Results\n\n).*?(\n\n## Training\n)", re.DOTALL)
-"""The scores on the card of a training."""
 
 
 @dataclass(frozen=True)
@@ -140,31 +132,23 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         raise
     if not is_main:
         return None
-    before, tokenize = start.before, options.score_tokenizer()
-
-    def held_out(name: str) -> DataArguments:
-        source, target = text_files(folder / "data" / name)
-        return DataArguments(test_source=source, test_target=target)
 
     def compare(name: str) -> ModelComparison:
-        metrics = list(dict.fromkeys([*options.metrics, "chrf"]))  # a BLEU of 0 tells nothing
-        models = [str(before), str(after)]
+        source, target = text_files(folder / "data" / name)
         return compare_models(
-            models,
-            held_out(name),
-            metrics=metrics,
-            bleu_tokenize=tokenize,
+            [str(start.before), str(after)],
+            DataArguments(test_source=source, test_target=target),
+            metrics=list(dict.fromkeys([*options.metrics, "chrf"])),  # a BLEU of 0 tells nothing
+            bleu_tokenize=options.score_tokenizer(),
             tags=start.splits.tags,
         )
 
-    if GENERAL_VALIDATION in start.splits.held_out:
-        after = choose_mixture(start.model, after, held_out, options.metrics[0], tokenize)
     own = compare("test")
     general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds)
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
-        for path in (after if done.is_better else before).iterdir():
+        for path in (after if done.is_better else start.before).iterdir():
             if path.is_file():
                 shutil.copy(path, unfinished)
         _write_reports(done, unfinished)
@@ -423,111 +407,6 @@ class _Training:
             words += ["--bleu_tokenize", tokenize]
         words += ["--corpora", *map(json.dumps, self.start.entries)]
         return parse_arguments(words, command)
-
-
-# The mixture of old and adapted weights -----------------------------------------------------------
-
-
-def choose_mixture(
-    old: Path,
-    adapted: Path,
-    validation: Callable[[str], DataArguments],
-    metric: str,
-    tokenize: str | None = None,
-) -> Path:
-    """Returns the model with the best mixture of the weights before and after the training.
-
-    A mean of the weights from before and after a fine-tuning keeps most of what each of them knows
-    ([Wortsman et al. 2022](https://arxiv.org/abs/2109.01903)). The scores are kept in
-    `mixture.json`, beside the models.
-
-    Args:
-        old: The model that the training has started from.
-        adapted: The trained model.
-        validation: Returns the data of a validation as a test split; its argument is "validation"
-            or "general-validation".
-        metric: The score that decides; where all shares have the worst possible one, chrF does.
-        tokenize: sacrebleu's tokenizer; None: that of the references' script.
-    """
-    record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
-
-    def score(model: Path, name: str) -> dict[str, float]:
-        data, metrics = validation(name), [metric, "chrf"]
-        done = evaluate_model(str(model), data, metrics=metrics, bleu_tokenize=tokenize)
-        return {name: float(values[name]) for name, values in done.scores.items()}
-
-    if record.is_file():
-        share = read_object(record)["share"]
-    else:
-        tried = {}
-        for share in _MIXED_SHARES:
-            if share < 1:
-                mix_models(old, adapted, share, mixed)
-            model = adapted if share == 1 else mixed
-            tried[share] = score(model, "validation"), score(model, GENERAL_VALIDATION)
-        worst = 100 if metric in ERROR_RATES else 0
-        sets = zip(*tried.values(), strict=True)
-        if any(all(scores[metric] == worst for scores in of_set) for of_set in sets):
-            metric = "chrf"  # the other tells nothing
-        sign = -1 if metric in ERROR_RATES else 1
-        scores = {
-            share: (sign * own[metric], sign * general[metric])
-            for share, (own, general) in tried.items()
-        }
-        share = best_share(scores)
-        listed = (
-            f"{share:.0%} {sign * own:.1f} and {sign * general:.1f}"
-            for share, (own, general) in scores.items()
-        )
-        print_message(
-            f"The adapted weights have a share of {share:.0%}. Own and general {metric} of the "
-            f"validation by share: {', '.join(listed)}."
-        )
-        write_atomic(
-            record, json.dumps({"share": share, "metric": metric, "scores": scores}, indent=1)
-        )
-    if share == 1:
-        return adapted
-    mix_models(old, adapted, share, mixed)
-    return mixed
-
-
-def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
-    """Saves `share` times the adapted weights plus `1 - share` times the old ones.
-
-    Config, tokenizer, code and card are those of the adapted model.
-    """
-    model, before = (
-        VanillaTransformerForConditionalGeneration.from_pretrained(path) for path in (adapted, old)
-    )
-    olds = dict(before.named_parameters())
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            weights.lerp_(olds[name].to(weights.dtype), 1 - share)
-    with replaced_directory(output) as unfinished:
-        copy_without_weights(adapted, unfinished)
-        for path in unfinished.glob("*_results.json"):
-            path.unlink()  # scores of the unmixed weights
-        if (path := unfinished / "README.md").is_file():
-            card: Any = ModelCard(path.read_text(encoding="utf-8"))
-            results = (
-                f"The weights are a mixture: {share:.0%} of those after the adaptation, and "
-                f"{1 - share:.0%} of those before. The scores below, under Adaptation, are its own."
-            )
-            card.data.eval_results = None
-            card.text = _RESULTS.sub(lambda match: f"{match[1]}{results}{match[2]}", card.text)
-            write_atomic(path, str(card))
-        model.save_pretrained(unfinished)
-        store_probe(load_for_probe(unfinished), unfinished)
-
-
-def best_share(scores: Mapping[float, tuple[float, float]]) -> float:
-    """Returns the share with the highest mean of both scores; of equal ones, the largest.
-
-    Args:
-        scores: The own and the general score of each share; higher is better.
-    """
-    return max(scores, key=lambda share: (sum(scores[share]), share))
 
 
 # The report ---------------------------------------------------------------------------------------

@@ -48,19 +48,6 @@ TABLE = (
 LARGEST_ON_A_CPU = TABLE[4]
 """On a CPU, more pairs take the layers, width and rates of this row, with their own epochs."""
 
-CHOSEN_NAMES = frozenset(
-    {
-        *("d_model", "encoder_layers", "decoder_layers", "gated_ffn", "activation_function"),
-        *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim"),
-        *("decoder_ffn_dim", "norm_placement", "position_embedding_type", "dropout"),
-        *("label_smoothing", "vocab_size", "max_tokens", "max_source_length", "max_target_length"),
-        *("eval_max_tokens", "num_train_epochs", "optim", "muon_learning_rate", "learning_rate"),
-        *("warmup_steps", "adam_beta2", "bf16", "eval_strategy", "save_strategy", "save_steps"),
-        *("save_total_limit", "load_best_model_at_end", "generation_num_beams"),
-    }
-)
-"""The options that may be chosen."""
-
 REPLACED_BY = {
     "gated_ffn": ("activation_function",),
     "norm_placement": ("initializer",),
@@ -193,7 +180,6 @@ class _OptionResolver:
 
     def choose(self, name: str, value: Any) -> None:
         """Chooses an option, unless it is given or another one is given in its place."""
-        assert name in CHOSEN_NAMES
         if is_free(name, self.given):
             self.chosen[name] = value
 
@@ -326,3 +312,9 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
         f"{pairs}{' on a CPU' * facts.on_cpu}: {', '.join(parts) or 'all sizes are given'}. Each "
         "size and rate can be given as an option, e.g. `--d_model 256`."
     )
+
+
+CHOSEN_NAMES = frozenset(
+    choose_defaults({"eval_steps": 1}, RunFacts(1, 0, True, on_cpu=False, has_bfloat16=True))
+)
+"""The options that may be chosen."""

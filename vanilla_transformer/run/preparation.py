@@ -7,7 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
@@ -43,7 +42,6 @@ from vanilla_transformer.training.store import OutputDirectory, resolve_output_d
 logger = logging.get_logger(__name__)
 
 _DATA_FILES = ("_file", "_source", "_target")
-_BY_LENGTH = ("group_by_length", "batch_rebalance")  # samplers of transformers
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def prepare(
     inputs: dict[str, Any] = {}
     if "train" in texts:
         inputs = plan.inputs(encoded)
-        encoded["train"] = _checked_lengths(plan, encoded["train"])
+        _check_lengths(plan, encoded["train"])
     if into is not None:
         assert counts is not None
         into.finish(plan, tokenizer, encoded, counts)
@@ -252,24 +250,15 @@ def _new_tokenizer(arguments: RunArguments, sample: Dataset | None, init_from: s
     return make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data), data.directions())
 
 
-def _checked_lengths(plan: RunPlan, rows: Dataset) -> Dataset:
-    """Refuses training pairs that are too long for a batch; adds a column of the lengths.
-
-    The samplers of transformers that need it would count the tokens of the sources alone.
-    """
-    training, prepared = plan.training, plan.options.preparation.prepared
-    by_length = training.train_sampling_strategy in _BY_LENGTH and training.remove_unused_columns
-    if training.max_tokens is None and not by_length:
-        return rows
-    source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
-    if training.max_tokens is None:
-        lengths = np.add(source, target, dtype=np.int64)
-        return rows.add_column(training.length_column_name, lengths)
+def _check_lengths(plan: RunPlan, rows: Dataset) -> None:
+    """Refuses training pairs that are too long for a batch."""
+    prepared, limit = plan.options.preparation.prepared, plan.training.max_tokens
+    if limit is None:
+        return
 
     def name(row: int) -> str:
         if prepared is None:
             return name_row(plan.options.data, "train", row)
         return f"Pair {row + 1} of {str(Path(prepared, 'train'))!r}"
 
-    check_longest(source, target, training.max_tokens, name)
-    return rows
+    check_longest(token_lengths(rows, "input_ids"), token_lengths(rows, "labels"), limit, name)
