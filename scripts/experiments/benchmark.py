@@ -1,10 +1,11 @@
 """Measures speed and memory of this package, compared with other systems that are installed.
 
 `train` measures training steps and their peak memory, `generate` measures `generate()`, and `load`
-measures how long a saved model takes to load. The systems take turns, and ratios compare within a
-turn; see `benchmark_models.py` for the systems. Every run measures the limits of the machine too.
-`--busy 1` keeps one other process busy. torch reads variables such as GOMP_SPINCOUNT when it is
-imported: set them before.
+measures how long a saved model takes to load. `gpu` measures training and generation on one GPU, in
+at most 6 minutes. The systems take turns, and ratios compare within a turn; see
+`benchmark_models.py` for the systems. Every run measures the limits of the machine too. `--busy 1`
+keeps one other process busy. torch reads variables such as GOMP_SPINCOUNT when it is imported: set
+them before.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from benchmark_generation import format_generation, make_generator, measure_generation
+from benchmark_gpu import SYSTEMS_OF_GPU, measure_gpu
 from benchmark_loading import format_loading, measure_loading
 from benchmark_models import GENERATING, LOADED, TRAINED, is_installed
 from benchmark_reports import format_machine, measure_machine, write_json
@@ -85,6 +87,11 @@ def run_load(options: argparse.Namespace, argv: Sequence[str], machine: dict[str
     yield result, format_loading(result)
 
 
+def run_gpu(options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]) -> Results:
+    """Measures training and generation on one GPU; yields a result and its report for each case."""
+    yield from measure_gpu(options, machine)
+
+
 # The command line -------------------------------------------------------------------------------
 
 
@@ -114,6 +121,21 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add("--bf16", action="store_true", help="weights in bfloat16; for systems of PyTorch")
     add("--repeats", type=int, default=9, help="timed turns; the median is printed")
     add("--device", default="cpu", help="cpu, cuda, ...")
+
+    add = _add_command(commands, "gpu", "measure one GPU", run_gpu, SYSTEMS_OF_GPU)
+    add("--seconds", type=float, default=330, help="time after which no case starts")
+    add("--matrix-size", "--matrix_size", type=int, default=8192, help="of the peak's product")
+    add("--widths", nargs="+", type=int, default=[512, 256], help="widths of trained models")
+    sizes = [4096, 16384, 1024, 65536]
+    add("--target-tokens", "--target_tokens", nargs="+", type=int, default=sizes, help="a batch")
+    add("--kinds", nargs="+", choices=KINDS, default=["random", "bucketed"], help="of batches")
+    add("--batches", type=int, default=3, help="batches of each kind")
+    add("--rows", nargs="+", type=int, default=[256, 32, 1], help="numbers of sources in a batch")
+    add("--beams", nargs="+", type=int, default=[4, 1], help="numbers of beams; 1 is greedy")
+    add("--new-tokens", "--new_tokens", type=int, default=64, help="tokens to generate for a row")
+    add("--source-tokens", "--source_tokens", type=int, default=25, help="longest source")
+    add("--repeats", type=int, default=2, help="timed turns of generation")
+    add("--device", default="cuda", help="cpu, cuda, ...")
 
     add = _add_command(commands, "load", "compare from_pretrained", run_load, LOADED)
     add("--repeats", type=int, default=5, help="loads that count; the median is printed")

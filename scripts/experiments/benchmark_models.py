@@ -51,7 +51,8 @@ _TOKENS: dict[str, Any] = {
 
 def is_installed(system: str) -> bool:
     """Whether the packages of a system are installed."""
-    package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}.get(system.split("-")[0])
+    packages = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime", "marian-flash": "flash_attn"}
+    package = packages.get(system, packages.get(system.split("-")[0]))
     return package is None or find_spec(package) is not None
 
 
@@ -213,4 +214,6 @@ def load_export(system: str, folder: Path, options: argparse.Namespace) -> Any:
     import ctranslate2
 
     tokenizer = VanillaTransformerTokenizer.from_pretrained(folder / "tokenizer")
-    return ctranslate2.Translator(str(folder), intra_threads=options.threads), tokenizer
+    device = torch.device(options.device).type
+    translator = ctranslate2.Translator(str(folder), device, intra_threads=options.threads)
+    return translator, tokenizer
