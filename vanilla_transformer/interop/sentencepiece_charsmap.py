@@ -37,7 +37,7 @@ def charsmap_steps(charsmap: bytes) -> list[normalizers.Normalizer]:
     for (key, value), ours in zip(keys.items(), composed, strict=True):
         if ours != value:
             irregular[value].add(mapped[key])
-    later = "".join({sign for key in keys for sign in key[1:]})
+    later = "".join(sorted({sign for key in keys for sign in key[1:]}))
     apart = rf"(?=[{_EXTENDING}{re.escape(later)}])(?<!{_JOIN})"
     # NFC skips what has no place of its own in the text, such as an insertion at its start
     steps: list[normalizers.Normalizer] = [normalizers.Prepend(_APART)]
@@ -95,7 +95,7 @@ def _inside_of(keys: Collection[str]) -> str:
         for length in set(map(len, before)):  # a pattern behind has one length
             same = frozenset(head for head in before if len(head) == length)
             tails[length, same].add(tail)
-    later = "".join({tail[0] for tail in heads})
+    later = "".join(sorted({tail[0] for tail in heads}))
     places = "|".join(
         f"(?={_pattern_of(after)})(?<={_pattern_of(before)})"
         for (_, before), after in tails.items()
@@ -106,7 +106,7 @@ def _inside_of(keys: Collection[str]) -> str:
 def _pattern_of(words: Iterable[str]) -> str:
     """Returns a pattern of words; characters that the same rests follow become a class."""
     rests = defaultdict[str, set[str]](set)
-    for word in words:
+    for word in sorted(words):  # a set has another order in each run
         rests[word[:1]].add(word[1:])
     classes = defaultdict[frozenset[str], list[str]](list)
     for sign, rest in rests.items():
