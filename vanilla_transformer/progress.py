@@ -73,7 +73,8 @@ class Progress:
         done: How many were done before.
         bar: Whether to show a bar. None: where one can be drawn.
         print_line: What prints a line where there is no bar.
-        seconds_to_first_line: How soon the first line comes, if no bar is shown.
+        seconds_to_first_line: How soon the first line comes, if no bar is shown. None: as the
+            others.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Progress:
         shown: bool = True,
         bar: bool | None = None,
         print_line: Callable[[str], None] = print_message,
-        seconds_to_first_line: float = SECONDS_BETWEEN_LINES,
+        seconds_to_first_line: float | None = None,
     ) -> None:
         has_bar = shown and (shows_bars() if bar is None else bar)
         self.total, self.unit, self.done = total, unit, done
@@ -104,7 +105,9 @@ class Progress:
         )
         self._prints_lines = shown and not has_bar
         self._begun = monotonic()
-        self._reported = self._begun + seconds_to_first_line - SECONDS_BETWEEN_LINES
+        self._reported = self._begun
+        if seconds_to_first_line is not None:
+            self._reported += seconds_to_first_line - SECONDS_BETWEEN_LINES
         self._bar.time_left = self.time_left
 
     def __enter__(self) -> Self:
