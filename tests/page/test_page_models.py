@@ -160,8 +160,8 @@ def test_the_alignment_is_at_first_that_of_the_trained_head(models):
     assert aligning_head(model) == (max(layers - 2, 0), MEAN)
     for heads, expected in (
         ([[layers - 1, 1]], (layers - 1, 1)),
-        ([[layers - 1, 0], [layers - 1, 1]], (layers - 1, MEAN)),
-        ([[0, 0], [layers, 1]], (max(layers - 2, 0), MEAN)),
+        ([[layers - 1, 0], [layers - 1, 1]], (layers - 1, 0)),
+        ([], (max(layers - 2, 0), MEAN)),
     ):
         config = SimpleNamespace(alignment_heads=heads)
         other = SimpleNamespace(heads=model.heads, model=SimpleNamespace(config=config))
@@ -179,7 +179,7 @@ def test_lines_are_split_and_blank_ones_dropped():
         "\u0645\u0631\u062d\u0628\u0627",  # from right to left
         "\u202eabc",  # turned round
         "e\u0301",
-        "a\tb",
+        "a\tb\x00\x1b[1m",
         "<script>alert(1)</script>",
         "{{x}} ${y}",
     ],
@@ -196,10 +196,7 @@ def test_unusual_text_is_taken_as_it_is(text):
         ("\n" * 10_000, "The text is empty"),
         ("a" * 1_000_000, "1,000,000 characters in 1 lines, and the page takes 2,000 in 20"),
         ("a\n" * 100, "in 101 lines, and the page takes"),
-        ("a\x00b", r"Character 2 of line 1 is a control character \(U\+0000\)"),
-        ("a\nbc\x1b[1m", r"Character 3 of line 2 is a control character \(U\+001B\)"),
-        ("\x85", r"The text is empty|control character \(U\+0085\)"),
-        ("ab\ud83d", r"Character 3 of line 1 is half of a surrogate pair \(U\+D83D\)"),
+        ("ab\ud83d", "surrogates not allowed"),
     ],
 )
 def test_a_message_names_the_cause(text, message):

@@ -112,16 +112,13 @@ def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
 def aligning_head(model: PageModel) -> tuple[int, int]:
     """Returns the layer and the head, or `MEAN`, of which the alignment is drawn at first.
 
-    They are those of `config.alignment_heads` if it names one head. Otherwise it is the mean of the
-    last layer but one, whose cross-attention aligns best (Garg et al. 2019).
+    They are the first of `config.alignment_heads`. Without these it is the mean of the last layer
+    but one, whose cross-attention aligns best (Garg et al. 2019).
     """
-    trained = model.model.config.alignment_heads or []
-    if len(trained) == 1:
+    if trained := model.model.config.alignment_heads:
         layer, head = trained[0]
         return layer, head
-    layers = {layer for layer, _ in trained}
-    last_but_one = max(len(model.heads[KINDS["Cross-attention"][0]]) - 2, 0)
-    return (layers.pop() if len(layers) == 1 else last_but_one), MEAN
+    return max(len(model.heads[KINDS["Cross-attention"][0]]) - 2, 0), MEAN
 
 
 def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
