@@ -8,7 +8,7 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, reports_of
-from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 
@@ -24,13 +24,13 @@ def test_copies_follow_the_pairs_in_title_case_and_in_capitals():
             "target": ["istanbul \u0131ş\u0131k <2de> ǆ", "iyi 2km Σας"],
         }
     )
-    corpus = Corpus(name="a", train="a.tsv", tag="bt", languages=["de", "tr"])
-    assert pairs_of(add_cased_copies(rows, 1.0, corpus)) == [
+    known = RowLanguages(("de", "tr"))
+    assert pairs_of(add_cased_copies(rows, 1.0, known, "bt")) == [
         *pairs_of(rows),
         ("bt A Dog's <b>x</b> Runs, %s {name} On.", "İstanbul Iş\u0131k <2de> ǅ"),
         ("bt TWO WÖRTER", "İYİ 2km ΣΑΣ"),
     ]
-    assert add_cased_copies(rows, None) is rows
+    assert add_cased_copies(rows, None, known) is rows
 
 
 @pytest.fixture
@@ -60,6 +60,14 @@ def test_a_share_of_the_training_pairs_is_copied(file):
     line = 2 + pairs.index(tuple(text.casefold() for text in pairs[-1]))
     assert name_row(options, "train", 99) == f"Row {line} of {file}"
     assert pairs_of(load_parallel_data(options)["train"]) == pairs
+
+
+def test_the_languages_of_rows_decide_what_a_capital_letter_is(tmp_path):
+    lines = [f"ilk {n}\tdiz {n}\n" for n in "abcd"]
+    (tmp_path / "a.tsv").write_text("".join(lines), encoding="utf-8")
+    data = {"train_file": str(tmp_path / "a.tsv"), "case_augment": 1.0}
+    rows = load_parallel_data(DataArguments(**data, source_language="tr"))["train"]
+    assert pairs_of(rows)[4:6] == [("\u0130lk A", "Diz A"), ("\u0130LK B", "DIZ B")]
 
 
 def test_a_corpus_has_its_copies_and_its_share(file):

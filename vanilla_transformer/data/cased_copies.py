@@ -1,5 +1,6 @@
 """Copies of training pairs in capitals and in title case, so that a model learns such texts too."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
-from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
 from vanilla_transformer.languages import to_upper
 
 _WORDS = regex.compile(r"(?<!\S)[^\s\d<>{}\[\]$%@\\/_#&|]+(?!\S)")
@@ -16,28 +17,31 @@ _WORDS = regex.compile(r"(?<!\S)[^\s\d<>{}\[\]$%@\\/_#&|]+(?!\S)")
 _FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
 
 
-def add_cased_copies(rows: Dataset, share: float | None, corpus: Corpus | None = None) -> Dataset:
+def add_cased_copies(
+    rows: Dataset, share: float | None, known: RowLanguages, tag: str | None = None
+) -> Dataset:
     """Adds copies of some pairs after all pairs: one half in capitals, one half in title case.
 
     Args:
         rows: Pairs with the columns "source" and "target". Other columns are copied as they are.
         share: Number of copies in relation to that of the pairs. None: no copies.
-        corpus: That of the pairs, if it is known: its languages decide what a capital letter is,
-            and its tag before a source stays as it is.
+        known: The languages of the rows, which decide what a capital letter is.
+        tag: Word before the sources that stays as it is; None: there is none.
     """
     if share is None:
         return rows
-    begin = f"{corpus.tag} " if corpus and corpus.tag else ""
-    languages = (corpus and corpus.languages) or (None, None)
+    begin = "" if tag is None else f"{tag} "
+    names = {"corpus", *LANGUAGE_COLUMNS} & {*rows.column_names}
 
     def in_other_case(row: dict[str, Any], number: int) -> dict[str, str]:
         text = row["source"].removeprefix(begin)
         head = row["source"].removesuffix(text)
         change = (_in_title_case, _in_capitals)[number % 2]
+        (languages,) = known.of({name: [row[name]] for name in names}, 1)
         source, target = map(change, (text, row["target"]), languages)
         return {"source": head + source, "target": target}
 
-    key = Hasher.hash([rows._fingerprint, share, begin, languages, "cased copies"])
+    key = Hasher.hash([rows._fingerprint, share, begin, asdict(known), "cased copies"])
     copies = rows.select(drawn_rows(len(rows), share)).map(
         in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
     )

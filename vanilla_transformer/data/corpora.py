@@ -146,7 +146,9 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
         _check_held_out(whole, tables, tags_of(args))
         kept = {n: first_rows(_kept_rows(table), args, "train") for n, table in tables.items()}
         parts = {
-            corpus.name: add_cased_copies(kept[corpus.name], args.case_augment, corpus)
+            corpus.name: add_cased_copies(
+                kept[corpus.name], args.case_augment, args.row_languages(), corpus.tag
+            )
             for corpus in entries_of(args)
             if corpus.name in kept
         }

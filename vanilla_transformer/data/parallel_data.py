@@ -55,7 +55,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
             files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
             splits[name] = first_rows(drop_empty_pairs(loaded, name, files), args, name)
         if "train" in splits:
-            splits["train"] = add_cased_copies(splits["train"], args.case_augment)
+            known = args.row_languages()
+            splits["train"] = add_cased_copies(splits["train"], args.case_augment, known)
     return DatasetDict(splits)
 
 

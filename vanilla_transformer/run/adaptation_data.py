@@ -16,7 +16,7 @@ from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
-from vanilla_transformer.data.corpus_entries import shares_of
+from vanilla_transformer.data.corpus_entries import RowLanguages, shares_of
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
@@ -303,12 +303,13 @@ def split_data(options: AdaptArguments) -> Splits:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
     if data.case_augment is not None:
-        entry_of = {entry.name: entry for entry in entries_of(data)}
+        names = {entry.name for entry in entries_of(data)}
         for name, pairs in training.items():
+            corpus = name if name in names else first
+            known = RowLanguages(data.row_languages().of({"corpus": [corpus]}, 1)[0])
             rows = Dataset.from_list([pair._asdict() for pair in pairs])
-            corpus = entry_of.get(name, entry_of.get(first))
             training[name] = [
-                Pair(**row) for row in add_cased_copies(rows, data.case_augment, corpus)
+                Pair(**row) for row in add_cased_copies(rows, data.case_augment, known)
             ]
     return Splits(training, held_out, weights, passed, tags_of(data))
 

@@ -180,7 +180,8 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
     if "train" not in data:
         return data
     rows = data["train"] if path is None else add_links(data["train"], path)
-    return DatasetDict({**data, "train": add_cased_copies(rows, arguments.data.case_augment)})
+    known, share = arguments.data.row_languages(), arguments.data.case_augment
+    return DatasetDict({**data, "train": add_cased_copies(rows, share, known)})
 
 
 def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
