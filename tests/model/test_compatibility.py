@@ -17,7 +17,7 @@ from vanilla_transformer import (
     VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
 )
-from vanilla_transformer.model.attention import StackedLinear
+from vanilla_transformer.model.initialization import StackedLinear
 from vanilla_transformer.model.token_layout import plan_for_compiler
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token

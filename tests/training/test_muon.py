@@ -8,7 +8,7 @@ import torch
 from small import assert_resumes_exactly, model, rates, trainer
 from torch import nn
 
-from vanilla_transformer.model.attention import StackedLinear
+from vanilla_transformer.model.initialization import StackedLinear
 from vanilla_transformer.training.muon import Muon, layer_matrices, make_muon, orthogonalize
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
 

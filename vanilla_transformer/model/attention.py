@@ -18,6 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
+from .initialization import StackedLinear
 from .normalization import make_norm
 
 
@@ -84,18 +85,6 @@ def choose_attention(
         config._attn_implementation, eager_attention_forward
     )
     return config, function
-
-
-class StackedLinear(nn.Linear):
-    """Several linear maps of one input, stacked in one matrix.
-
-    Args:
-        part_sizes: Output width of each map, in the order of the rows.
-    """
-
-    def __init__(self, in_features: int, part_sizes: tuple[int, ...], bias: bool) -> None:
-        super().__init__(in_features, sum(part_sizes), bias=bias)
-        self.part_sizes = part_sizes
 
 
 class AttentionCore(nn.Module):

@@ -26,6 +26,8 @@ class CallContext(NamedTuple):
             asks for. None: nothing is hidden.
         positions: What the position scheme adds to the queries, keys and scores of self-attention.
         cache: Keys and values of earlier tokens; each call appends its own.
+        layout, source_layout: Which slots the states, and the source's, hold: all, or only tokens;
+            see `token_layout`.
         source_mask: As `mask`, for cross-attention.
         source_cache: The cache of which `cache` is one part; the other holds the keys and values
             of the source after the first call.

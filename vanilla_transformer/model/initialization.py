@@ -1,10 +1,9 @@
-"""Initial values: the only place that sets them."""
+"""Initial values: the only place that sets them, and the layer whose parts are drawn one by one."""
 
 import torch
 from torch import nn
 from transformers import initialization as init
 
-from .attention import StackedLinear
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import LEARNED_ACTIVATIONS
 from .normalization import UnbiasedStdNorm
@@ -14,6 +13,18 @@ NORMAL_STD = 0.02
 """Standard deviation of all weights of the initializer "normal"."""
 
 _COMMON_GAINS = {"half_xavier": 0.5}  # of all projections and embeddings, by initializer
+
+
+class StackedLinear(nn.Linear):
+    """Several linear maps of one input, stacked in one matrix.
+
+    Args:
+        part_sizes: Output width of each map, in the order of the rows.
+    """
+
+    def __init__(self, in_features: int, part_sizes: tuple[int, ...], bias: bool) -> None:
+        super().__init__(in_features, sum(part_sizes), bias=bias)
+        self.part_sizes = part_sizes
 
 
 @torch.no_grad()

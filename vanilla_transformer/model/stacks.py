@@ -78,11 +78,11 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = _make_positions(config, stack)
-        self.embed_norm = _make_optional_norm(config.normalize_embedding, config)
+        self.embed_norm = make_state_norm(config) if config.normalize_embedding else nn.Identity()
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         self.layerdrop = getattr(config, f"{stack}_layerdrop")
-        self.final_norm = _make_optional_norm(bool(config.final_layer_norm), config)
+        self.final_norm = make_state_norm(config) if config.final_layer_norm else nn.Identity()
         self.final_dropout = Dropout(config.final_dropout)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
@@ -137,10 +137,6 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             return layers
         kept = torch.rand(len(layers), device="cpu") >= self.layerdrop
         return [layer for layer, keep in zip(layers, kept.tolist(), strict=True) if keep]
-
-
-def _make_optional_norm(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
-    return make_state_norm(config) if wanted else nn.Identity()
 
 
 def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim.adamw import adamw
 
-from vanilla_transformer.model.attention import StackedLinear
+from vanilla_transformer.model.initialization import StackedLinear
 from vanilla_transformer.names import ADAMW, MUON
 
 MUON_LEARNING_RATE = 0.01
