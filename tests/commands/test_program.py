@@ -88,7 +88,7 @@ WRONG = {
     "evaluate x/y --metrics rouge": (2, "invalid choice: 'rouge'"),
     "evaluate x/y --output .": (1, "exists"),
     "evaluate x/y --compare": (2, "--compare needs two models"),
-    "evaluate x/y a/b c": (2, "files of texts are given with --test-source and --test-target"),
+    "evaluate x/y a/b c": (2, "and files --test-source and --test-target"),
     "evaluate x/y x/y --compare": (1, "name one twice"),
     "evaluate x/y nowhere --compare": (1, "'nowhere' does not exist"),
     "average a b --last 2 --output c": (2, "directory of one run, not 2"),
@@ -153,7 +153,7 @@ def test_the_machine_and_its_packages_are_told(capsys):
     printed = capsys.readouterr().out
     for name in ("torch", "transformers", "sacrebleu"):
         assert f"{name} {version(name)}" in printed
-    assert "extras: train" in printed
+    assert "extras that are installed: train" in printed
 
 
 def test_options_are_understood_with_hyphens_and_underscores():

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions, requires
 from importlib.util import find_spec
 from platform import platform, python_version
 
@@ -26,15 +26,10 @@ def run(options: argparse.Namespace) -> None:
     from torch.utils import collect_env
 
     names = {re.split(r"[^\w.-]", line)[0] for line in requires(PROGRAM) or ()}
-    packages = []
-    for name in sorted(names):
-        try:
-            packages.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
+    installed = {package.name: package.version for package in distributions()}
+    packages = [f"{name} {installed[name]}" for name in sorted(names & installed.keys())]
     processor = re.search(r"Model name: *(.+)", collect_env.get_cpu_info(collect_env.run) or "")
-    missing = {extra: [m for m in modules if not find_spec(m)] for extra, modules in EXTRAS.items()}
-    lacking = [f"{extra} (without {', '.join(lost)})" for extra, lost in missing.items() if lost]
+    extras = [extra for extra, modules in EXTRAS.items() if all(map(find_spec, modules))]
     gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     print(f"{PROGRAM} {__version__}, Python {python_version()}, {platform()}")
     print(
@@ -43,5 +38,4 @@ def run(options: argparse.Namespace) -> None:
     )
     print(f"GPUs: {', '.join(gpus) or 'none'}")
     print(f"packages: {', '.join(packages)}")
-    print(f"extras: {', '.join(name for name, lost in missing.items() if not lost) or 'none'}")
-    print(f"extras that are not installed: {', '.join(lacking) or 'none'}")
+    print(f"extras that are installed: {', '.join(extras) or 'none'}")

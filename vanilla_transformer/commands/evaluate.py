@@ -88,8 +88,7 @@ def run(options: argparse.Namespace) -> None:
     check_usage(
         (
             len(options.models) > 1 and not options.compare,
-            f"{len(options.models)} models need --compare; files of texts are given with "
-            "--test-source and --test-target, or with --test-file",
+            "several models need --compare, and files --test-source and --test-target",
         ),
         (len(options.models) < 2 and options.compare, "--compare needs two models or more"),
         (options.html and options.html == options.output, "--html and --output are one file"),

@@ -30,11 +30,7 @@ RULES = (
 
 
 def option(help_text: str, default: Any = None, *aliases: str, **settings: str) -> Any:
-    """Declares a dataclass field that is an option, and its further names with their hyphens.
-
-    Args:
-        **settings: Others of argparse, such as `metavar`.
-    """
+    """Declares an option as a dataclass field, with further names and settings of argparse."""
     metadata: dict[str, Any] = {"help": help_text, "aliases": list(aliases), **settings}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)

@@ -49,6 +49,7 @@ from vanilla_transformer.run.defaults import (
     is_faster_in_bfloat16,
 )
 from vanilla_transformer.run.evaluation import compare_models
+from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.finite_values import DivergenceError
@@ -151,7 +152,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         for path in (after if done.is_better else start.before).iterdir():
             if path.is_file():
                 shutil.copy(path, unfinished)
-        _write_reports(done, unfinished)
+        _write_reports(done, unfinished, name_on_hub(options.model))
     return done
 
 
@@ -470,16 +471,12 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         yield f"The adapted model is significantly worse in {metric} ({p}): the old model is kept."
     else:
         yield f"No significant difference in {metric} ({p}): the old model is kept."
-    fallen = [name for name in done.own.scores if _significant_gain(done.own, name) < 0]
-    if others := [name for name in fallen if name != metric]:
-        yield f"The adapted model is significantly worse in {', '.join(others)}."
-    if gain > 0 and done.general is not None:
-        lost = [name for name in done.general.scores if _significant_gain(done.general, name) < 0]
-        if lost:
-            yield (
-                f"It is significantly worse on the general test set ({', '.join(lost)}): give more "
-                "general pairs."
-            )
+    for title, comparison in _comparisons(done):
+        fallen = [name for name in comparison.scores if _significant_gain(comparison, name) < 0]
+        if title == "own" and metric in fallen:
+            fallen.remove(metric)  # which is told above
+        if fallen:
+            yield f"On the {title} test set it is significantly worse in {', '.join(fallen)}."
     if (count := len(done.own.sources)) < _FEW_TEXTS:
         yield (
             f"The test has {count} pairs, and so few decide little: only a large difference is "
@@ -487,7 +484,7 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         )
 
 
-def _write_reports(done: Adapted, folder: Path) -> None:
+def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
     """Writes pages and figures of the comparisons, and the card of the model into its folder."""
     output_dir = done.model.parent
     for name, comparison in _comparisons(done):
@@ -496,7 +493,7 @@ def _write_reports(done: Adapted, folder: Path) -> None:
         write_atomic(output_dir / f"{name}.json", text)
     path = folder / "README.md"
     card: Any = ModelCard(path.read_text(encoding="utf-8") if path.is_file() else "---\n{}\n---\n")
-    text = card.text
+    text, card.data.base_model = card.text, base_model
     if done.is_better:  # it is the card of the training, whose name and path stand in it
         training = output_dir / "training"
         text = text.replace(f"\n# {training.name}\n", f"\n# {output_dir.name}\n", 1)

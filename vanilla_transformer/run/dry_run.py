@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.parsing import RunArguments
 
 _STEPS = 10
-_LEFT_OUT = ("resume_from_checkpoint", "overwrite", "push_to_hub", "report_to")
 
 
 class _EnoughStepsError(Exception):
@@ -30,36 +29,25 @@ class _StepClock(TrainerCallback):
         self.seconds: list[float] = []
         self.max_steps = 0
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock; called by Trainer."""
         self._begun = monotonic()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Reads the clock; called by Trainer."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self.seconds.append(monotonic() - self._begun)
         self.max_steps = state.max_steps
-        if len(self.seconds) == _STEPS:
+        if state.global_step in (_STEPS, state.max_steps) or (state.epoch or 0) >= 1:
             raise _EnoughStepsError
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Ends the training before its first evaluation; called by Trainer."""
-        raise _EnoughStepsError
 
 
 def dry_run(arguments: RunArguments) -> None:
     """Says what would be trained, how large it is and how long it takes; keeps nothing."""
-    given = {name: value for name, value in arguments.given.items() if name not in _LEFT_OUT}
-    clock = _StepClock()
+    clock, alone = _StepClock(), {"push_to_hub": False, "report_to": "none", "disable_tqdm": True}
     with TemporaryDirectory() as folder:
-        given |= {"output_dir": folder, "disable_tqdm": True}
+        given = {**arguments.given, **alone, "output_dir": folder, "resume_from_checkpoint": None}
         with suppress(_EnoughStepsError):
             training_run.run(replace(arguments, given=given).with_defaults({}), callbacks=[clock])
     if clock.seconds and arguments.training.process_index == 0:

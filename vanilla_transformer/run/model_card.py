@@ -19,7 +19,7 @@ from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import entries_of
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.names import ERROR_RATES, MUON
+from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
@@ -107,7 +107,7 @@ def _dataset_name(plan: RunPlan) -> str:
     return ", ".join(Path(name).name for name in files) or "data that a program has passed"
 
 
-def _on_hub(name: str | None) -> str | None:
+def name_on_hub(name: str | None) -> str | None:
     """Returns a name on the Hub; None for a directory of this machine."""
     return None if name is None or Path(name).exists() else name
 
@@ -133,8 +133,8 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         library_name="transformers",
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
-        base_model=_on_hub(plan.options.model.model_name_or_path),
-        datasets=_on_hub(plan.options.data.dataset_name),
+        base_model=name_on_hub(plan.options.model.model_name_or_path),
+        datasets=name_on_hub(plan.options.data.dataset_name),
         metrics=list(plan.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
@@ -208,15 +208,11 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
 
 def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
     """Says by which choices a model differs from that of the paper, and from others."""
-    gated = {"silu": "SwiGLU", "gelu": "GEGLU"}
-    activation = config.activation_function
-    kind = gated.get(activation, f"gated {activation}") if config.gated_ffn else activation
-    positions = {"rope": "rotary"}.get(config.position_embedding_type)
-    norms = f"{config.norm_placement}-norm" if config.norm_placement != "none" else "no norms"
-    choices = f"{norms}, {positions or config.position_embedding_type} positions, {kind}"
-    return (
-        f"{choices}, trained with {'Muon' if plan.training.optim == MUON else plan.training.optim}"
-    )
+    norms = "no norms" if config.norm_placement == "none" else f"{config.norm_placement}-norm"
+    network = f"{'gated ' * config.gated_ffn}{config.activation_function}"
+    network = "SwiGLU" if network == "gated silu" else network
+    positions = f"{config.position_embedding_type} positions"
+    return f"{norms}, {positions}, {network}, trained with {plan.training.optim}"
 
 
 def _architecture_table(config: VanillaTransformerConfig) -> str:

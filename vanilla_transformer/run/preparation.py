@@ -197,8 +197,7 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
             of_split -= pairs
     for name in (name for name, left in unseen.items() if not left):
         logger.warning(
-            f"All {name} pairs are training pairs: their scores tell how well the model remembers, "
-            "not how well it translates other texts."
+            f"All {name} pairs are training pairs: their scores tell nothing of other texts."
         )
 
 

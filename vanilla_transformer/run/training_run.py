@@ -400,8 +400,8 @@ class _Run:
         kept = "no checkpoint was saved, so nothing is kept."
         if saved := complete_checkpoints(self.folder):
             kept = (
-                f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
-                "`--resume_from_checkpoint True`."
+                f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command "
+                "(`train`: with `--resume_from_checkpoint True`)."
             )
         step = self.trainer.state.global_step
         return f"The training ended early, after step {step:,}: {kept}"
