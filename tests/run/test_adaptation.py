@@ -367,13 +367,25 @@ def sources(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["t5", "m2m100"])
 def test_other_kinds_of_models_are_adapted(kind, sources, plain_pairs, tmp_path, capsys):
     _, source, _ = sources[kind]
+    if kind == "m2m100":  # nothing saved names a target
+        for name, field in (("tokenizer", "tgt_lang"), ("generation", "forced_bos_token_id")):
+            file = source / f"{name}_config.json"
+            saved = {**json.loads(file.read_text(encoding="utf-8")), field: None}
+            file.write_text(json.dumps(saved), encoding="utf-8")
     words = ["--epochs", "1", "--learning-rate", "1e-3", "--metrics", "chrf"]
-    words += ["--trim", "--add", "5"] if kind == "t5" else ["--trim"]
+    words += {
+        "t5": ["--trim", "--add", "5"],
+        "m2m100": ["--trim", "--source-language", "en", "--target-language", "fr"],
+    }[kind]
     adapt(source, plain_pairs, tmp_path / "out", *words)
     assert "| own (" in capsys.readouterr().out
     tokenizer, model = AutoTokenizer, AutoModelForSeq2SeqLM
     assert len(tokenizer.from_pretrained(tmp_path / "out" / "model")) > 0
-    assert model.from_pretrained(tmp_path / "out" / "training").config.model_type == MODEL_TYPE
+    trained = model.from_pretrained(tmp_path / "out" / "training")
+    assert trained.config.model_type == MODEL_TYPE
+    if kind == "m2m100":
+        french = tokenizer.from_pretrained(tmp_path / "out" / "training").get_lang_id("fr")
+        assert trained.generation_config.forced_bos_token_id == french
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,16 @@ def _tagged_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of the table of a corpus; its arguments are what the table depends on.
 
-    Each row has the reason why it is dropped; "" keeps it. Only a training has filters.
+    A source may have the tag of the corpus already. Each row has the reason why it is dropped; ""
+    keeps it. Only a training has filters.
     """
     corpus = Corpus(**spec)
+    begin = f"{corpus.tag} " if corpus.tag else ""
     limits = corpus.limits() if split == "train" else {"empty": True}
     reason_of = reasons_to_drop(limits, corpus.languages, frozenset(held_out))
     for source, target, line, document in read_pairs(corpus, split):
         yield {
-            "source": source if corpus.tag is None else f"{corpus.tag} {source}",
+            "source": source if source.startswith(begin) else begin + source,
             "target": target,
             "corpus": corpus.name,
             "reason": reason_of(source, target),

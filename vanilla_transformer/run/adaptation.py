@@ -135,10 +135,9 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         return None
 
     def compare(name: str) -> ModelComparison:
-        source, target = text_files(folder / "data" / name)
         return compare_models(
             [str(start.before), str(after)],
-            DataArguments(test_source=source, test_target=target),
+            start.splits.test_data(name, folder / "data"),
             metrics=list(dict.fromkeys([*options.metrics, "chrf"])),  # a BLEU of 0 tells nothing
             bleu_tokenize=options.score_tokenizer(),
             tags=start.splits.tags,
@@ -213,7 +212,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     entries = splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
-    files = [entry["train"] for entry in entries] + [text_files(folder / "data" / "validation")]
+    files = [entry.get("train") or entry["validation"] for entry in entries]
+    files.append(text_files(folder / "data" / "validation"))
     model = _with_vocabulary(before, options, files, splits.tags)
     return _PreparedStart(splits, entries, before, model, (folder / "training").exists())
 

@@ -1,9 +1,10 @@
 """The data of an adaptation: its options, its pairs in splits, and what they are mixed with."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
+from itertools import count
 from math import inf
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
-from vanilla_transformer.data.corpus_entries import RowLanguages, shares_of
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages, shares_of
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
@@ -29,7 +30,7 @@ from vanilla_transformer.run.parsing import parse_arguments
 
 RULES = (
     Rule(
-        ("validation", "test", "case_augment"),
+        ("validation", "test", "case_augment", *LANGUAGE_COLUMNS),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -94,6 +95,10 @@ class AdaptArguments:
         "share of the training pairs that are also used in capitals or in title case (default: "
         "none)"
     )
+    source_language: str | None = option("language of the sources, in place of `languages`")
+    target_language: str | None = option(
+        "language of the targets, which a model of several target languages needs"
+    )
     trim: bool = option("keep only the tokens that the texts need", False)
     add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
@@ -130,8 +135,9 @@ class AdaptArguments:
     def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
         """Returns the entry of `corpora` for files of this adaptation."""
         columns = [int(column) if column.isdigit() else column for column in self.columns]
+        both = [self.source_language, self.target_language]
         values: dict[str, Any] = {
-            "languages": self.languages,
+            "languages": self.languages or (both if all(both) else None),
             "columns": columns if name == "own" else columns[:2],  # only own pairs have documents
         }
         for split, files in {"train": train, **splits}.items():
@@ -146,7 +152,12 @@ class AdaptArguments:
         """
         if self.recipe is None:
             entry = self.entry("own", self.files, validation=self.validation, test=self.test)
-            return DataArguments(corpora=[entry], case_augment=self.case_augment)
+            return DataArguments(
+                corpora=[entry],
+                source_language=self.source_language,
+                target_language=self.target_language,
+                case_augment=self.case_augment,
+            )
         arguments = parse_arguments([self.recipe])
         known = {field.name for field in fields(DataArguments)}
         if others := [name for name in arguments.given if name not in known]:
@@ -158,7 +169,8 @@ class AdaptArguments:
 
     def score_tokenizer(self) -> str | None:
         """Returns sacrebleu's tokenizer for all scores; None: the references' script decides."""
-        targets = {corpus.languages[1] for corpus in entries_of(self.data()) if corpus.languages}
+        known = self.data().row_languages()
+        targets = {target for _, target in (*known.of_corpora.values(), known.of_all) if target}
         return self.bleu_tokenize or (score_tokenizer(*targets) if len(targets) == 1 else None)
 
 
@@ -171,12 +183,24 @@ _LEAST_PAIRS = 50
 
 
 class Pair(NamedTuple):
-    """A pair of lines, the document that it belongs to, and the tag before its source; "": none."""
+    """A pair of lines, the document that it belongs to, the tag before its source; "": none.
+
+    The languages are those that an entry of `corpora` names.
+    """
 
     source: str
     target: str
     document: str = ""
     tag: str = ""
+    source_language: str = ""
+    target_language: str = ""
+
+    def described(self) -> dict[str, Any]:
+        """Returns what an entry of `corpora` says of the pair's direction, if it is named."""
+        if not self.source_language:
+            return {}
+        tag = {"tag": self.tag} if self.tag else {}
+        return {"languages": [self.source_language, self.target_language], **tag}
 
 
 @dataclass(frozen=True)
@@ -226,17 +250,49 @@ class Splits:
         for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
             file = "train" if number == 1 else GENERAL if corpus == GENERAL else f"train-{number}"
             _write_pairs(folder / file, pairs)
-            entry: dict[str, Any] = {"name": corpus, "filters": False}
-            entry["train"] = text_files(folder / file)
-            held_out = {"train": "validation", GENERAL: GENERAL_VALIDATION}.get(file, "")
-            if held_out in self.held_out:
-                entry["validation"] = text_files(folder / held_out)
+            entry = {"name": corpus, "filters": False, "train": text_files(folder / file)}
+            entry |= pairs[0].described()
             if corpus in self.weights:
                 entry["weight"] = self.weights[corpus]
-            entries.append(entry)
-        for name, pairs in self.held_out.items():
-            _write_pairs(folder / name, pairs)
+            held_out = {"train": "validation", GENERAL: GENERAL_VALIDATION}.get(file, "")
+            named = self._entries_of(held_out, "validation", folder)
+            if named and named[0].items() <= {**entry, **named[0], "name": corpus}.items():
+                entry["validation"] = named.pop(0)["validation"]
+            entries += [entry, *named]
+        for name in self.held_out:
+            for stem, pairs in self._by_direction(name).items():
+                _write_pairs(folder / stem, pairs)
         return entries
+
+    def test_data(self, name: str, folder: Path) -> DataArguments:
+        """Returns the options for held-out pairs in the files that `write` has made."""
+        entries = self._entries_of(name, "test", folder)
+        source, target = map(self.options.get, LANGUAGE_COLUMNS)
+        if len(entries) > 1:
+            corpora = [json.dumps(entry) for entry in entries]
+            return DataArguments(corpora=corpora, source_language=source, target_language=target)
+        (files, languages) = entries[0]["test"], entries[0].get("languages", (source, target))
+        return DataArguments(
+            test_source=files[0],
+            test_target=files[1],
+            source_language=languages[0],
+            target_language=languages[1],
+        )
+
+    def _by_direction(self, name: str) -> dict[str, list[Pair]]:
+        """Returns held-out pairs of one direction and tag each, by the name of their files."""
+        groups: dict[str, list[Pair]] = {}
+        for pair in self.held_out.get(name, ()):
+            groups.setdefault(json.dumps(pair.described()), []).append(pair)
+        stems = (f"{name}-{number}" if number > 1 else name for number in count(1))
+        return dict(zip(stems, groups.values(), strict=False))
+
+    def _entries_of(self, name: str, split: str, folder: Path) -> list[dict[str, Any]]:
+        """Returns an entry of `corpora` for each direction and tag of held-out pairs."""
+        return [
+            {"name": stem, split: text_files(folder / stem), **pairs[0].described()}
+            for stem, pairs in self._by_direction(name).items()
+        ]
 
 
 def _write_pairs(stem: Path, pairs: Sequence[Pair]) -> None:
@@ -264,9 +320,8 @@ def split_data(options: AdaptArguments) -> Splits:
     data, chance = options.data(), Random(options.seed)
     loaded = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
     training = dict[str, list[Pair]]()
-    tag_of = {entry.name: entry.tag or "" for entry in entries_of(data)}
     if "train" in loaded:
-        training = _by_corpus(loaded["train"], tag_of)
+        training = _by_corpus(loaded["train"], data)
         for report in reports_of(loaded["train"]):
             print_message(describe_report(report))
     general = training.pop(GENERAL, None)
@@ -276,7 +331,7 @@ def split_data(options: AdaptArguments) -> Splits:
     _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
     held_out = dict[str, list[Pair]]()
     for name in ("validation", "test"):
-        corpora = _by_corpus(loaded[name], tag_of) if name in loaded else {}
+        corpora = _by_corpus(loaded[name], data) if name in loaded else {}
         if GENERAL in corpora:
             held_out[f"{GENERAL}-{name}"] = corpora.pop(GENERAL)
         if corpora:
@@ -286,14 +341,14 @@ def split_data(options: AdaptArguments) -> Splits:
             held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
             _drop_held_out(training, held_out[name])
     training = {name: pairs for name, pairs in training.items() if pairs}
-    limits = ("corpora_temperature", "max_source_length", "max_target_length")
+    limits = ("corpora_temperature", "max_source_length", "max_target_length", *LANGUAGE_COLUMNS)
     passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
     if options.general:
-        entry = options.entry(GENERAL, options.general)
-        general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
+        of_general = DataArguments(corpora=[options.entry(GENERAL, options.general)])
+        general = _by_corpus(load_parallel_data(of_general)["train"], of_general)[GENERAL]
     if general is not None:
         general = _without_own(general, (*training.values(), *held_out.values()))
         for name in (GENERAL_TEST, GENERAL_VALIDATION):
@@ -325,17 +380,21 @@ def add_own_outputs(
     own = (*splits.training.values(), *splits.held_out.values())
     pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line.strip()], own)
     pairs = _sample(pairs, options, splits.training, Random(options.seed))
-    texts = [pair.source for pair in pairs]
-    written = folder / f"{text_digest(json.dumps([model_digest, texts]))[:16]}.tsv"
+    texts, of_first = [pair.source for pair in pairs], own[0][0].described().get("languages", [])
+    written = folder / f"{text_digest(json.dumps([model_digest, texts, of_first]))[:16]}.tsv"
     if not written.is_file():
-        outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
+        source, target = of_first or map(splits.options.get, LANGUAGE_COLUMNS)
+        outputs = Translator.from_pretrained(str(model)).translate(
+            texts, src_lang=source, tgt_lang=target, progress=True
+        )
         rows = (
             "{}\t{}\n".format(text, on_one_line(output).replace("\t", " "))
             for text, output in zip(texts, outputs, strict=True)
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))
-    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
+    named = dict(zip(LANGUAGE_COLUMNS, of_first, strict=False))
+    pairs = [Pair(*line.split("\t"), **named) for line in read_lines(str(written))]
     splits.training[GENERAL] = [
         pair for pair in pairs if pair.source.strip() and pair.target.strip()
     ]
@@ -361,13 +420,19 @@ def _weights_of(
     return {**shares, GENERAL: sum(shares.values()) * share / (1 - share)}
 
 
-def _by_corpus(rows: Dataset, tag_of: Mapping[str, str]) -> dict[str, list[Pair]]:
+def _by_corpus(rows: Dataset, data: DataArguments) -> dict[str, list[Pair]]:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
+    entry_of = {entry.name: entry for entry in entries_of(data)}
     names = rows["corpus"] if "corpus" in rows.column_names else ["own"] * len(rows)
     corpora: dict[str, list[Pair]] = {}
     for name, pair in zip(names, _pairs_of(rows), strict=True):
-        if tag := tag_of.get(name, ""):
+        entry = entry_of.get(name)
+        if entry is not None and entry.tag is not None:
+            tag = entry.tag
             pair = pair._replace(source=pair.source.removeprefix(f"{tag} "), tag=tag)
+        if entry is not None and entry.languages is not None:
+            languages = zip(LANGUAGE_COLUMNS, entry.languages, strict=True)
+            pair = pair._replace(**dict(languages))
         corpora.setdefault(name, []).append(pair)
     return corpora
 

@@ -16,6 +16,7 @@ from vanilla_transformer.data.parallel_data import languages_of_rows, load_paral
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import joint_score_tokenizer
+from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
@@ -163,7 +164,12 @@ def _translate(
         for source in rows["source"]
         for begin, _, rest in [source.partition(" ")]
     ]
-    pairs = languages_of_rows(rows, languages)
+    # A model without a tag also lacks its language: it translates into another one that it has.
+    other = next((target for _, target, _ in recorded_directions(translator.tokenizer)), None)
+    pairs = [
+        (None, other) if source.partition(" ")[0] in unknown else pair
+        for source, pair in zip(rows["source"], languages_of_rows(rows, languages), strict=True)
+    ]
     outputs: list[str] = translator.translate(
         sources,
         src_lang=[source for source, _ in pairs],
