@@ -18,7 +18,8 @@ from transformers import (
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.data.corpus_entries import RowLanguages
-from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.encoding import RowDirections, encode
+from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -167,6 +168,13 @@ def test_training_pairs_of_several_directions_begin_with_their_languages(models,
     assert again[:]["input_ids"] == encoded[:2]["input_ids"]
     with pytest.raises(ValueError, match=codes[0][1]):
         encode(corpora, tokenizer)
+    if kind == "nllb":  # without merges, so that nothing is sampled
+        whole = encode(rows, tokenizer)
+        directions = RowDirections(tokenizer)
+        sampled = SampledSubwords(rows, whole, tokenizer, bpe_dropout=0.5, directions=directions)
+        for number, row in enumerate(whole):
+            found = sampled[number]
+            assert (found["input_ids"], found["labels"]) == (row["input_ids"], row["labels"])
 
 
 @pytest.mark.parametrize("kind", CODES)

@@ -8,6 +8,8 @@ from toy import arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
 from vanilla_transformer.interop.funnel import convert
 
 
@@ -60,6 +62,12 @@ def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp
             lines = "".join(f"{word} {letter}\n" for letter in "abcdefgh"[name == "val" :: 2])
             (tmp_path / f"{name}.{side}").write_text(lines, encoding="utf-8")
     corpora = entries(tmp_path, (["eng_Latn", "deu_Latn"], ["de", "en"]))
+    row = {"source": "dog a", "target": "chien a", "source_language": "en", "target_language": "fr"}
+    (tmp_path / "more.jsonl").write_text(f"{json.dumps(row)}\n", encoding="utf-8")
+    corpora.append(json.dumps({"name": "more", "train": str(tmp_path / "more.jsonl")}))
+    data = DataArguments(corpora=corpora[1:])
+    named = languages_of_rows(load_parallel_data(data)["train"], data.row_languages())
+    assert (named[0], named[-1]) == (("eng_Latn", "deu_Latn"), ("en", "fr"))
     files = []
     for number in range(2):
         words = ["--model_name_or_path", str(tmp_path / f"{number}"), "--max_steps", "2"]

@@ -12,7 +12,13 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
+from vanilla_transformer.data.corpus_entries import (
+    LANGUAGE_COLUMNS,
+    Corpus,
+    read_entries,
+    shares_of,
+    suffix_of,
+)
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
 from vanilla_transformer.data.parallel_data import (
@@ -27,9 +33,10 @@ from vanilla_transformer.languages import is_detectable
 
 logger = logging.get_logger(__name__)
 
+_TEXTS = ("source", "target", "corpus", "reason", "document", *LANGUAGE_COLUMNS)
 _FEATURES = Features(
     {
-        **{name: Value("string") for name in ("source", "target", "corpus", "reason", "document")},
+        **{name: Value("string") for name in _TEXTS},
         "line": Value("int64"),
     }
 )
@@ -39,10 +46,11 @@ _MOST_EXAMPLES = 3
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]]:
+def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[Any, ...]]:
     """Yields source, target, line and document of each pair of a split, as a stream of its files.
 
-    Only a training file may have a column of documents.
+    Only a training file may have a column of documents. The languages of a pair follow, where a
+    table or a data set has both of `LANGUAGE_COLUMNS`.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -66,8 +74,10 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
                 f"The {split} data of the corpus {corpus.name!r} have a column 'references', which "
                 f"`corpora` do not read: give them as `{split}_file`, or leave the column out."
             )
-        for number, pair in enumerate(zip(rows["source"], rows["target"], strict=True), start=1):
-            yield (*pair, number, "")
+        named = LANGUAGE_COLUMNS if {*LANGUAGE_COLUMNS} <= {*rows.column_names} else ()
+        columns = (rows[name] for name in ("source", "target", *named))
+        for number, (source, target, *languages) in enumerate(zip(*columns, strict=True), start=1):
+            yield (source, target, number, "", *languages)
 
 
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
@@ -93,7 +103,7 @@ def _tagged_rows(
     begin = f"{corpus.tag} " if corpus.tag else ""
     limits = corpus.limits() if split == "train" else {"empty": True}
     reason_of = reasons_to_drop(limits, corpus.languages, frozenset(held_out))
-    for source, target, line, document in read_pairs(corpus, split):
+    for source, target, line, document, *languages in read_pairs(corpus, split):
         yield {
             "source": source if source.startswith(begin) else begin + source,
             "target": target,
@@ -101,6 +111,7 @@ def _tagged_rows(
             "reason": reason_of(source, target),
             "document": document,
             "line": line,
+            **dict(zip(LANGUAGE_COLUMNS, languages or (None, None), strict=True)),
         }
 
 
@@ -111,7 +122,10 @@ def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Data
     options |= {"held_out": sorted(held_out), "limits": corpus.limits()}
     if corpus.dataset is not None:
         options["fingerprint"] = _load_rows(corpus, split)._fingerprint
-    return dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
+    table = dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
+    columns = table.with_format("arrow")
+    unnamed = [n for n in LANGUAGE_COLUMNS if columns[n][:].null_count == len(table)]
+    return table.remove_columns(unnamed)
 
 
 # Loading ------------------------------------------------------------------------------------------

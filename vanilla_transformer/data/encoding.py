@@ -1,7 +1,7 @@
 """Turns text into token ids."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import chain
@@ -26,7 +26,12 @@ from vanilla_transformer.data.file_contents import (
 )
 from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
-from vanilla_transformer.data.token_words import in_groups, target_side, words_of_encoding
+from vanilla_transformer.data.token_words import (
+    in_groups,
+    target_side,
+    without_first_word,
+    words_of_encoding,
+)
 from vanilla_transformer.data.word_alignment import parse_links, token_links
 from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.directions import (
@@ -107,15 +112,16 @@ def encode(
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-        encoder = PairEncoder(tokenizer, limits, languages, settings)
+        directions = RowDirections(tokenizer, languages, settings)
+        encoder = PairEncoder(tokenizer, limits, directions)
         make = partial(_encode_rows, data, encoder)
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.reach)
             encoded, facts_of_parts = Dataset(InMemoryTable(table)), [facts]
         else:
             origin: list[Any] = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
-            if encoder.knows_languages:
-                origin.append(repr((encoder.languages, encoder.settings.to_dict())))
+            if directions.matter:
+                origin.append(repr((directions.languages, directions.settings.to_dict())))
             key = text_digest(json.dumps(origin))
             folder = folder or cache_folder() / key
             if num_proc is None:
@@ -182,51 +188,75 @@ def _encode_rows(
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
 
 
-class PairEncoder:
-    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is lost.
+class RowDirections:
+    """Decides how a model is asked for the languages of each row.
 
     Args:
-        limits: Largest number of tokens of each side; None: no limit.
         languages: As for `encode`, as `settings` are.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        limits: dict[str, int | None],
         languages: RowLanguages | None = None,
         settings: GenerationConfig | None = None,
     ) -> None:
-        self.tokenizer, self.limits = tokenizer, limits
+        self.tokenizer = tokenizer
         self.languages, self.settings = languages or RowLanguages(), settings or GenerationConfig()
-        self.knows_languages = knows_languages(tokenizer)
+        self.matter = knows_languages(tokenizer)
+        self._known: dict[Any, Direction] = {}
+
+    def of(self, rows: Mapping[str, Sequence[Any]]) -> list[Direction]:
+        """Returns the direction of each of some rows, whose columns are given."""
+        count = len(rows["source"])
+        if not self.matter:
+            return [Direction()] * count
+        pairs = self.languages.of(rows, count)
+        for pair in {*pairs}.difference(self._known):
+            self._known[pair] = Direction.resolve(
+                self.tokenizer, self.settings, *pair, closest=closest_tag
+            )
+        return [self._known[pair] for pair in pairs]
+
+
+class PairEncoder:
+    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is lost.
+
+    Args:
+        limits: Largest number of tokens of each side; None: no limit.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        limits: dict[str, int | None],
+        directions: RowDirections,
+    ) -> None:
+        self.tokenizer, self.limits, self.directions = tokenizer, limits, directions
         self.num_ids = max(len(tokenizer), len(target_side(tokenizer)))
-        self._encoders: dict[Any, _DirectedEncoder] = {}
+        self._encoders: dict[Direction, _DirectedEncoder] = {}
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
         """Returns the columns of the pairs."""
-        count = len(batch["source"])
-        pairs = self.languages.of(batch, count) if self.knows_languages else [(None, None)] * count
-        if len({*pairs}) == 1:  # the usual case
-            return self._encoder(pairs[0])(batch)
         names: list[str] = []
 
-        def encode(pair: tuple[str | None, str | None], numbers: list[int]) -> list[Any]:
+        def encode(direction: Direction, numbers: list[int]) -> list[Any]:
             some = {name: [column[n] for n in numbers] for name, column in batch.items()}
-            columns = self._encoder(pair)(some)
+            columns = self._encoder(direction)(some)
             names[:] = columns
             return list(zip(*columns.values(), strict=True))
 
-        rows = in_groups(range(count), pairs, encode)
+        directions = self.directions.of(batch)
+        if len({*directions}) == 1:  # the usual case
+            return self._encoder(directions[0])(batch)
+        rows = in_groups(range(len(directions)), directions, encode)
         return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
-    def _encoder(self, pair: tuple[str | None, str | None]) -> "_DirectedEncoder":
-        if pair not in self._encoders:
-            direction = Direction()
-            if self.knows_languages:
-                direction = Direction.resolve(self.tokenizer, self.settings, *pair, closest_tag)
-            self._encoders[pair] = _DirectedEncoder(self.tokenizer, self.limits, direction)
-        return self._encoders[pair]
+    def _encoder(self, direction: Direction) -> "_DirectedEncoder":
+        if direction not in self._encoders:
+            encoder = _DirectedEncoder(self.tokenizer, self.limits, direction)
+            self._encoders[direction] = encoder
+        return self._encoders[direction]
 
     def take_counts(self) -> dict[str, Any]:
         """Returns how many texts of each side were truncated, and links lost, since the last call.
@@ -267,17 +297,25 @@ class _DirectedEncoder:
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
         """Returns the columns of the pairs."""
+        tagged = [False] * len(batch["source"])
         if self.direction.tag or self.direction.choices:
             read = [self.direction.for_text(text, self.tags) for text in batch["source"]]
+            tagged = [bool(each.tag) for each in read]
             sources = [each.read(text) for each, text in zip(read, batch["source"], strict=True)]
             batch = {**batch, "source": sources}
         if LINKS in batch:
-            return self._encode_with_links(batch)
+            return self._encode_with_links(batch, tagged)
         source, target = (side.ids_of(batch[side.name]) for side in self.sides)
         return {"input_ids": source, "labels": target}
 
-    def _encode_with_links(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
-        """Returns the columns of pairs with links, which become links of tokens."""
+    def _encode_with_links(
+        self, batch: dict[str, list[str]], tagged: list[bool]
+    ) -> dict[str, list[Any]]:
+        """Returns the columns of pairs with links, which become links of tokens.
+
+        Args:
+            tagged: Whether a tag was put before each source, which the links do not count.
+        """
         ids, words, links = [], [], []
         for side in self.sides:
             texts, limit = batch[side.name], side.limit
@@ -290,6 +328,10 @@ class _DirectedEncoder:
             ids.append(cut)
             tokenizer = self.sides[0].tokenizer
             words.append(words_of_encoding(tokenizer, texts, encoding, side.name, is_cut))
+        words[0] = [
+            without_first_word(row) if has_tag else row
+            for row, has_tag in zip(words[0], tagged, strict=True)
+        ]
         for line, *of_pair in zip(batch[LINKS], *words, strict=True):
             of_links = [token_links([link], *of_pair) for link in parse_links(line)]
             links.append(sorted({pair for pairs in of_links for pair in pairs}))

@@ -7,6 +7,7 @@ resumed. Here the distributions of the papers are drawn from a given generator.
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import groupby, pairwise
 from random import Random
 from typing import Any
@@ -17,8 +18,16 @@ from tokenizers import Tokenizer
 from torch.utils import data
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.file_formats import LINKS
+from vanilla_transformer.data.token_words import without_first_word
 from vanilla_transformer.data.word_alignment import Span, parse_links, token_links, words_of_spans
+from vanilla_transformer.model.directions import (
+    Direction,
+    in_language,
+    language_tokens,
+    tags_of_sources,
+)
 
 _PIECE = 250  # characters
 
@@ -138,6 +147,7 @@ class SubwordSampler:
         max_length: int | None = None,
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
+        self._views: dict[str | None, SubwordSampler] = {}
         self.argument = {"source": "text", "target": "text_target"}[side]
         if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
             tokenizer = get_target()  # also of a class from the code of a saved directory
@@ -149,6 +159,15 @@ class SubwordSampler:
         self.ids = {token: ids[token] for token in dict(description["model"]["vocab"])}
         added = {token["id"] for token in description["added_tokens"]}
         self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
+
+    def in_language(self, language: str | None) -> "SubwordSampler":
+        """Returns one that puts the token of a language beside texts; see `in_language`."""
+        if not language_tokens(self.tokenizer):
+            return self
+        if language not in self._views:
+            self._views[language] = copy(self)
+            self._views[language].tokenizer = in_language(self.tokenizer, language)
+        return self._views[language]
 
     @property
     def active(self) -> bool:
@@ -241,6 +260,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         max_source_length: Largest number of tokens of a source, special tokens included. None: no
             limit.
         max_target_length: The same for a target.
+        directions: How the model is asked for the languages of each row. None: they do not count.
 
     Raises:
         ValueError: If an option fits none of the sampled vocabularies, or the two data sets differ
@@ -259,6 +279,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         seed: int = 0,
         max_source_length: int | None = None,
         max_target_length: int | None = None,
+        directions: RowDirections | None = None,
     ) -> None:
         if len(texts) != len(unsampled):
             raise ValueError(
@@ -268,10 +289,14 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
         chosen = ("source", "target") if sides == "both" else (sides,)
-        self.samplers = {
-            side: SubwordSampler(tokenizer, side, bpe_dropout, unigram_alpha, limits[side])
-            for side in chosen
-        }
+        self.directions, self.tags = directions, tags_of_sources(tokenizer)
+
+        def sampler(
+            side: str, dropout: float | None = None, alpha: float | None = None
+        ) -> SubwordSampler:
+            return SubwordSampler(tokenizer, side, dropout, alpha, limits[side])
+
+        self.samplers = {side: sampler(side, bpe_dropout, unigram_alpha) for side in chosen}
         kinds = {type(sampler.segment) for sampler in self.samplers.values()}
         for name, value, kind, needed in (
             ("bpe_dropout", bpe_dropout, BpeDropout, "bpe or byte_bpe"),
@@ -284,7 +309,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
                 )
         if LINKS in texts.column_names:  # the words of all tokens are needed
             for side in limits.keys() - self.samplers.keys():
-                self.samplers[side] = SubwordSampler(tokenizer, side, max_length=limits[side])
+                self.samplers[side] = sampler(side)
         # In shared memory: workers that outlive an epoch hold a copy of everything else.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -297,12 +322,21 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
 
     def __getitem__(self, index: int) -> dict[str, list[Any]]:
         row, texts = self.unsampled[index], self.texts[index]
+        direction = Direction()
+        if self.directions is not None:
+            (direction,) = self.directions.of({name: [value] for name, value in texts.items()})
+            direction = direction.for_text(texts["source"], self.tags)
+            texts = {**texts, "source": direction.read(texts["source"])}
+        language = {"source": direction.source, "target": direction.target}
         words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):
             if side in self.samplers and (self.samplers[side].active or LINKS in texts):
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
-                row[name], spans = self.samplers[side].sample(texts[side], rng)
+                sampler = self.samplers[side].in_language(language[side])
+                row[name], spans = sampler.sample(texts[side], rng)
                 words.append(words_of_spans(texts[side], spans))
+                if side == "source" and direction.tag:
+                    words[-1] = without_first_word(words[-1])
         links = {}
         if LINKS in texts:
             links = {LINKS: list(token_links(parse_links(texts[LINKS]), *words))}

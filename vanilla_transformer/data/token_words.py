@@ -177,6 +177,11 @@ def words_of_encoding(
     return words_of_texts
 
 
+def without_first_word(words: Sequence[range]) -> list[range]:
+    """Returns the words of tokens, counted on from a tag that was put before the text."""
+    return [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
+
+
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:
     """Finds the words of the tokens that a text was decoded from, without special tokens.
 

@@ -18,6 +18,7 @@ from vanilla_transformer.data.token_words import (
     target_side,
     tokens_of_ids,
     unknown_characters,
+    without_first_word,
     words_of_encoding,
     words_of_ids,
 )
@@ -723,9 +724,7 @@ class Translator:
         read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
         rows = in_groups(read, [direction.source for direction in directions], find)
         return [
-            [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
-            if direction.tag
-            else words
+            without_first_word(words) if direction.tag else words
             for words, direction in zip(rows, directions, strict=True)
         ]
 

@@ -18,7 +18,6 @@ from datasets import disable_progress_bars
 from huggingface_hub import EvalResult, ModelCard, snapshot_download
 from transformers import AutoConfig
 
-from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.unknown_characters import check_characters

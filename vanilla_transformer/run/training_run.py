@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.corpora import describe_report, entries_of
 from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.parallel_data import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
@@ -229,6 +230,9 @@ def make_trainer(
             seed=trainer.order_seed,
             max_source_length=plan.max_source_length,
             max_target_length=plan.max_target_length,
+            directions=RowDirections(
+                tokenizer, plan.options.data.row_languages(), plan.search.settings
+            ),
         )
         trainer.train_dataset = sampled
         trainer.add_callback(SubwordEpochs(sampled))
