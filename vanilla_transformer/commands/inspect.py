@@ -19,7 +19,6 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
-from vanilla_transformer.data.token_words import encode_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,6 +164,7 @@ def _save_picture(figure: "Figure", path: str) -> None:
 def _show_shapes(
     model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
 ) -> None:
+    from vanilla_transformer.data.token_words import encode_pairs
     from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
 
