@@ -10,7 +10,6 @@ from copy import copy
 from typing import Any, TypeVar
 
 from vanilla_transformer.data.word_alignment import Span, words_of_parts, words_of_spans
-from vanilla_transformer.model.directions import in_language
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -44,6 +43,8 @@ def target_side(tokenizer: Any, language: str | None = None) -> Any:
     if getattr(tokenizer, "separate_vocabularies", False):
         return tokenizer.target_tokenizer()
     if type(tokenizer).__name__ != "FSMTTokenizer":
+        from vanilla_transformer.model.directions import in_language  # it loads transformers
+
         return in_language(tokenizer, language)
     copied = copy(tokenizer)
     copied.encoder = vocabulary_of(tokenizer, "target")
