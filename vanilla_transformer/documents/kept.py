@@ -1,0 +1,233 @@
+"""What a translation must not change: placeholders, addresses, paths, options, emoji.
+
+A model often copies them right. Where it does not, each of them comes back into the output exactly
+once, at the place that the alignment of source and target gives it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+import regex
+
+from vanilla_transformer.languages import is_within_word
+
+Span = tuple[int, int]
+"""Begin and end of a part of a text, in characters."""
+
+PLACEHOLDER = regex.compile(
+    r"%\(\w+\)[-+#0 ]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
+    r"|%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@](?![\w%])"  # %s, %1$d
+    r"|%[1-9]\d?(?![\w%])(?<!\d%\d{1,2})"  # %1 of Qt
+    r"|\{\{\s*[\w.]+\s*\}\}|\$?\{[\w.:]*\}"  # {{name}}, ${name}, {0}
+    r"|\$[A-Za-z_]\w*|\$\d\b(?![.,]\d)"  # $name, $1 of MediaWiki
+)
+_KEPT = regex.compile(
+    rf"(?P<placeholder>{PLACEHOLDER.pattern})"
+    r"|(?P<address>(?:https?|ftp)://[^\s<>\"'\uFF0C\u3002\u3001\uFF09]+(?<![.,;:!?)\]])"
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
+    r"|(?P<path>(?<![\w/<.])(?:~|\.{1,2})?/\w[\w.+@-]*(?:/[\w.+@-]*)*(?<!\.)|(?<!\S)--[a-z][\w-]*)"
+    r"|(?P<emoji>(?:\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
+    r"(?:\p{Emoji_Modifier}|\uFE0F|\u200D\p{Emoji})*)"
+)
+_SIMILAR = 0.5
+"""Similarity to a span from which on a part of an output is its damaged copy."""
+
+
+@dataclass(frozen=True)
+class TokenLinks:
+    """Where tokens lie in their texts, and which belong together.
+
+    Attributes:
+        sources: The span of each source token.
+        targets: The span of each target token in the output.
+        aligned: Index of a source token for each target token.
+    """
+
+    sources: Sequence[Span]
+    targets: Sequence[Span]
+    aligned: Sequence[int]
+
+    def of_token(self, index: int) -> list[Span]:
+        """Returns the parts of the output that are linked with a source token."""
+        return [
+            part
+            for part, source in zip(self.targets, self.aligned, strict=False)
+            if source == index and part[0] < part[1]
+        ]
+
+    def of_source(self, span: Span) -> list[Span]:
+        """Returns the parts of the output that are linked with a part of the source."""
+        return sorted(
+            part
+            for index, source in enumerate(self.sources)
+            if source[0] < span[1] and span[0] < source[1]
+            for part in self.of_token(index)
+        )
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A part of an output that another text replaces; an empty part is a place between letters."""
+
+    begin: int
+    end: int
+    text: str
+
+
+def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
+    """Finds the parts of a text that stay as they are in its translation, in order.
+
+    Args:
+        unknown: What the vocabulary of the model does not know.
+    """
+    spans: list[Span] = []
+    for begin, end in sorted([*(match.span() for match in _KEPT.finditer(text)), *unknown]):
+        if spans and begin <= spans[-1][1]:  # such as the parts of one emoji
+            spans[-1] = spans[-1][0], max(end, spans[-1][1])
+        else:
+            spans.append((begin, end))
+    return spans
+
+
+def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
+    """Returns whether an output has each span as often as the source, and no other placeholder."""
+    _, missing, spare = _compare(source, spans, output)
+    return not missing and not any(is_surplus for _, is_surplus in spare)
+
+
+def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenLinks) -> list[Edit]:
+    """Finds what is to be changed in an output, so that it has each span as often as the source.
+
+    Args:
+        spans: The spans of the source that are kept, in order.
+
+    Returns:
+        Edits in the order of their places; they do not overlap.
+    """
+    taken, missing, found = _compare(source, spans, output)
+    spare = dict(found)
+    lacking = [
+        span
+        for text, count in missing.items()
+        for span in sorted(
+            (span for span in spans if source[slice(*span)] == text),
+            key=lambda span: _meets_any(links.of_source(span), taken),
+        )[:count]
+    ]
+    edits: list[Edit] = []
+    for span in sorted(lacking):
+        edits.append(_edit_for(source, span, output, links, spare, taken))
+        taken.append((edits[-1].begin, edits[-1].end))
+    edits += [
+        Edit(len(output[:begin].rstrip()), end, "")
+        for (begin, end), is_surplus in spare.items()
+        if is_surplus
+    ]
+    return sorted(edits, key=lambda edit: (edit.begin, edit.end))
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """Returns a text with its edits, which are in order."""
+    parts, position = [], 0
+    for edit in edits:
+        parts += [text[position : edit.begin], edit.text]
+        position = max(position, edit.end)
+    return "".join([*parts, text[position:]])
+
+
+def _compare(
+    source: str, spans: Sequence[Span], output: str
+) -> tuple[list[Span], Counter[str], list[tuple[Span, bool]]]:
+    """Compares the spans of a source with those of an output.
+
+    Returns:
+        What the output has of them, what it lacks, and what it has besides, with whether that must
+        go: a placeholder, or a span that is there already.
+    """
+    texts = Counter(source[begin:end] for begin, end in spans)
+    missing = Counter(texts)
+    in_output = [match.span() for match in _KEPT.finditer(output)]
+    for text in texts:
+        if not _KEPT.fullmatch(text):  # characters that the vocabulary does not know
+            in_output += [match.span() for match in regex.finditer(regex.escape(text), output)]
+    taken: list[Span] = []
+    spare: list[tuple[Span, bool]] = []
+    for begin, end in sorted(in_output):
+        text = output[begin:end]
+        if missing[text]:
+            missing[text] -= 1
+            taken.append((begin, end))
+        else:
+            spare.append(((begin, end), text in texts or bool(PLACEHOLDER.fullmatch(text))))
+    return taken, +missing, spare
+
+
+def _edit_for(
+    source: str,
+    span: Span,
+    output: str,
+    links: TokenLinks,
+    spare: dict[Span, bool],
+    taken: Sequence[Span],
+) -> Edit:
+    """Finds the place of one span: its damaged copy, or the gap where the alignment puts it."""
+    text = source[slice(*span)]
+    linked = [part for part in links.of_source(span) if not _meets(part, taken)]
+    if linked:  # its damaged copy
+        begin, end = linked[0][0], linked[-1][1]
+        copy = output[begin:end]
+        begin, end = begin + len(copy) - len(copy.lstrip()), begin + len(copy.rstrip())
+        likeness = SequenceMatcher(None, "".join(copy.split()), text).ratio()
+        if likeness >= _SIMILAR and not _meets((begin, end), taken):
+            for part in [part for part in spare if _meets(part, [(begin, end)])]:
+                del spare[part]
+            return Edit(begin, end, text)
+    if spare:  # another span stands for it
+        part = min(spare, key=lambda part: (not _meets(part, linked), part))
+        del spare[part]
+        return Edit(*part, text)
+    before, behind = source[: span[0]][-1:], source[span[1] :][:1]
+    place = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
+    left, right = output[:place][-1:], output[place:][:1]
+    return Edit(
+        place,
+        place,
+        (" " if before.isspace() and left.strip() else "")
+        + text
+        + (" " if not behind.strip() and right.isalnum() else ""),
+    )
+
+
+def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
+    """Returns the place behind what is linked with the source before the span.
+
+    Args:
+        is_glued: Whether the span goes with what is behind it: its place is before that.
+    """
+    ends = [
+        max(end for _, end in parts)
+        for index in range(len(links.sources) - 1, -1, -1)
+        if links.sources[index][1] <= span[0] and (parts := links.of_token(index))
+    ]
+    begins = [
+        min(begin for begin, _ in parts)
+        for index, (begin, _) in enumerate(links.sources)
+        if begin >= span[1] and (parts := links.of_token(index))
+    ]
+    first, second = (begins, ends) if is_glued else (ends, begins)
+    place = [*first, *second, len(output)][0]
+    while 0 < place < len(output) and output[place - 1 : place + 1].isalnum():
+        if not is_within_word(output, place):
+            break
+        place += 1
+    return next((end for begin, end in taken if begin < place < end), place)
+
+
+def _meets_any(parts: Sequence[Span], others: Sequence[Span]) -> bool:
+    return any(_meets(part, others) for part in parts)
+
+
+def _meets(part: Span, others: Sequence[Span]) -> bool:
+    return any(part[0] < end and begin < part[1] for begin, end in others)
