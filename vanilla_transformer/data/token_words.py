@@ -184,18 +184,26 @@ def without_first_word(words: Sequence[range]) -> list[range]:
 
 
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:
-    """Finds the words of the tokens that a text was decoded from, without special tokens.
+    """Finds the words of the tokens that a text was decoded from; see `spans_of_ids`.
 
     Returns:
-        For each token the indices of its words; none for special tokens. A token that is a part of
-        a character belongs to the word of that character.
+        For each token the indices of its words; none for special tokens.
+    """
+    return words_of_spans(text, spans_of_ids(tokenizer, ids, text))
+
+
+def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
+    """Finds the spans of the tokens that a text was decoded from, without special tokens.
+
+    Returns:
+        The span of each token; an empty one for special tokens. A token that is a part of a
+        character has the span of that character.
     """
     special = set(tokenizer.all_special_ids)
     prefixes = [list(ids[:end]) for end in range(1, len(ids) + 1)]
     decoded = tokenizer.batch_decode(prefixes, skip_special_tokens=True) if prefixes else []
     spans = _spans_of_prefixes(text, decoded)
-    spans = [(0, 0) if index in special else span for index, span in zip(ids, spans, strict=True)]
-    return words_of_spans(text, spans)
+    return [(0, 0) if index in special else span for index, span in zip(ids, spans, strict=True)]
 
 
 def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
