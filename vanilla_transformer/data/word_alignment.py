@@ -80,6 +80,11 @@ def words_of_parts(text: str) -> list[int]:
     return [bisect(starts, match.start()) - 1 for match in _PART.finditer(text)]
 
 
+def spans_of_words(text: str) -> list[Span]:
+    """Returns where each word of a text begins and ends."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
 def count_words(text: str) -> int:
     """Returns the number of words of a text."""
     return sum(1 for _ in _WORD.finditer(text))

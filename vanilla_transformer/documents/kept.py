@@ -83,7 +83,9 @@ def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
         unknown: What the vocabulary of the model does not know.
     """
     spans: list[Span] = []
-    for begin, end in sorted([*(match.span() for match in _KEPT.finditer(text)), *unknown]):
+    patterns = [match.span() for match in _KEPT.finditer(text)]
+    words = [span for span in unknown if text[slice(*span)].strip()]
+    for begin, end in sorted(patterns + [_stripped(text, span) for span in words]):
         if spans and begin <= spans[-1][1]:  # such as the parts of one emoji
             spans[-1] = spans[-1][0], max(end, spans[-1][1])
         else:
@@ -137,6 +139,28 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     return "".join([*parts, text[position:]])
 
 
+def moved(span: Span, edits: Sequence[Edit]) -> Span:
+    """Returns where a part of a text is after its edits; all of what replaces a part of it."""
+    shift_begin = shift_end = 0
+    begin, end = span
+    for edit in edits:
+        grown = len(edit.text) - (edit.end - edit.begin)
+        if edit.end <= begin:
+            shift_begin += grown
+            shift_end += grown
+        elif edit.begin < end:
+            shift_begin += min(edit.begin - begin, 0)
+            shift_end += grown + max(edit.end - end, 0)
+    return begin + shift_begin, end + shift_end
+
+
+def _stripped(text: str, span: Span) -> Span:
+    """Returns a span without the white space around it."""
+    part = text[slice(*span)]
+    begin = span[0] + len(part) - len(part.lstrip())
+    return begin, begin + len(part.strip())
+
+
 def _compare(
     source: str, spans: Sequence[Span], output: str
 ) -> tuple[list[Span], Counter[str], list[tuple[Span, bool]]]:
@@ -176,14 +200,12 @@ def _edit_for(
     text = source[slice(*span)]
     linked = [part for part in links.of_source(span) if not _meets(part, taken)]
     if linked:  # its damaged copy
-        begin, end = linked[0][0], linked[-1][1]
-        copy = output[begin:end]
-        begin, end = begin + len(copy) - len(copy.lstrip()), begin + len(copy.rstrip())
-        likeness = SequenceMatcher(None, "".join(copy.split()), text).ratio()
-        if likeness >= _SIMILAR and not _meets((begin, end), taken):
-            for part in [part for part in spare if _meets(part, [(begin, end)])]:
+        copy = _stripped(output, (linked[0][0], linked[-1][1]))
+        letters = "".join(output[slice(*copy)].split())
+        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not _meets(copy, taken):
+            for part in [part for part in spare if _meets(part, [copy])]:
                 del spare[part]
-            return Edit(begin, end, text)
+            return Edit(*copy, text)
     if spare:  # another span stands for it
         part = min(spare, key=lambda part: (not _meets(part, linked), part))
         del spare[part]

@@ -52,12 +52,14 @@ class Segment:
     Attributes:
         direction: Its languages, and the tag that the model reads before its text.
         unknown: Number of its characters that the vocabulary does not know.
+        kept: Spans that its output has too, unchanged.
     """
 
     text: str
     ids: Sequence[int]
     direction: Direction
     unknown: int = 0
+    kept: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -39,6 +39,8 @@ class Translation:
             off at the longest length.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
             does not know: the model reads a token for "unknown" in their place.
+        restored: What the model did not copy from the source, such as a placeholder, and the
+            alignment put into `text`.
     """
 
     text: str
@@ -49,6 +51,7 @@ class Translation:
     word_alignment: Links | None = None
     is_complete: bool = True
     unknown_share: float = 0.0
+    restored: tuple[str, ...] = ()
 
     @property
     def pharaoh(self) -> str:
@@ -150,6 +153,7 @@ class SegmentOutput:
     aligned: tuple[int, ...] = ()
     source_words: tuple[range, ...] = ()
     words: tuple[range, ...] = ()
+    restored: tuple[str, ...] = ()
 
 
 def join_segments(
@@ -174,8 +178,9 @@ def join_segments(
     is_complete = all(part.is_complete for part in parts)
     characters = sum(count_characters(part.source.text) for part in parts)
     share = sum(part.source.unknown for part in parts) / max(characters, 1)
+    restored = tuple(span for part in parts for span in part.restored)
     if not any(details):
-        return Translation(text, is_complete=is_complete, unknown_share=share)
+        return Translation(text, is_complete=is_complete, unknown_share=share, restored=restored)
     values = tuple(value for part in parts for value in part.token_scores)
     normaliser = float(max(len(values), 1)) ** length_penalty
     return Translation(
@@ -187,6 +192,7 @@ def join_segments(
         word_alignment=_join_word_alignments(document, written, outputs) if details.words else None,
         is_complete=is_complete,
         unknown_share=share,
+        restored=restored,
     )
 
 

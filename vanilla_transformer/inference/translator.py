@@ -15,14 +15,24 @@ from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import (
     count_characters,
     in_groups,
+    spans_of_encoding,
+    spans_of_ids,
     target_side,
     tokens_of_ids,
-    unknown_characters,
     without_first_word,
+    unknown_spans,
     words_of_encoding,
     words_of_ids,
 )
-from vanilla_transformer.data.word_alignment import word_links
+from vanilla_transformer.data.word_alignment import Span, word_links, words_of_spans
+from vanilla_transformer.documents.kept import (
+    TokenLinks,
+    apply_edits,
+    edits_to_keep,
+    is_kept,
+    kept_spans,
+    moved,
+)
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
 from vanilla_transformer.inference.engine_choice import load_engine
 from vanilla_transformer.inference.engines import (
@@ -226,6 +236,7 @@ class Translator:
         return_word_alignment: bool = False,
         minimum_risk: str | Metric | None = None,
         candidates: int = 16,
+        keep: bool = True,
         batch_tokens: int = 4096,
         progress: bool = False,
         **options: Any,
@@ -249,6 +260,9 @@ class Translator:
                 similarity of an output and a reference, higher for better.
             candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
                 otherwise the best of a beam of this width.
+            keep: Whether placeholders, addresses, paths, options, emoji and characters that the
+                vocabulary lacks are put into an output that lacks them, where the alignment puts
+                them, and placeholders that its source lacks are taken out. See `documents.kept`.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done: a bar on a
                 terminal, otherwise a line at most once a minute.
@@ -274,7 +288,7 @@ class Translator:
             return_scores, return_tokens, return_alignment, return_word_alignment
         )
         among = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, among, **options)
+        call = self.plan_call(n_best, details, batch_tokens, among, keep, **options)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
@@ -315,6 +329,7 @@ class Translator:
         details: OutputOptions | None = None,
         batch_tokens: int = 4096,
         candidates: int | None = None,
+        keep: bool = True,
         **options: Any,
     ) -> "TranslatorCall":
         """Decides what `compute_segments` computes, and with which engine.
@@ -325,13 +340,14 @@ class Translator:
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
+            keep: As for `translate`.
 
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, candidates, **options)
         engine = self._engine_without(self.engine.problems(search))
-        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
+        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens, keep)
 
     def directions(
         self,
@@ -382,12 +398,18 @@ class Translator:
         split = split_texts(texts, self._encode_sources, self.source_limit, directions, self._tags)
         unknown = self.tokenizer.unk_token_id
         numbers = [n for n, segment in enumerate(split.segments) if unknown in segment.ids]
+        unknown_in: dict[int, list[Span]] = {}
         if numbers:
             some = [split.segments[number].text for number in numbers]
-            unknown_in = unknown_characters(self.tokenizer, some)
-            for number, characters in zip(numbers, unknown_in, strict=True):
-                segment = split.segments[number]
-                split.segments[number] = replace(segment, unknown=len(characters))
+            unknown_in = dict(zip(numbers, unknown_spans(self.tokenizer, some), strict=True))
+        # With two vocabularies, a target need not be in the letters of its source.
+        has_one = not getattr(self.tokenizer, "separate_vocabularies", False)
+        for number, segment in enumerate(split.segments):
+            spans = unknown_in.get(number, [])
+            kept = kept_spans(segment.text, spans if has_one else ())
+            if kept or spans:
+                count = sum(count_characters(segment.text[slice(*span)]) for span in spans)
+                split.segments[number] = replace(segment, unknown=count, kept=tuple(kept))
         return split
 
     def compute_segments(
@@ -398,12 +420,14 @@ class Translator:
     ) -> list[list[SegmentOutput]]:
         """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`.
 
-        Segments whose targets begin with the same token share batches.
+        Segments whose targets begin with the same token share batches, and those with parts that
+        are kept, which are aligned.
         """
         num_done = 0
 
-        def compute(begin: Begin, alike: list[Segment]) -> list[list[SegmentOutput]]:
+        def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
             nonlocal num_done
+            begin, keeps = key
             search, before = call.search.begun_by(*begin), num_done
             engine = call.engine
             if search is not call.search:
@@ -413,12 +437,13 @@ class Translator:
                 if on_batch is not None:
                     on_batch(before + count)
 
-            outputs = self._compute_alike(alike, replace(call, search=search, engine=engine), tell)
+            of_these = replace(call, search=search, engine=engine, keep=keeps)
+            outputs = self._compute_alike(alike, of_these, tell)
             num_done += len(alike)
             return outputs
 
-        begins = [segment.direction.begin for segment in segments]
-        return in_groups(segments, begins, compute)
+        keys = [(segment.direction.begin, call.keep and bool(segment.kept)) for segment in segments]
+        return in_groups(segments, keys, compute)
 
     def _compute_alike(
         self, segments: Sequence[Segment], call: "TranslatorCall", on_batch: Callable[[int], None]
@@ -442,6 +467,8 @@ class Translator:
         ]
         if any(call.details):
             outputs = self._with_details(outputs, hypotheses, segments, origins, call)
+        if call.keep:
+            outputs = self._with_kept(outputs, hypotheses, call)
         remaining = iter(outputs)
         return [list(islice(remaining, len(row))) for row in rows]
 
@@ -672,21 +699,15 @@ class Translator:
         """Adds what was asked for besides the texts; `origins` numbers the outputs' segments."""
         sources = [segments[number].ids for number in origins]
         # A score needs an end; that of an output without one is left out below.
-        ended: list[Ids] = []
-        for hypothesis in hypotheses:
-            end = self.end_token_id if hypothesis.end is None else hypothesis.end
-            ended.append([*hypothesis.ids, *([] if end is None else [end])])
+        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
         settings = call.search.settings
         start = needed_start(settings)
         scores: list[list[float]] = [[]] * len(outputs)
         aligned: list[list[int]] = [[]] * len(outputs)
         if call.details.scores:
             scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
-        if call.aligns:  # by the search itself, if it has done so
-            aligned = [list(hypothesis.aligned or ()) for hypothesis in hypotheses]
-            if any(hypothesis.aligned is None for hypothesis in hypotheses):
-                engine = self._transformers_engine
-                aligned = engine.alignments(sources, ended, call.batch_tokens, start)
+        if call.details.alignment or call.details.words:
+            aligned = self._aligned(sources, hypotheses, call)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
             source_words = self._words_of_sources(
@@ -711,6 +732,73 @@ class Translator:
                 )
             )
         return detailed
+
+    def _with_kept(
+        self, outputs: list[SegmentOutput], hypotheses: list[Hypothesis], call: "TranslatorCall"
+    ) -> list[SegmentOutput]:
+        """Puts into the outputs what they lack of the parts of their sources that are kept."""
+        numbers = [
+            number
+            for number, output in enumerate(outputs)
+            if not is_kept(output.source.text, output.source.kept, output.text)
+        ]
+        if not numbers:
+            return outputs
+        segments = [outputs[number].source for number in numbers]
+        searched = [hypotheses[number] for number in numbers]
+        aligned = self._aligned([segment.ids for segment in segments], searched, call)
+        source_spans = self._spans_of_sources(segments)
+        kept = list(outputs)
+        for index, (number, segment) in enumerate(zip(numbers, segments, strict=True)):
+            text = outputs[number].text
+            spans = spans_of_ids(self._target_tokenizer, searched[index].ids, text)
+            links = TokenLinks(source_spans[index], spans, aligned[index])
+            edits = edits_to_keep(segment.text, segment.kept, text, links)
+            result = apply_edits(text, edits)
+            words = words_of_spans(result, [moved(span, edits) for span in spans])
+            kept[number] = replace(
+                outputs[number],
+                text=result,
+                words=tuple(words) if call.details.words else (),
+                restored=tuple(edit.text.strip() for edit in edits if edit.text),
+            )
+        return kept
+
+    def _ended(self, hypothesis: Hypothesis) -> Ids:
+        """Returns the ids of an output with an end."""
+        end = self.end_token_id if hypothesis.end is None else hypothesis.end
+        return [*hypothesis.ids, *([] if end is None else [end])]
+
+    def _aligned(
+        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis], call: "TranslatorCall"
+    ) -> list[list[int]]:
+        """Returns the source token of each target token: by the search itself, if it aligns."""
+        if all(hypothesis.aligned is not None for hypothesis in hypotheses):
+            return [list(hypothesis.aligned or ()) for hypothesis in hypotheses]
+        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
+        start = _needed_start(call.search.settings)
+        return self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
+
+    def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
+        """Returns the span of each token in the text of its segment, without the tag before it."""
+
+        def find(language: str | None, texts: list[str]) -> list[list[Span]]:
+            encoding = self._in_language["source"](language)(texts, truncation=False, verbose=False)
+            return spans_of_encoding(self.tokenizer, texts, encoding)
+
+        read = [segment.direction.read(segment.text) for segment in segments]
+        rows = in_groups(read, [segment.direction.source for segment in segments], find)
+        return [
+            [(max(begin - shift, 0), max(end - shift, 0)) for begin, end in row]
+            for row, shift in zip(
+                rows,
+                (
+                    len(text) - len(segment.text)
+                    for text, segment in zip(read, segments, strict=True)
+                ),
+                strict=True,
+            )
+        ]
 
     def _words_of_sources(
         self, texts: list[str], directions: Sequence[Direction]
@@ -759,11 +847,12 @@ class TranslatorCall:
     engine: Engine
     details: OutputOptions
     batch_tokens: int
+    keep: bool
 
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
-        return self.details.alignment or self.details.words
+        return self.keep or self.details.alignment or self.details.words
 
 
 def _chosen_scores(
