@@ -428,7 +428,7 @@ def test_equal_models_share_an_export_and_other_weights_have_another(
 def test_an_export_that_fails_leaves_nothing_behind(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
 
-    def fail(model, tokenizer, folder, *arguments):
+    def fail(model, tokenizer, folder, *arguments, **options):
         folder.mkdir()
         raise OSError("no space left")
 
@@ -444,8 +444,8 @@ def test_two_processes_may_make_an_export_at_once(trained, tmp_path, monkeypatch
     monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
     place = "vanilla_transformer.inference.ctranslate2_engine.convert_to_ctranslate2"
 
-    def convert_after_another(model, tokenizer, folder, *arguments):
-        convert_to_ctranslate2(model, tokenizer, folder, *arguments)
+    def convert_after_another(model, tokenizer, folder, *arguments, **options):
+        convert_to_ctranslate2(model, tokenizer, folder, *arguments, **options)
         shutil.copytree(folder, tmp_path / "ctranslate2" / folder.name)
 
     monkeypatch.setattr(place, convert_after_another)

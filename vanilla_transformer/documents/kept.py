@@ -31,7 +31,9 @@ _KEPT = regex.compile(
     r"|(?P<emoji>(?:\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
     r"(?:\p{Emoji_Modifier}|\uFE0F|\u200D\p{Emoji})*)"
 )
-_SIMILAR = 0.5
+_ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
+_ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
+_SIMILAR = 0.4
 """Similarity to a span from which on a part of an output is its damaged copy."""
 
 
@@ -200,8 +202,14 @@ def _edit_for(
     text = source[slice(*span)]
     linked = [part for part in links.of_source(span) if not _meets(part, taken)]
     if linked:  # its damaged copy
-        copy = _stripped(output, (linked[0][0], linked[-1][1]))
-        letters = "".join(output[slice(*copy)].split())
+        begin, end = _stripped(output, (linked[0][0], linked[-1][1]))
+        for part in [part for part in spare if _meets(part, [(begin, end)])]:
+            begin, end = min(begin, part[0]), max(end, part[1])
+        if "." in text or "/" in text:  # the parts of an address may be linked with other words
+            begin = _ADDRESS_END.search(output, endpos=begin).start()
+            end = _ADDRESS_PART.match(output, end).end()
+        copy = begin, end
+        letters = "".join(output[begin:end].split())
         if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not _meets(copy, taken):
             for part in [part for part in spare if _meets(part, [copy])]:
                 del spare[part]

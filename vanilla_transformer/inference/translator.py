@@ -19,8 +19,8 @@ from vanilla_transformer.data.token_words import (
     spans_of_ids,
     target_side,
     tokens_of_ids,
-    without_first_word,
     unknown_spans,
+    without_first_word,
     words_of_encoding,
     words_of_ids,
 )
@@ -776,7 +776,7 @@ class Translator:
         if all(hypothesis.aligned is not None for hypothesis in hypotheses):
             return [list(hypothesis.aligned or ()) for hypothesis in hypotheses]
         ended = [self._ended(hypothesis) for hypothesis in hypotheses]
-        start = _needed_start(call.search.settings)
+        start = needed_start(call.search.settings)
         return self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
 
     def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
