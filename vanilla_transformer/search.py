@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from transformers import GenerationConfig
 
-from vanilla_transformer.model.directions import begun_by
+from vanilla_transformer.model.directions import Begin, begun_by
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
 
 _SMALLEST = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 1, "max_length": 2}
@@ -129,9 +129,9 @@ class Search:
             settings.max_new_tokens = longest
         return replace(self, settings=settings, max_new_tokens=longest)
 
-    def begun_by(self, start: int | None, first: int | None) -> Self:
-        """Returns the search whose targets begin with other tokens; see `begun_by`."""
-        settings = begun_by(self.settings, start, first)
+    def begun_by(self, begin: Begin) -> Self:
+        """Returns the search whose targets begin with these tokens."""
+        settings = begun_by(self.settings, begin)
         return self if settings is self.settings else replace(self, settings=settings)
 
     def to_save(self) -> GenerationConfig:

@@ -180,8 +180,6 @@ def _show_shapes(
             first = inputs["input_ids"][:, :1]  # shifted, it is the start token alone
             inputs["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(first)
         else:
-            from vanilla_transformer.data.token_words import encode_pairs
-
             inputs = encode_pairs(tokenizer, options.text, options.target, **settings)
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     walk = shape_walk(model, inputs)

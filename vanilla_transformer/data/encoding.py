@@ -1,6 +1,7 @@
 """Turns text into token ids."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -55,6 +56,7 @@ _ROWS_OF_A_CALL = 1000
 _MOST_WORDS = 250_000  # that an encoder remembers
 
 D = TypeVar("D", Dataset, DatasetDict)
+R = TypeVar("R")
 
 
 def encode(
@@ -203,11 +205,15 @@ class RowDirections:
     ) -> None:
         self.tokenizer = tokenizer
         self.languages, self.settings = languages or RowLanguages(), settings or GenerationConfig()
-        self.matter = knows_languages(tokenizer)
+        self.matter, self._tags = knows_languages(tokenizer), tags_of_sources(tokenizer)
         self._known: dict[Any, Direction] = {}
 
     def of(self, rows: Mapping[str, Sequence[Any]]) -> list[Direction]:
-        """Returns the direction of each of some rows, whose columns are given."""
+        """Returns the direction of each of some rows, without a tag where a source has one itself.
+
+        Args:
+            rows: Columns by name.
+        """
         count = len(rows["source"])
         if not self.matter:
             return [Direction()] * count
@@ -216,7 +222,10 @@ class RowDirections:
             self._known[pair] = Direction.resolve(
                 self.tokenizer, self.settings, *pair, closest=closest_tag
             )
-        return [self._known[pair] for pair in pairs]
+        return [
+            self._known[pair].for_text(source, self._tags)
+            for source, pair in zip(rows["source"], pairs, strict=True)
+        ]
 
 
 class PairEncoder:
@@ -234,116 +243,70 @@ class PairEncoder:
     ) -> None:
         self.tokenizer, self.limits, self.directions = tokenizer, limits, directions
         self.num_ids = max(len(tokenizer), len(target_side(tokenizer)))
-        self._encoders: dict[Direction, _DirectedEncoder] = {}
+        self._sides: dict[tuple[str, str | None], _Side] = {}
+        self._truncated, self._links_lost = Counter[str](), 0
 
     def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
-        """Returns the columns of the pairs."""
-        names: list[str] = []
-
-        def encode(direction: Direction, numbers: list[int]) -> list[Any]:
-            some = {name: [column[n] for n in numbers] for name, column in batch.items()}
-            columns = self._encoder(direction)(some)
-            names[:] = columns
-            return list(zip(*columns.values(), strict=True))
-
+        """Returns the columns of the pairs; links become links of tokens."""
         directions = self.directions.of(batch)
-        if len({*directions}) == 1:  # the usual case
-            return self._encoder(directions[0])(batch)
-        rows = in_groups(range(len(directions)), directions, encode)
-        return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        read = [each.read(text) for each, text in zip(directions, batch["source"], strict=True)]
+        texts = {"source": read, "target": batch["target"]}
+        languages = {
+            "source": [direction.source for direction in directions],
+            "target": [direction.target for direction in directions],
+        }
 
-    def _encoder(self, direction: Direction) -> "_DirectedEncoder":
-        if direction not in self._encoders:
-            encoder = _DirectedEncoder(self.tokenizer, self.limits, direction)
-            self._encoders[direction] = encoder
-        return self._encoders[direction]
+        def encode(side: str, method: Callable[[_Side, list[str]], list[R]]) -> list[R]:
+            return in_groups(
+                texts[side],
+                languages[side],
+                lambda language, some: method(self._side(side, language), some),
+            )
+
+        if LINKS not in batch:
+            source, target = (encode(side, _Side.ids_of) for side in texts)
+            return {"input_ids": source, "labels": target}
+        ids, words, links = [], [], []
+        for side in texts:
+            encoded = encode(side, _Side.ids_and_words_of)
+            ids.append([row[0] for row in encoded])
+            words.append([row[1] for row in encoded])
+        words[0] = [
+            without_first_word(row) if direction.tag else row
+            for row, direction in zip(words[0], directions, strict=True)
+        ]
+        for line, *of_pair in zip(batch[LINKS], *words, strict=True):
+            of_links = [token_links([link], *of_pair) for link in parse_links(line)]
+            links.append(sorted({pair for pairs in of_links for pair in pairs}))
+            self._links_lost += sum(not pairs for pairs in of_links)
+        return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
+
+    def _side(self, name: str, language: str | None) -> "_Side":
+        if (name, language) not in self._sides:
+            view = {"source": in_language, "target": target_side}[name](self.tokenizer, language)
+            side = _Side(name, view, self.limits[name], self._truncated)
+            self._sides[name, language] = side
+        return self._sides[name, language]
 
     def take_counts(self) -> dict[str, Any]:
         """Returns how many texts of each side were truncated, and links lost, since the last call.
 
         A link of words is lost where truncation leaves no token of a word.
         """
-        encoders = self._encoders.values()
-        counts = {
-            "truncated": {
-                name: sum(encoder.sides[at].truncated for encoder in encoders)
-                for at, name in enumerate(self.limits)
-            },
-            "links_lost": sum(encoder.links_lost for encoder in encoders),
-        }
-        for encoder in encoders:
-            encoder.links_lost = 0
-            for side in encoder.sides:
-                side.truncated = 0
+        truncated = {name: self._truncated[name] for name in self.limits}
+        counts = {"truncated": truncated, "links_lost": self._links_lost}
+        self._truncated.clear()
+        self._links_lost = 0
         return counts
 
 
-class _DirectedEncoder:
-    """Encodes pairs of one direction."""
+class _Side:
+    """Encodes the texts of one side and language, and counts those that are truncated."""
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        limits: dict[str, int | None],
-        direction: Direction,
+        self, name: str, tokenizer: Any, limit: int | None, truncated: Counter[str]
     ) -> None:
-        sides = {
-            "source": in_language(tokenizer, direction.source),
-            "target": target_side(tokenizer, direction.target),
-        }
-        self.sides = [_Side(name, of_side, limits[name]) for name, of_side in sides.items()]
-        self.direction, self.tags = direction, tags_of_sources(tokenizer)
-        self.links_lost = 0
-
-    def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
-        """Returns the columns of the pairs."""
-        tagged = [False] * len(batch["source"])
-        if self.direction.tag or self.direction.choices:
-            read = [self.direction.for_text(text, self.tags) for text in batch["source"]]
-            tagged = [bool(each.tag) for each in read]
-            sources = [each.read(text) for each, text in zip(read, batch["source"], strict=True)]
-            batch = {**batch, "source": sources}
-        if LINKS in batch:
-            return self._encode_with_links(batch, tagged)
-        source, target = (side.ids_of(batch[side.name]) for side in self.sides)
-        return {"input_ids": source, "labels": target}
-
-    def _encode_with_links(
-        self, batch: dict[str, list[str]], tagged: list[bool]
-    ) -> dict[str, list[Any]]:
-        """Returns the columns of pairs with links, which become links of tokens.
-
-        Args:
-            tagged: Whether a tag was put before each source, which the links do not count.
-        """
-        ids, words, links = [], [], []
-        for side in self.sides:
-            texts, limit = batch[side.name], side.limit
-            encoding = side.call(texts, truncation=bool(limit), max_length=limit)
-            cut = whole = encoding["input_ids"]
-            if limit:
-                whole = side.call(texts, truncation=False)["input_ids"]
-            is_cut = [len(part) < len(full) for part, full in zip(cut, whole, strict=True)]
-            side.truncated += sum(is_cut)
-            ids.append(cut)
-            tokenizer = self.sides[0].tokenizer
-            words.append(words_of_encoding(tokenizer, texts, encoding, side.name, is_cut))
-        words[0] = [
-            without_first_word(row) if has_tag else row
-            for row, has_tag in zip(words[0], tagged, strict=True)
-        ]
-        for line, *of_pair in zip(batch[LINKS], *words, strict=True):
-            of_links = [token_links([link], *of_pair) for link in parse_links(line)]
-            links.append(sorted({pair for pairs in of_links for pair in pairs}))
-            self.links_lost += sum(not pairs for pairs in of_links)
-        return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
-
-
-class _Side:
-    """Encodes the texts of one side, and counts those that are truncated."""
-
-    def __init__(self, name: str, tokenizer: Any, limit: int | None) -> None:
-        self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, 0
+        self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
         # What encodes texts without a limit of length, in the least time.
         self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
         if (
@@ -367,12 +330,23 @@ class _Side:
         """Returns the ids of texts; what is too long is cut as the tokenizer truncates it."""
         ids, limit = self._whole_ids(texts), self.limit
         if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
-            self.truncated += len(long)
+            self.truncated[self.name] += len(long)
             some = [texts[index] for index in long]
             cut = self.call(some, truncation=True, max_length=limit)["input_ids"]
             for index, row in zip(long, cut, strict=True):
                 ids[index] = row
         return ids
+
+    def ids_and_words_of(self, texts: list[str]) -> list[tuple[list[int], list[range]]]:
+        """Returns the ids of texts, and the words of their tokens."""
+        encoding = self.call(texts, truncation=bool(self.limit), max_length=self.limit)
+        cut = whole = encoding["input_ids"]
+        if self.limit:
+            whole = self.call(texts, truncation=False)["input_ids"]
+        is_cut = [len(part) < len(full) for part, full in zip(cut, whole, strict=True)]
+        self.truncated[self.name] += sum(is_cut)
+        words = words_of_encoding(self.tokenizer, texts, encoding, self.name, is_cut)
+        return list(zip(cut, words, strict=True))
 
 
 class _WordEncoder:

@@ -26,7 +26,6 @@ from vanilla_transformer.model.directions import (
     Direction,
     in_language,
     language_tokens,
-    tags_of_sources,
 )
 
 _PIECE = 250  # characters
@@ -289,7 +288,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
         chosen = ("source", "target") if sides == "both" else (sides,)
-        self.directions, self.tags = directions, tags_of_sources(tokenizer)
+        self.directions = directions
 
         def sampler(
             side: str, dropout: float | None = None, alpha: float | None = None
@@ -325,7 +324,6 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         direction = Direction()
         if self.directions is not None:
             (direction,) = self.directions.of({name: [value] for name, value in texts.items()})
-            direction = direction.for_text(texts["source"], self.tags)
             texts = {**texts, "source": direction.read(texts["source"])}
         language = {"source": direction.source, "target": direction.target}
         words = []

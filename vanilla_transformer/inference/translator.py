@@ -20,7 +20,6 @@ from vanilla_transformer.data.token_words import (
     target_side,
     tokens_of_ids,
     unknown_spans,
-    without_first_word,
     words_of_encoding,
     words_of_ids,
 )
@@ -428,7 +427,7 @@ class Translator:
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
             nonlocal num_done
             begin, keeps = key
-            search, before = call.search.begun_by(*begin), num_done
+            search, before = call.search.begun_by(begin), num_done
             engine = call.engine
             if search is not call.search:
                 engine = self._engine_without(engine.problems(search))
@@ -519,7 +518,7 @@ class Translator:
         pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang)
 
         def score(begin: Begin, alike: list[_Pair]) -> list[Score]:
-            settings = begun_by(self.settings, *begin)
+            settings = begun_by(self.settings, begin)
             engine = self._engine_without(self.engine.token_problems(settings))
             source_ids = [pair.source for pair in alike]
             target_ids = [pair.target for pair in alike]
@@ -558,7 +557,7 @@ class Translator:
         pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang, with_words=True)
 
         def align(begin: Begin, alike: list[_Pair]) -> list[Alignment]:
-            start = needed_start(begun_by(self.settings, *begin))
+            start = needed_start(begun_by(self.settings, begin))
             aligned = self._transformers_engine.alignments(
                 [pair.source for pair in alike],
                 [pair.target for pair in alike],
@@ -747,7 +746,9 @@ class Translator:
         segments = [outputs[number].source for number in numbers]
         searched = [hypotheses[number] for number in numbers]
         aligned = self._aligned([segment.ids for segment in segments], searched, call)
-        source_spans = self._spans_of_sources(segments)
+        source_spans = self._spans_of_sources(
+            [segment.text for segment in segments], [segment.direction for segment in segments]
+        )
         kept = list(outputs)
         for index, (number, segment) in enumerate(zip(numbers, segments, strict=True)):
             text = outputs[number].text
@@ -779,42 +780,28 @@ class Translator:
         start = needed_start(call.search.settings)
         return self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
 
-    def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
-        """Returns the span of each token in the text of its segment, without the tag before it."""
+    def _spans_of_sources(
+        self, texts: Sequence[str], directions: Sequence[Direction]
+    ) -> list[list[Span]]:
+        """Returns the span of each token in its text, without the tag that is read before it."""
 
         def find(language: str | None, texts: list[str]) -> list[list[Span]]:
             encoding = self._in_language["source"](language)(texts, truncation=False, verbose=False)
             return spans_of_encoding(self.tokenizer, texts, encoding)
 
-        read = [segment.direction.read(segment.text) for segment in segments]
-        rows = in_groups(read, [segment.direction.source for segment in segments], find)
+        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
+        rows = in_groups(read, [direction.source for direction in directions], find)
+        shifts = [len(whole) - len(text) for whole, text in zip(read, texts, strict=True)]
         return [
             [(max(begin - shift, 0), max(end - shift, 0)) for begin, end in row]
-            for row, shift in zip(
-                rows,
-                (
-                    len(text) - len(segment.text)
-                    for text, segment in zip(read, segments, strict=True)
-                ),
-                strict=True,
-            )
+            for row, shift in zip(rows, shifts, strict=True)
         ]
 
     def _words_of_sources(
-        self, texts: list[str], directions: Sequence[Direction]
+        self, texts: Sequence[str], directions: Sequence[Direction]
     ) -> list[list[range]]:
         """Returns the words of each source token; a tag that is put before a text is no word."""
-
-        def find(language: str | None, texts: list[str]) -> list[list[range]]:
-            encoding = self._in_language["source"](language)(texts, truncation=False, verbose=False)
-            return words_of_encoding(self.tokenizer, texts, encoding, "source")
-
-        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
-        rows = in_groups(read, [direction.source for direction in directions], find)
-        return [
-            without_first_word(words) if direction.tag else words
-            for words, direction in zip(rows, directions, strict=True)
-        ]
+        return list(map(words_of_spans, texts, self._spans_of_sources(texts, directions)))
 
     def _encode_sources(self, texts: list[str], directions: Sequence[Direction]) -> list[Ids]:
         def encode(language: str | None, texts: list[str]) -> list[Ids]:

@@ -17,24 +17,19 @@ from .tokenization_vanilla_transformer import SPECIAL_TOKENS, copy_backend
 Row = tuple[str | None, str, str]
 """Source and target language of a direction, and the tag that its sources begin with; "": none."""
 
-Begin = tuple[int | None, int | None]
-"""The token before a target, and the one that begins it. None: that of the settings."""
-
-BEGIN_SETTINGS = ("decoder_start_token_id", "forced_bos_token_id")
-"""The settings of `generate()` for these two."""
+Begin = tuple[tuple[str, int], ...]
+"""Settings of `generate()`, by name, for the token before a target or the one that begins it."""
 
 _LANGUAGE_TOKEN = re.compile(r"__(\w+)__|([a-z]{2,3}_[A-Za-z]{2,4})")
 _RECORD = "directions"
 
 
-def begun_by(settings: Any, start: int | None = None, first: int | None = None) -> Any:
-    """Returns settings of `generate()` whose targets begin with other tokens; see `Begin`."""
-    named = zip(BEGIN_SETTINGS, (start, first), strict=True)
-    changes = {name: token for name, token in named if token is not None}
-    if all(getattr(settings, name) == token for name, token in changes.items()):
+def begun_by(settings: Any, begin: Begin) -> Any:
+    """Returns settings of `generate()` whose targets begin with these tokens."""
+    if all(getattr(settings, name) == token for name, token in begin):
         return settings
     changed = deepcopy(settings)
-    for name, token in changes.items():
+    for name, token in begin:
         setattr(changed, name, token)
     return changed
 
@@ -121,16 +116,14 @@ class Direction:
         source: The language of the source, as the model spells it. None: it is unknown.
         target: The same for the target.
         tag: Word that stands before the source; "": none.
-        start: The token before a target, and
-        first: the token that begins it; see `Begin`.
+        begin: What its targets begin with. Empty: what the settings say.
         choices: Languages of which a tag in the text must name one; empty: none must.
     """
 
     source: str | None = None
     target: str | None = None
     tag: str = ""
-    start: int | None = None
-    first: int | None = None
+    begin: Begin = ()
     choices: tuple[str, ...] = ()
 
     @classmethod
@@ -193,14 +186,10 @@ class Direction:
         target = target or names.get(first) or names.get(start) or tokenizer.tgt_lang
         if target is None:
             raise ValueError(_not_named(tokens))
-        if start is None or start in names:  # mBART: the language stands in the place of the start
-            return cls(source or tokenizer.src_lang, target, start=tokens[target])
-        return cls(source or tokenizer.src_lang, target, first=tokens[target])
-
-    @property
-    def begin(self) -> Begin:
-        """What its targets begin with."""
-        return self.start, self.first
+        # mBART: the language stands in the place of the start.
+        has_start = start is not None and start not in names
+        place = "forced_bos_token_id" if has_start else "decoder_start_token_id"
+        return cls(source or tokenizer.src_lang, target, begin=((place, tokens[target]),))
 
     def of_text(self, text: str, tags: Collection[str]) -> tuple[str, Self]:
         """Returns the tag that a text begins with, with its space, and the direction it names.

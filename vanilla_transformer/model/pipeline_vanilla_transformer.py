@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 from transformers.utils import logging
 
-from .directions import BEGIN_SETTINGS, Direction, begun_by, in_language, tags_of_sources
+from .directions import Direction, begun_by, in_language, tags_of_sources
 from .modes import evaluation_mode
 from .tokenization_vanilla_transformer import WHITE_SPACE
 
@@ -216,7 +216,9 @@ class Seq2SeqGenerationPipeline(Pipeline):
             forced_bos_token_id: The token of the target's language, in place of its name.
         """
         saved = generation_config or self.model.generation_config
-        settings = begun_by(saved, first=forced_bos_token_id)
+        is_named = forced_bos_token_id is not None
+        begin = (("forced_bos_token_id", forced_bos_token_id),) if is_named else ()
+        settings = begun_by(saved, begin)
         return Direction.resolve(self.tokenizer, settings, src_lang, tgt_lang)
 
     def _forward(  # type: ignore[override]  # as preprocess
@@ -230,9 +232,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         """Generates the sequences of a batch; its texts have one direction."""
         inputs = {name: value for name, value in input_tensors.items() if name != "text"}
         settings = {name: generate_kwargs.get(name) for name in _NAMING_TARGETS}
-        begin = self._direction(src_lang, tgt_lang, **settings).begin
-        named = zip(BEGIN_SETTINGS, begin, strict=True)
-        generate_kwargs |= {name: token for name, token in named if token is not None}
+        generate_kwargs |= self._direction(src_lang, tgt_lang, **settings).begin
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:

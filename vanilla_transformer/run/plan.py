@@ -243,7 +243,7 @@ def _with_languages(
         Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
         for source, target in pairs
     }
-    starts = {start for start, _ in begins if start is not None}
+    starts = {dict(begin).get("decoder_start_token_id") for begin in begins} - {None}
     if len(starts) > 1:
         raise ValueError(
             "The data have several target languages, but targets of this model begin with "
@@ -251,7 +251,7 @@ def _with_languages(
         )
     if starts:
         config.decoder_start_token_id = min(starts)
-    return begun_by(settings, *begins.pop()) if len(begins) == 1 else settings
+    return begun_by(settings, begins.pop()) if len(begins) == 1 else settings
 
 
 def _plan_scores(arguments: RunArguments, splits: DatasetDict) -> dict[str, ScoreTokenizers]:
