@@ -7,7 +7,6 @@ resumed. Here the distributions of the papers are drawn from a given generator.
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from itertools import groupby, pairwise
 from random import Random
 from typing import Any
@@ -25,7 +24,6 @@ from vanilla_transformer.data.word_alignment import Span, parse_links, token_lin
 from vanilla_transformer.model.directions import (
     Direction,
     in_language,
-    language_tokens,
 )
 
 _PIECE = 250  # characters
@@ -146,7 +144,7 @@ class SubwordSampler:
         max_length: int | None = None,
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
-        self._views: dict[str | None, SubwordSampler] = {}
+        self._views: dict[str | None, Any] = {}
         self.argument = {"source": "text", "target": "text_target"}[side]
         if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
             tokenizer = get_target()  # also of a class from the code of a saved directory
@@ -159,15 +157,6 @@ class SubwordSampler:
         added = {token["id"] for token in description["added_tokens"]}
         self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
 
-    def in_language(self, language: str | None) -> "SubwordSampler":
-        """Returns one that puts the token of a language beside texts; see `in_language`."""
-        if not language_tokens(self.tokenizer):
-            return self
-        if language not in self._views:
-            self._views[language] = copy(self)
-            self._views[language].tokenizer = in_language(self.tokenizer, language)
-        return self._views[language]
-
     @property
     def active(self) -> bool:
         """Whether an option was given for this kind of vocabulary."""
@@ -177,15 +166,23 @@ class SubwordSampler:
         """Returns the token ids of a text, special tokens included."""
         return self.sample(text, rng)[0]
 
-    def sample(self, text: str, rng: Random) -> tuple[list[int], list[Span]]:
+    def sample(
+        self, text: str, rng: Random, language: str | None = None
+    ) -> tuple[list[int], list[Span]]:
         """Returns the token ids of a text, and the words that they come from.
+
+        Args:
+            language: Its code, for a tokenizer that puts a token of it beside texts.
 
         Returns:
             The ids, special tokens included; begin and end, in characters, of the word or sign that
             each token is a part of, empty for special tokens.
         """
         options: dict[str, Any] = {self.argument: text}
-        encoding = self.tokenizer(**options, truncation=False, verbose=False).encodings[0]
+        if language not in self._views:
+            self._views[language] = in_language(self.tokenizer, language)
+        view = self._views[language]
+        encoding = view(**options, truncation=False, verbose=False).encodings[0]
         special = encoding.special_tokens_mask
         head = special.index(0) if 0 in special else 0
         tail = len(special) - (special[::-1].index(0) if 0 in special else len(special))
@@ -330,8 +327,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         for side, name in (("source", "input_ids"), ("target", "labels")):
             if side in self.samplers and (self.samplers[side].active or LINKS in texts):
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
-                sampler = self.samplers[side].in_language(language[side])
-                row[name], spans = sampler.sample(texts[side], rng)
+                row[name], spans = self.samplers[side].sample(texts[side], rng, language[side])
                 words.append(words_of_spans(texts[side], spans))
                 if side == "source" and direction.tag:
                     words[-1] = without_first_word(words[-1])

@@ -117,7 +117,7 @@ def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenL
         for text, count in missing.items()
         for span in sorted(
             (span for span in spans if source[slice(*span)] == text),
-            key=lambda span: _meets_any(links.of_source(span), taken),
+            key=lambda span: any(_meets(part, taken) for part in links.of_source(span)),
         )[:count]
     ]
     edits: list[Edit] = []
@@ -253,10 +253,6 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
             break
         place += 1
     return next((end for begin, end in taken if begin < place < end), place)
-
-
-def _meets_any(parts: Sequence[Span], others: Sequence[Span]) -> bool:
-    return any(_meets(part, others) for part in parts)
 
 
 def _meets(part: Span, others: Sequence[Span]) -> bool:

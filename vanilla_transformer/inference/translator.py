@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
@@ -78,6 +78,8 @@ from vanilla_transformer.search import (
 )
 
 logger = logging.get_logger(__name__)
+
+Row = TypeVar("Row")
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
@@ -785,13 +787,11 @@ class Translator:
     ) -> list[list[Span]]:
         """Returns the span of each token in its text, without the tag that is read before it."""
 
-        def find(language: str | None, texts: list[str]) -> list[list[Span]]:
-            encoding = self._in_language["source"](language)(texts, truncation=False, verbose=False)
+        def find(texts: list[str], encoding: Any) -> list[list[Span]]:
             return spans_of_encoding(self.tokenizer, texts, encoding)
 
-        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
-        rows = in_groups(read, [direction.source for direction in directions], find)
-        shifts = [len(whole) - len(text) for whole, text in zip(read, texts, strict=True)]
+        rows = self._read_sources(texts, directions, find)
+        shifts = [len(each.read("")) for each in directions]
         return [
             [(max(begin - shift, 0), max(end - shift, 0)) for begin, end in row]
             for row, shift in zip(rows, shifts, strict=True)
@@ -803,12 +803,21 @@ class Translator:
         """Returns the words of each source token; a tag that is put before a text is no word."""
         return list(map(words_of_spans, texts, self._spans_of_sources(texts, directions)))
 
-    def _encode_sources(self, texts: list[str], directions: Sequence[Direction]) -> list[Ids]:
-        def encode(language: str | None, texts: list[str]) -> list[Ids]:
-            ids: list[Ids] = self._in_language["source"](language)(
-                texts, truncation=False, verbose=False, return_attention_mask=False
-            )["input_ids"]
-            return ids
+    def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
+        return self._read_sources(texts, directions, lambda _, encoding: encoding["input_ids"])
+
+    def _read_sources(
+        self,
+        texts: Sequence[str],
+        directions: Sequence[Direction],
+        compute: Callable[[list[str], Any], list[Row]],
+    ) -> list[Row]:
+        """Computes a row for each source from its text as the model reads it, and its encoding."""
+
+        def encode(language: str | None, texts: list[str]) -> list[Row]:
+            view = self._in_language["source"](language)
+            options = {"truncation": False, "verbose": False, "return_attention_mask": False}
+            return compute(texts, view(texts, **options))
 
         read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
         return in_groups(read, [direction.source for direction in directions], encode)

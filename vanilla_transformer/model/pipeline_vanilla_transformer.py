@@ -215,10 +215,9 @@ class Seq2SeqGenerationPipeline(Pipeline):
             generation_config: Settings that may name the target. None: those of the model.
             forced_bos_token_id: The token of the target's language, in place of its name.
         """
-        saved = generation_config or self.model.generation_config
-        is_named = forced_bos_token_id is not None
-        begin = (("forced_bos_token_id", forced_bos_token_id),) if is_named else ()
-        settings = begun_by(saved, begin)
+        settings = generation_config or self.model.generation_config
+        if forced_bos_token_id is not None:
+            settings = begun_by(settings, (("forced_bos_token_id", forced_bos_token_id),))
         return Direction.resolve(self.tokenizer, settings, src_lang, tgt_lang)
 
     def _forward(  # type: ignore[override]  # as preprocess

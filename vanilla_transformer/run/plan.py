@@ -243,7 +243,9 @@ def _with_languages(
         Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
         for source, target in pairs
     }
-    starts = {dict(begin).get("decoder_start_token_id") for begin in begins} - {None}
+    starts = {
+        index for begin in begins for name, index in begin if name == "decoder_start_token_id"
+    }
     if len(starts) > 1:
         raise ValueError(
             "The data have several target languages, but targets of this model begin with "
