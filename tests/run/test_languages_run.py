@@ -66,7 +66,7 @@ def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp
     (tmp_path / "more.jsonl").write_text(f"{json.dumps(row)}\n", encoding="utf-8")
     corpora.append(json.dumps({"name": "more", "train": str(tmp_path / "more.jsonl")}))
     data = DataArguments(corpora=corpora[1:])
-    named = languages_of_rows(load_parallel_data(data)["train"], data.row_languages())
+    named = list(languages_of_rows(load_parallel_data(data)["train"], data.row_languages()))
     assert (named[0], named[-1]) == (("eng_Latn", "deu_Latn"), ("en", "fr"))
     files = []
     for number in range(2):

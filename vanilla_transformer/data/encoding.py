@@ -97,17 +97,11 @@ def encode(
         ValueError: If there are links, and the tokenizer does not show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
-        options = max_source_length, max_target_length, num_proc
+        options = tokenizer, max_source_length, max_target_length, num_proc
+        folders = {name: None if folder is None else folder / name for name in data}
         return DatasetDict(
             {
-                name: encode(
-                    rows,
-                    tokenizer,
-                    *options,
-                    None if folder is None else folder / name,
-                    languages,
-                    settings,
-                )
+                name: encode(rows, *options, folders[name], languages, settings)
                 for name, rows in data.items()
             }
         )

@@ -1,5 +1,7 @@
 """Loads parallel data, from files or the Hub, into columns of text."""
 
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +117,16 @@ def _open_data_set(args: DataArguments) -> Any:
     return load_dataset(name, args.dataset_config_name, **options)
 
 
-def languages_of_rows(rows: Dataset, known: RowLanguages) -> list[tuple[str | None, str | None]]:
-    """Returns the languages of source and target of each row of a split."""
-    names = {"corpus", *LANGUAGE_COLUMNS} & {*rows.column_names}
-    return known.of({name: rows[name][:] for name in names}, len(rows))
-
-
-def directions_in(rows: Dataset, known: RowLanguages) -> set[tuple[str | None, str | None]]:
-    """Returns the pairs of languages that occur in a split."""
+def languages_of_rows(
+    rows: Dataset, known: RowLanguages
+) -> Iterator[tuple[str | None, str | None]]:
+    """Yields the languages of source and target of each row of a split."""
     names = [name for name in ("corpus", *LANGUAGE_COLUMNS) if name in rows.column_names]
     if not names:
-        return {known.of_all}
-    batches = rows.select_columns(names).iter(10_000)
-    return {pair for batch in batches for pair in known.of(batch, len(batch[names[0]]))}
+        yield from repeat(known.of_all, len(rows))
+    else:
+        for batch in rows.select_columns(names).iter(10_000):
+            yield from known.of(batch, len(batch[names[0]]))
 
 
 def files_of_split(args: DataArguments, split: str) -> list[str]:

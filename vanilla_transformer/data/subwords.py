@@ -21,10 +21,7 @@ from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.token_words import without_first_word
 from vanilla_transformer.data.word_alignment import Span, parse_links, token_links, words_of_spans
-from vanilla_transformer.model.directions import (
-    Direction,
-    in_language,
-)
+from vanilla_transformer.model.directions import in_language
 
 _PIECE = 250  # characters
 
@@ -256,7 +253,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         max_source_length: Largest number of tokens of a source, special tokens included. None: no
             limit.
         max_target_length: The same for a target.
-        directions: How the model is asked for the languages of each row. None: they do not count.
+        directions: How the model is asked for the languages of each row. None: as the rows and the
+            tokenizer say.
 
     Raises:
         ValueError: If an option fits none of the sampled vocabularies, or the two data sets differ
@@ -285,7 +283,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
         chosen = ("source", "target") if sides == "both" else (sides,)
-        self.directions = directions
+        self.directions = directions or RowDirections(tokenizer)
 
         def sampler(
             side: str, dropout: float | None = None, alpha: float | None = None
@@ -318,10 +316,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
 
     def __getitem__(self, index: int) -> dict[str, list[Any]]:
         row, texts = self.unsampled[index], self.texts[index]
-        direction = Direction()
-        if self.directions is not None:
-            (direction,) = self.directions.of({name: [value] for name, value in texts.items()})
-            texts = {**texts, "source": direction.read(texts["source"])}
+        (direction,) = self.directions.of({name: [value] for name, value in texts.items()})
+        texts = {**texts, "source": direction.read(texts["source"])}
         language = {"source": direction.source, "target": direction.target}
         words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):

@@ -175,12 +175,8 @@ def join_segments(
 
     written = document.in_language(language)
     text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
-    is_complete = all(part.is_complete for part in parts)
     characters = sum(count_characters(part.source.text) for part in parts)
     share = sum(part.source.unknown for part in parts) / max(characters, 1)
-    restored = tuple(span for part in parts for span in part.restored)
-    if not any(details):
-        return Translation(text, is_complete=is_complete, unknown_share=share, restored=restored)
     values = tuple(value for part in parts for value in part.token_scores)
     normaliser = float(max(len(values), 1)) ** length_penalty
     return Translation(
@@ -190,9 +186,9 @@ def join_segments(
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
         word_alignment=_join_word_alignments(document, written, outputs) if details.words else None,
-        is_complete=is_complete,
+        is_complete=all(part.is_complete for part in parts),
         unknown_share=share,
-        restored=restored,
+        restored=tuple(span for part in parts for span in part.restored),
     )
 
 

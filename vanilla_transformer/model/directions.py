@@ -34,11 +34,6 @@ def begun_by(settings: Any, begin: Begin) -> Any:
     return changed
 
 
-def same_spelling(language: str, supported: Iterable[str]) -> str | None:
-    """Returns a language if it is one of the supported ones, letter by letter."""
-    return language if language in supported else None
-
-
 def language_tokens(tokenizer: Any) -> dict[str, int]:
     """Returns the id of each language's token by its code; empty for tokenizers without these."""
     if not hasattr(tokenizer, "set_src_lang_special_tokens"):
@@ -133,7 +128,9 @@ class Direction:
         settings: Any,
         source: str | None = None,
         target: str | None = None,
-        closest: Callable[[str, Iterable[str]], str | None] = same_spelling,
+        closest: Callable[[str, Iterable[str]], str | None] = lambda code, supported: (
+            code if code in supported else None
+        ),
     ) -> Self:
         """Decides how a model translates from one language to another.
 
@@ -143,7 +140,7 @@ class Direction:
             target: Language of the targets. None: that of the settings, the only one of the model,
                 or that of the tokenizer.
             closest: Returns the spelling of a language among those of the model; None: it is not
-                there.
+                there. By default, both are equal letter by letter.
 
         Raises:
             ValueError: If the model does not know a language, or needs one that is not named.
@@ -154,7 +151,15 @@ class Direction:
         source = _find("source", source, sources, closest)
         target = _find("target", target, targets, closest)
         if tokens:
-            return cls._of_tokens(tokenizer, tokens, settings, source, target)
+            names = {index: code for code, index in tokens.items()}
+            start, first = settings.decoder_start_token_id, settings.forced_bos_token_id
+            target = target or names.get(first) or names.get(start) or tokenizer.tgt_lang
+            if target is None:
+                raise ValueError(_not_named(tokens))
+            # mBART: the language stands in the place of the start.
+            has_start = start is not None and start not in names
+            place = "forced_bos_token_id" if has_start else "decoder_start_token_id"
+            return cls(source or tokenizer.src_lang, target, begin=((place, tokens[target]),))
         if not rows:
             of_source = getattr(tokenizer, "src_lang", getattr(tokenizer, "source_lang", None))
             of_target = getattr(tokenizer, "tgt_lang", getattr(tokenizer, "target_lang", None))
@@ -171,25 +176,6 @@ class Direction:
                 f"language (`src_lang`, --source-language), one of {languages}."
             )
         return cls(source or fits[0][0], fits[0][1], fits[0][2])
-
-    @classmethod
-    def _of_tokens(
-        cls,
-        tokenizer: Any,
-        tokens: dict[str, int],
-        settings: Any,
-        source: str | None,
-        target: str | None,
-    ) -> Self:
-        names = {index: code for code, index in tokens.items()}
-        start, first = settings.decoder_start_token_id, settings.forced_bos_token_id
-        target = target or names.get(first) or names.get(start) or tokenizer.tgt_lang
-        if target is None:
-            raise ValueError(_not_named(tokens))
-        # mBART: the language stands in the place of the start.
-        has_start = start is not None and start not in names
-        place = "forced_bos_token_id" if has_start else "decoder_start_token_id"
-        return cls(source or tokenizer.src_lang, target, begin=((place, tokens[target]),))
 
     def of_text(self, text: str, tags: Collection[str]) -> tuple[str, Self]:
         """Returns the tag that a text begins with, with its space, and the direction it names.

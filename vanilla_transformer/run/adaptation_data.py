@@ -17,7 +17,12 @@ from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
-from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages, shares_of
+from vanilla_transformer.data.corpus_entries import (
+    LANGUAGE_COLUMNS,
+    Corpus,
+    RowLanguages,
+    shares_of,
+)
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
@@ -267,17 +272,14 @@ class Splits:
     def test_data(self, name: str, folder: Path) -> DataArguments:
         """Returns the options for held-out pairs in the files that `write` has made."""
         entries = self._entries_of(name, "test", folder)
-        source, target = map(self.options.get, LANGUAGE_COLUMNS)
+        languages: dict[str, Any] = {
+            column: self.options.get(column) for column in LANGUAGE_COLUMNS
+        }
         if len(entries) > 1:
-            corpora = [json.dumps(entry) for entry in entries]
-            return DataArguments(corpora=corpora, source_language=source, target_language=target)
-        (files, languages) = entries[0]["test"], entries[0].get("languages", (source, target))
-        return DataArguments(
-            test_source=files[0],
-            test_target=files[1],
-            source_language=languages[0],
-            target_language=languages[1],
-        )
+            return DataArguments(corpora=list(map(json.dumps, entries)), **languages)
+        languages |= zip(LANGUAGE_COLUMNS, entries[0].get("languages", ()), strict=False)
+        source, target = entries[0]["test"]
+        return DataArguments(test_source=source, test_target=target, **languages)
 
     def _by_direction(self, name: str) -> dict[str, list[Pair]]:
         """Returns held-out pairs of one direction and tag each, by the name of their files."""
@@ -393,8 +395,7 @@ def add_own_outputs(
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))
-    named = dict(zip(LANGUAGE_COLUMNS, of_first, strict=False))
-    pairs = [Pair(*line.split("\t"), **named) for line in read_lines(str(written))]
+    pairs = [Pair(*[*line.split("\t"), "", "", *of_first]) for line in read_lines(str(written))]
     splits.training[GENERAL] = [
         pair for pair in pairs if pair.source.strip() and pair.target.strip()
     ]
@@ -423,24 +424,15 @@ def _weights_of(
 def _by_corpus(rows: Dataset, data: DataArguments) -> dict[str, list[Pair]]:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
     entry_of = {entry.name: entry for entry in entries_of(data)}
-    names = rows["corpus"] if "corpus" in rows.column_names else ["own"] * len(rows)
     corpora: dict[str, list[Pair]] = {}
-    for name, pair in zip(names, _pairs_of(rows), strict=True):
-        entry = entry_of.get(name)
-        if entry is not None and entry.tag is not None:
-            tag = entry.tag
-            pair = pair._replace(source=pair.source.removeprefix(f"{tag} "), tag=tag)
-        if entry is not None and entry.languages is not None:
-            languages = zip(LANGUAGE_COLUMNS, entry.languages, strict=True)
-            pair = pair._replace(**dict(languages))
+    for row in rows:
+        name = row.get("corpus", "own")
+        entry = entry_of.get(name, Corpus())
+        tag, languages = entry.tag or "", entry.languages or ()
+        source = on_one_line(row["source"]).removeprefix(f"{tag} " if tag else "")
+        pair = Pair(source, on_one_line(row["target"]), row.get("document", ""), tag, *languages)
         corpora.setdefault(name, []).append(pair)
     return corpora
-
-
-def _pairs_of(rows: Dataset) -> list[Pair]:
-    sides = ([on_one_line(text) for text in rows[side]] for side in ("source", "target"))
-    documents = rows["document"] if "document" in rows.column_names else [""] * len(rows)
-    return [Pair(*values) for values in zip(*sides, documents, strict=True)]
 
 
 def _comparable(text: str) -> str:

@@ -159,22 +159,17 @@ def _translate(
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
-    sources = [
-        rest if begin in unknown else source
-        for source in rows["source"]
-        for begin, _, rest in [source.partition(" ")]
-    ]
     # A model without a tag also lacks its language: it translates into another one that it has.
     other = next((target for _, target, _ in recorded_directions(translator.tokenizer)), None)
-    pairs = [
-        (None, other) if source.partition(" ")[0] in unknown else pair
-        for source, pair in zip(rows["source"], languages_of_rows(rows, languages), strict=True)
-    ]
+    sources, of_sources, of_targets = [], [], []
+    for source, pair in zip(rows["source"], languages_of_rows(rows, languages), strict=True):
+        begin, _, rest = source.partition(" ")
+        is_unknown = begin in unknown
+        sources.append(rest if is_unknown else source)
+        of_sources.append(None if is_unknown else pair[0])
+        of_targets.append(other if is_unknown else pair[1])
     outputs: list[str] = translator.translate(
-        sources,
-        src_lang=[source for source, _ in pairs],
-        tgt_lang=[target for _, target in pairs],
-        **options,
+        sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )
     return outputs
 

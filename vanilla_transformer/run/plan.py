@@ -13,7 +13,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
-from vanilla_transformer.data.parallel_data import directions_in
+from vanilla_transformer.data.parallel_data import languages_of_rows
 from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import Direction, begun_by, language_tokens
@@ -237,8 +237,7 @@ def _with_languages(
         ValueError: If a language is unknown or missing, or such a model would need several.
     """
     known = data.row_languages()
-    pairs = set[tuple[str | None, str | None]]()
-    pairs = pairs.union(*(directions_in(rows, known) for rows in splits.values()))
+    pairs = {pair for rows in splits.values() for pair in languages_of_rows(rows, known)}
     begins = {
         Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
         for source, target in pairs

@@ -394,7 +394,7 @@ class _Run:
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:
             lengths = token_lengths(self.encoded[split], "labels").tolist()
-            languages = languages_of_rows(rows, plan.options.data.row_languages())
+            languages = list(languages_of_rows(rows, plan.options.data.row_languages()))
             trainer.score_texts = partial(
                 score_training, trainer, scorer, list(rows["source"]), lengths, languages
             )
