@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from transformers import GenerationConfig
 
-from vanilla_transformer.model.directions import Begin, begun_by
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
 
 _SMALLEST = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 1, "max_length": 2}
@@ -128,11 +127,6 @@ class Search:
         else:
             settings.max_new_tokens = longest
         return replace(self, settings=settings, max_new_tokens=longest)
-
-    def begun_by(self, begin: Begin) -> Self:
-        """Returns the search whose targets begin with these tokens."""
-        settings = begun_by(self.settings, begin)
-        return self if settings is self.settings else replace(self, settings=settings)
 
     def to_save(self) -> GenerationConfig:
         """Returns the settings as they are saved with a model.

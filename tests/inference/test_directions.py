@@ -117,6 +117,17 @@ def test_texts_of_several_directions_in_one_call(models, tmp_path, kind, engine)
     assert state_of(tokenizer, tmp_path / "after") == before
 
 
+def test_what_ctranslate2_cannot_do_is_done_by_transformers_in_each_language(models):
+    options = {"src_lang": "en", "tgt_lang": "de", "max_length": 9, "num_beams": 1, "keep": False}
+    exact, fast = (
+        Translator.from_pretrained(models / "own-nllb", engine, "cpu")
+        for engine in ("transformers", "auto")
+    )
+    outputs = exact.translate(TEXTS, repetition_penalty=9.0, **options)
+    assert fast.translate(TEXTS, repetition_penalty=9.0, **options) == outputs
+    assert fast.translate(TEXTS, **options) != outputs
+
+
 @pytest.mark.parametrize("kind", CODES)
 def test_given_targets_begin_with_their_language(models, kind):
     translator = Translator.from_pretrained(models / f"own-{kind}", "transformers", "cpu")

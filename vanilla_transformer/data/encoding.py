@@ -38,7 +38,8 @@ from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.directions import (
     Direction,
     in_language,
-    knows_languages,
+    language_tokens,
+    recorded_directions,
     tags_of_sources,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS, ZERO_WIDTH
@@ -199,7 +200,8 @@ class RowDirections:
     ) -> None:
         self.tokenizer = tokenizer
         self.languages, self.settings = languages or RowLanguages(), settings or GenerationConfig()
-        self.matter, self._tags = knows_languages(tokenizer), tags_of_sources(tokenizer)
+        self.matter = bool(language_tokens(tokenizer) or recorded_directions(tokenizer))
+        self._tags = tags_of_sources(tokenizer)
         self._known: dict[Any, Direction] = {}
 
     def of(self, rows: Mapping[str, Sequence[Any]]) -> list[Direction]:

@@ -429,10 +429,10 @@ class Translator:
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
             nonlocal num_done
             begin, keeps = key
-            search, before = call.search.begun_by(begin), num_done
-            engine = call.engine
-            if search is not call.search:
-                engine = self._engine_without(engine.problems(search))
+            search, engine, before = call.search, call.engine, num_done
+            if (settings := begun_by(search.settings, begin)) is not search.settings:
+                search = replace(search, settings=settings)
+                engine = self._engine_without(self.engine.problems(search))
 
             def tell(count: int) -> None:
                 if on_batch is not None:

@@ -88,11 +88,6 @@ def record_directions(tokenizer: Any, rows: Iterable[Row]) -> None:
         tokenizer.init_kwargs[_RECORD] = [[*languages, tag] for languages, tag in known.items()]
 
 
-def knows_languages(tokenizer: Any) -> bool:
-    """Returns whether a tokenizer says which languages its model knows."""
-    return bool(language_tokens(tokenizer) or recorded_directions(tokenizer))
-
-
 def tags_of_sources(tokenizer: Any) -> set[str]:
     """Returns the words that may begin a source to say what the target shall be."""
     if language_tokens(tokenizer):
