@@ -16,7 +16,7 @@ from vanilla_transformer.commands.program import main
 
 MODELS = (
     *("cmudict-demo", "en-de", "de-en", "large", "small", "six", "by-heart"),
-    *("opus-en-de", "my-domain", "en-de-fr", "adapted"),
+    *("opus-en-de", "my-domain", "en-de-fr", "adapted", "en-zh", "programs"),
 )
 
 
@@ -32,7 +32,8 @@ def workspace(corpus, trained, tmp_path_factory):
         lines = (corpus / f"val.{side}").read_text(encoding="utf-8").splitlines()
         with (folder / f"val.{side}").open("a", encoding="utf-8") as file:
             file.writelines(f"{one} {two}\n" for one, two in combinations(lines[:15], 2))
-    shutil.copy(corpus / "test.de", folder / "mono.de")
+    for name in ("mono.de", "test.zh"):
+        shutil.copy(corpus / "test.de", folder / name)
     (folder / "words.txt").write_text("a dog\na cat\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text("d_model: 32\nnum_train_epochs: 1\n", encoding="utf-8")
     runs = folder / "runs"
@@ -58,7 +59,10 @@ def workspace(corpus, trained, tmp_path_factory):
 def page_server(workspace):
     """The server that the pages start and ask."""
     runs = workspace / "runs"
-    models = [f"en-de={runs / 'en-de'}", f"de-en={runs / 'de-en'}", runs / "cmudict-demo"]
+    models = [
+        *(f"{name}={runs / name}" for name in ("en-de", "de-en", "en-zh")),
+        runs / "cmudict-demo",
+    ]
     with serving(*models, "--engine", "transformers") as running:
         yield running
 
