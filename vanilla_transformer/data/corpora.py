@@ -161,12 +161,10 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     if tables:
         _check_held_out(whole, tables, tags_of(args))
         kept = {n: first_rows(_kept_rows(table), args, "train") for n, table in tables.items()}
+        known, tags = args.row_languages(), {each.name: each.tag for each in entries_of(args)}
         parts = {
-            corpus.name: add_cased_copies(
-                kept[corpus.name], args.case_augment, args.row_languages(), corpus.tag
-            )
-            for corpus in entries_of(args)
-            if corpus.name in kept
+            name: add_cased_copies(rows, args.case_augment, known, tags[name])
+            for name, rows in kept.items()
         }
         loaded["train"] = concatenate_datasets([*parts.values()])
         sizes = {name: len(rows) for name, rows in parts.items()}

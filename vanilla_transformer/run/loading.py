@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
+from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import record_directions
@@ -130,8 +131,8 @@ def _check_same_tokens(tokenizer: Any, named: str, saved: str) -> None:
 def _first_difference(tokenizer: Any, other: Any) -> str | None:
     """Describes the first token of another tokenizer that has another id; None: there is none."""
     for side in ("source", "target"):
-        ids = _side_vocabulary(tokenizer, side)
-        for token, index in _side_vocabulary(other, side).items():
+        ids = vocabulary_of(tokenizer, side)
+        for token, index in vocabulary_of(other, side).items():
             if ids.get(token) != index:
                 return f"{side} token {token!r} has the ids {ids.get(token)} and {index}"
     return None
@@ -161,12 +162,6 @@ def load_teachers(
     if not teachers:
         return None
     return Teachers(teachers, options.teacher_weight, options.teacher_temperature)
-
-
-def _side_vocabulary(tokenizer: Any, side: str) -> dict[str, int]:
-    options = {"side": side} if hasattr(tokenizer, "separate_vocabularies") else {}
-    vocabulary: dict[str, int] = tokenizer.get_vocab(**options)
-    return vocabulary
 
 
 def make_config(
