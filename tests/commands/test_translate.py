@@ -46,6 +46,15 @@ def test_json_lines_hold_scores(trained, capsys):
     assert len(found["outputs"][0]["tokens"]) == len(found["outputs"][0]["token_scores"]) == 5
 
 
+def test_what_is_put_in_is_told_and_can_be_switched_off(trained, capsys):
+    found = []
+    for option in ("--keep", "--no-keep"):
+        translate([str(trained), "--json", option, f"{LINES[0]} %s"])
+        (output,) = json.loads(capsys.readouterr().out)["outputs"]
+        found.append((output["text"].count("%s"), output["restored"]))
+    assert found == [(1, ["%s"]), (0, [])]
+
+
 def test_scores_that_json_cannot_hold_are_null(trained, tmp_path, capsys, monkeypatch):
     infinite = {"score": -inf, "tokens": ("a", "b"), "token_scores": (-inf, -0.25)}
     output = Translation("a", **infinite)

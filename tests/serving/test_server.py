@@ -170,11 +170,12 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
         assert theirs["source_tokens"] == [*LINE.split(), "</s>"]
     _, _, several = server.post("/v1/generate", {"texts": [LINE, ""], "model": "toy"})
     assert several["outputs"] == [
-        [{"text": OUTPUT, "unknown_share": 0}],
-        [{"text": "", "unknown_share": 0}],
+        [{"text": OUTPUT, "unknown_share": 0, "restored": []}],
+        [{"text": "", "unknown_share": 0, "restored": []}],
     ]
     _, _, unknown = server.post("/v1/generate", {"texts": "a \u2603\u2603 .", "model": "toy"})
     assert unknown["outputs"][0]["unknown_share"] == 0.5
+    assert unknown["outputs"][0]["restored"] == ["\u2603\u2603"]
     options = {"do_sample": True, "temperature": 0.01, "max_new_tokens": 2}
     _, _, sampled = server.post("/v1/generate", {"texts": LINE, "model": "toy", **options})
     assert sampled["outputs"][0]["text"] == "Hund sieht"

@@ -135,6 +135,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="outputs per line that --minimum-risk compares",
     )
+    search.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="put placeholders, addresses, paths, options, emoji and unknown characters into an "
+        "output that lacks them",
+    )
     work = parser.add_argument_group("computation")
     add_engine_options(work)
     work.add_argument(
@@ -199,7 +206,7 @@ def run(options: argparse.Namespace) -> None:
 
 def identity(options: argparse.Namespace) -> dict[str, Any]:
     """Returns what decides the outputs of a source."""
-    names = ("json", "tsv", "alignment", "minimum_risk", "engine", "compute_type", "seed")
+    names = ("json", "tsv", "alignment", "minimum_risk", "keep", "engine", "compute_type", "seed")
     return {
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],
@@ -255,6 +262,7 @@ def print_outputs(
         return_tokens=options.json,
         return_alignment=options.alignment == "tokens",
         return_word_alignment=options.alignment == "words",
+        keep=options.keep,
         batch_tokens=options.batch_tokens,
         progress=progress,
         **languages_of(options),

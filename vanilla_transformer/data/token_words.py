@@ -7,6 +7,7 @@ from the marks of SentencePiece.
 
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
+from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from vanilla_transformer.data.word_alignment import (
@@ -64,6 +65,13 @@ def encode_pairs(
     encoded = tokenizer(sources, **options)
     labels = target_side(tokenizer)(text_target=targets, **options)["input_ids"]
     return {**encoded, "labels": labels}
+
+
+def has_two_vocabularies(tokenizer: Any) -> bool:
+    """Returns whether sources and targets are of two vocabularies, in a tokenizer of any kind."""
+    flags = ("separate_vocabularies", "separate_vocabs")  # of this package, of Marian
+    is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
+    return is_fsmt or any(getattr(tokenizer, flag, False) for flag in flags)
 
 
 def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
@@ -211,6 +219,33 @@ def spans_of_encoding(tokenizer: Any, texts: Sequence[str], encoding: Any) -> li
         ]
         for row, places in zip(words, map(spans_of_words, texts), strict=True)
     ]
+
+
+def matched_spans(tokenizer: Any, texts: Sequence[str], encoding: Any) -> list[list[Span]]:
+    """Finds the spans of the tokens that sources were encoded as; no text is refused.
+
+    A token of a tokenizer that is not fast has the span of its letters that stand in the text too;
+    an empty one if none does.
+    """
+    if getattr(encoding, "encodings", None):
+        return [list(row.offsets) for row in encoding.encodings]
+    special = set(tokenizer.all_special_ids)
+    rows = []
+    for text, ids in zip(texts, encoding["input_ids"], strict=True):
+        tokens = tokens_of_ids(tokenizer, ids, "source")
+        letters = [
+            "" if index in special else token.replace(_WORD_BEGIN, " ").removesuffix("</w>")
+            for index, token in zip(ids, tokens, strict=True)
+        ]
+        blocks = SequenceMatcher(None, "".join(letters), text, False).get_matching_blocks()
+        places = {a + n: b + n for a, b, size in blocks for n in range(size)}
+        row, begin = [], 0
+        for part in letters:
+            known = [places[n] for n in range(begin, begin + len(part)) if n in places]
+            row.append((known[0], known[-1] + 1) if known else (0, 0))
+            begin += len(part)
+        rows.append(row)
+    return rows
 
 
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:

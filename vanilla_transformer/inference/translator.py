@@ -14,7 +14,9 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import (
     count_characters,
+    has_two_vocabularies,
     in_groups,
+    matched_spans,
     spans_of_encoding,
     spans_of_ids,
     target_side,
@@ -404,7 +406,7 @@ class Translator:
             some = [split.segments[number].text for number in numbers]
             unknown_in = dict(zip(numbers, unknown_spans(self.tokenizer, some), strict=True))
         # With two vocabularies, a target need not be in the letters of its source.
-        has_one = not getattr(self.tokenizer, "separate_vocabularies", False)
+        has_one = not has_two_vocabularies(self.tokenizer)
         for number, segment in enumerate(split.segments):
             spans = unknown_in.get(number, [])
             kept = kept_spans(segment.text, spans if has_one else ())
@@ -749,7 +751,9 @@ class Translator:
         searched = [hypotheses[number] for number in numbers]
         aligned = self._aligned([segment.ids for segment in segments], searched, call)
         source_spans = self._spans_of_sources(
-            [segment.text for segment in segments], [segment.direction for segment in segments]
+            [segment.text for segment in segments],
+            [segment.direction for segment in segments],
+            matched_spans,
         )
         kept = list(outputs)
         for index, (number, segment) in enumerate(zip(numbers, segments, strict=True)):
@@ -783,14 +787,13 @@ class Translator:
         return self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
 
     def _spans_of_sources(
-        self, texts: Sequence[str], directions: Sequence[Direction]
+        self,
+        texts: Sequence[str],
+        directions: Sequence[Direction],
+        find: Callable[[Any, Sequence[str], Any], list[list[Span]]],
     ) -> list[list[Span]]:
         """Returns the span of each token in its text, without the tag that is read before it."""
-
-        def find(texts: list[str], encoding: Any) -> list[list[Span]]:
-            return spans_of_encoding(self.tokenizer, texts, encoding)
-
-        rows = self._read_sources(texts, directions, find)
+        rows = self._read_sources(texts, directions, partial(find, self.tokenizer))
         shifts = [len(each.read("")) for each in directions]
         return [
             [(max(begin - shift, 0), max(end - shift, 0)) for begin, end in row]
@@ -801,7 +804,8 @@ class Translator:
         self, texts: Sequence[str], directions: Sequence[Direction]
     ) -> list[list[range]]:
         """Returns the words of each source token; a tag that is put before a text is no word."""
-        return list(map(words_of_spans, texts, self._spans_of_sources(texts, directions)))
+        spans = self._spans_of_sources(texts, directions, spans_of_encoding)
+        return list(map(words_of_spans, texts, spans))
 
     def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
         return self._read_sources(texts, directions, lambda _, encoding: encoding["input_ids"])

@@ -102,7 +102,11 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
 
 
 def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
-    described: dict[str, Any] = {"text": output.text, "unknown_share": output.unknown_share}
+    described: dict[str, Any] = {
+        "text": output.text,
+        "unknown_share": output.unknown_share,
+        "restored": output.restored,
+    }
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
         described["score"] = finite_or_none(output.score)
