@@ -41,6 +41,7 @@ def repaired(source, output, aligned):
         ("and/or, 24/7, a - b, well--known", []),
         ("Hi 😊 👩‍💻 ❤️ 1 ©", ["😊", "👩‍💻", "❤️"]),
         ("</b> <a/>", []),
+        ("{0}{1} 😊😊 🇩🇪🇫🇷 1️⃣", ["{0}", "{1}", "😊", "😊", "🇩🇪", "🇫🇷", "1️⃣"]),
     ],
 )  # fmt: skip
 def test_what_is_kept(text, spans):
@@ -61,6 +62,8 @@ def test_what_is_kept(text, spans):
         ("Hello 😊 you", "Hallo du", [0, 2], "Hallo 😊 du"),
         ("Hello you 😊", "Hallo du", [0, 1], "Hallo du 😊"),
         ("Open %s", "{x} öffnen", [0, 0], "%s öffnen"),
+        ("%s with --force", "", [], "%s --force"),
+        ("{0}{1} parts", "{0}{1} Teile", [0, 1], "{0}{1} Teile"),
     ],
 )
 def test_each_span_is_in_the_output_once(source, output, aligned, result):
@@ -80,3 +83,7 @@ def test_an_unknown_character_is_kept():
     assert not is_kept(source, spans, output)
     links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
     assert apply_edits(output, edits_to_keep(source, spans, output, links)) == "Liebe Žofie !"
+
+
+def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():
+    assert kept_spans("a Žž%s %d", [(2, 5), (7, 9)]) == [(2, 4), (4, 6), (7, 9)]

@@ -28,8 +28,8 @@ _KEPT = regex.compile(
     r"|(?P<address>(?:https?|ftp)://[^\s<>\"'\uFF0C\u3002\u3001\uFF09]+(?<![.,;:!?)\]])"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
     r"|(?P<path>(?<![\w/<.])(?:~|\.{1,2})?/\w[\w.+@-]*(?:/[\w.+@-]*)*(?<!\.)|(?<!\S)--[a-z][\w-]*)"
-    r"|(?P<emoji>(?:\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
-    r"(?:\p{Emoji_Modifier}|\uFE0F|\u200D\p{Emoji})*)"
+    r"|(?P<emoji>(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
+    r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*)"
 )
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
@@ -84,15 +84,14 @@ def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
     Args:
         unknown: What the vocabulary of the model does not know.
     """
-    spans: list[Span] = []
     patterns = [match.span() for match in _KEPT.finditer(text)]
-    words = [span for span in unknown if text[slice(*span)].strip()]
-    for begin, end in sorted(patterns + [_stripped(text, span) for span in words]):
-        if spans and begin <= spans[-1][1]:  # such as the parts of one emoji
-            spans[-1] = spans[-1][0], max(end, spans[-1][1])
-        else:
-            spans.append((begin, end))
-    return spans
+    in_patterns = {place for span in patterns for place in range(*span)}
+    rest = {place for span in unknown for place in range(*span)} - in_patterns
+    words: list[Span] = []
+    for place in sorted(place for place in rest if not text[place].isspace()):
+        begin = words.pop()[0] if words and words[-1][1] == place else place
+        words.append((begin, place + 1))
+    return sorted(patterns + words)
 
 
 def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
@@ -224,7 +223,7 @@ def _edit_for(
     return Edit(
         place,
         place,
-        (" " if before.isspace() and left.strip() else "")
+        (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
         + text
         + (" " if not behind.strip() and right.isalnum() else ""),
     )
