@@ -34,6 +34,10 @@ def repaired(source, output, aligned):
     [
         ("The file %s has %1$d of %(total)s parts.", ["%s", "%1$d", "%(total)s"]),
         ("%1 of %2", ["%1", "%2"]),
+        ("文件%s无法保存\uff0c%1个{0}\uff0c$1个$name的", ["%s", "%1", "{0}", "$1", "$name"]),
+        ("参阅https://a.org/b详细", ["https://a.org/b"]),
+        ("写信给me@a.org吧\uff0c打开/etc/hosts\u3002", ["me@a.org", "/etc/hosts"]),
+        ("%s%d%%", ["%s", "%d"]),
         ("{0} and {name}, ${x}, {{ y }}, $1", ["{0}", "{name}", "${x}", "{{ y }}", "$1"]),
         ("100% sure, 50 % of it, 5% discount, $5.00", []),
         ("See https://a.org/b?c=d. Or me@a.org!", ["https://a.org/b?c=d", "me@a.org"]),

@@ -81,6 +81,9 @@ def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
     assert server.translate(LINE, **lenient)[2] == one
     spelled = {**fields, "source": "en-US", "target": "deu_Latn"}
     assert server.translate(LINE, **spelled)[2] == one
+    # As `curl -d` sends what is no ASCII.
+    raw = server.ask("POST", "/translate", "q=\u00e9&source=en&target=de".encode(), FORM)
+    assert raw[2] == server.form("/translate", q="\u00e9", source="en", target="de")[2]
     query = "/translate?q=a+dog+sees+a+cat+.&source=auto&target=de"
     found = server.ask("POST", query)[2]
     assert (found["translatedText"], found["detectedLanguage"]["language"]) == (OUTPUT, "en")

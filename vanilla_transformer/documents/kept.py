@@ -16,18 +16,21 @@ from vanilla_transformer.languages import is_within_word
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters."""
 
+# Letters of other scripts may touch a span, as in 文件%s无法保存: the words of spans are Latin.
 PLACEHOLDER = regex.compile(
     r"%\(\w+\)[-+#0 ]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
-    r"|%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@](?![\w%])"  # %s, %1$d
-    r"|%[1-9]\d?(?![\w%])(?<!\d%\d{1,2})"  # %1 of Qt
+    r"|%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@](?![A-Za-z0-9_])"  # %s
+    r"|%[1-9]\d?(?![A-Za-z0-9_%])(?<!\d%\d{1,2})"  # %1 of Qt
     r"|\{\{\s*[\w.]+\s*\}\}|\$?\{[\w.:]*\}"  # {{name}}, ${name}, {0}
-    r"|\$[A-Za-z_]\w*|\$\d\b(?![.,]\d)"  # $name, $1 of MediaWiki
+    r"|\$[A-Za-z_][A-Za-z0-9_]*|\$\d(?![A-Za-z0-9_]|[.,]\d)"  # $name, $1 of MediaWiki
 )
+_WORD = r"[\p{Latin}\p{N}_"
 _KEPT = regex.compile(
     rf"(?P<placeholder>{PLACEHOLDER.pattern})"
-    r"|(?P<address>(?:https?|ftp)://[^\s<>\"'\uFF0C\u3002\u3001\uFF09]+(?<![.,;:!?)\]])"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
-    r"|(?P<path>(?<![\w/<.])(?:~|\.{1,2})?/\w[\w.+@-]*(?:/[\w.+@-]*)*(?<!\.)|(?<!\S)--[a-z][\w-]*)"
+    r"|(?P<address>(?:https?|ftp)://[!#-&(-;=?-~\p{Latin}]+(?<![.,;:!?)\]])"
+    rf"|{_WORD}.+-]+@{_WORD}-]+(?:\.{_WORD}-]+)+)"
+    rf"|(?P<path>(?<!{_WORD}/<.])(?:~|\.{{1,2}})?/{_WORD}]{_WORD}.+@-]*(?:/{_WORD}.+@-]*)*(?<!\.)"
+    r"|(?<!\S)--[a-z][a-z0-9_-]*)"
     r"|(?P<emoji>(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
     r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*)"
 )

@@ -147,7 +147,7 @@ def _parse_json(body: bytes) -> dict[str, Any]:
 def _parse_urlencoded(body: bytes) -> list[tuple[str, Any]]:
     try:
         return parse_qsl(
-            body.decode("ascii"),
+            body.decode(),
             keep_blank_values=True,
             errors="strict",
             max_num_fields=MOST_FIELDS,
