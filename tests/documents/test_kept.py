@@ -81,6 +81,13 @@ def test_a_text_without_spaces_is_entered_between_its_letters():
     assert apply_edits(output, edits) == "立即保存文件 %s"
 
 
+def test_no_letter_follows_a_placeholder():
+    source, output = "<tt>%s</tt>", "<br>"
+    links = TokenLinks([(0, 4), (4, 6), (6, 11)], [(0, 1), (1, 4)], [0, 2])
+    edits = edits_to_keep(source, kept_spans(source), output, links)
+    assert apply_edits(output, edits) == "<%s br>"
+
+
 def test_an_unknown_character_is_kept():
     source, output = "Dear Žofie !", "Liebe ofie !"
     spans = kept_spans(source, [(5, 6)])

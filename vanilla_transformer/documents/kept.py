@@ -6,7 +6,7 @@ once, at the place that the alignment of source and target gives it.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
 import regex
@@ -34,6 +34,7 @@ _KEPT = regex.compile(
     r"|(?P<emoji>(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
     r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*)"
 )
+_JOINED = regex.compile(rf"{_WORD}]{{2}}")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _SIMILAR = 0.4
@@ -124,8 +125,12 @@ def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenL
     ]
     edits: list[Edit] = []
     for span in sorted(lacking):
-        edits.append(_edit_for(source, span, output, links, spare, taken))
-        taken.append((edits[-1].begin, edits[-1].end))
+        edit = _edit_for(source, span, output, links, spare, taken)
+        is_joined = _JOINED.match(edit.text[-1:] + output[edit.end : edit.end + 1])
+        if is_joined and _KEPT.fullmatch(edit.text.strip()):
+            edit = replace(edit, text=f"{edit.text} ")  # %d before a letter is no placeholder
+        edits.append(edit)
+        taken.append((edit.begin, edit.end))
     edits += [
         Edit(len(output[:begin].rstrip()), end, "")
         for (begin, end), is_surplus in spare.items()

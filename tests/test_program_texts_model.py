@@ -1,0 +1,57 @@
+"""The translation model in the repository: its files, its languages, and what it keeps."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import REPOSITORY
+
+from vanilla_transformer import Translator
+from vanilla_transformer.commands.program import main
+
+FOLDER = REPOSITORY / "model_cards" / "program-texts"
+SOURCE = "The file %s could not be saved."
+TRANSLATED = {
+    "de": "Die Datei %s konnte nicht gespeichert werden.",
+    "es-ES": "No se pudo guardar el archivo %s.",
+    "ja": "ファイル %s を保存できませんでした\u3002",
+    "zh_CN": "无法保存文件 %s\u3002",
+}
+
+
+def test_its_weights_are_small():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_200_000
+    weights = load_file(FOLDER / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+
+
+@pytest.fixture(scope="module", params=["transformers", "ctranslate2"])
+def translator(request):
+    return Translator.from_pretrained(str(FOLDER), request.param)
+
+
+def test_it_translates_into_each_language(translator):
+    outputs = translator.translate([SOURCE] * len(TRANSLATED), tgt_lang=list(TRANSLATED))
+    assert outputs == list(TRANSLATED.values())
+
+
+def test_a_language_must_be_named(translator):
+    with pytest.raises(ValueError, match="de, es, fr, ja, zh"):
+        translator.translate(SOURCE)
+
+
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_what_it_does_not_copy_is_put_back(translator, code):
+    texts = ["Unknown user me@example.org", "Saved. \U0001f60a", "Open %(name)s in ~/x.txt"]
+    outputs = translator.translate(texts, tgt_lang=code, return_word_alignment=True)
+    for output, kept in zip(
+        outputs, (["me@example.org"], ["\U0001f60a"], ["%(name)s", "~/x.txt"]), strict=True
+    ):
+        assert [output.text.count(span) for span in kept] == [1] * len(kept)
+        assert set(output.restored) <= set(kept)
+        assert max(target for _, target in output.word_alignment) < len(output.text.split())
+
+
+def test_the_first_lines_of_the_readme(capsys):
+    assert not main(["translate", str(FOLDER), "--target-language", "de", SOURCE])
+    assert capsys.readouterr().out == f"{TRANSLATED['de']}\n"
+    assert not main(["verify", str(FOLDER)])
