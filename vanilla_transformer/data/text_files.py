@@ -79,8 +79,11 @@ def read_line_pairs(
     lines = zip_longest(read_lines(source), read_lines(target))
     for number, (one, other) in enumerate(lines, start=1):
         if one is None or other is None:
-            ended = os.fspath(source if one is None else target)
-            raise ValueError(f"{ended!r} ends before line {number}: give as many lines in both.")
+            ended, longer = (source, target) if one is None else (target, source)
+            raise ValueError(
+                f"{os.fspath(ended)!r} ends before line {number} of {os.fspath(longer)!r}: give as "
+                "many lines in both."
+            )
         yield one, other
 
 
