@@ -61,7 +61,6 @@ def main() -> None:
         "files", nargs="+", type=Path, help="files of pairs, such as test.en-de.tsv"
     )
     parser.add_argument("--num-beams", type=int, default=5)
-    parser.add_argument("--one-language", action="store_true", help="the model has one direction")
     parser.add_argument("--no-keep", action="store_true", help="leave the outputs as they are")
     options = parser.parse_args()
     translator = Translator.from_pretrained(options.model)
@@ -70,10 +69,9 @@ def main() -> None:
     for path in options.files:
         language = path.name.removesuffix(".gz").removesuffix(".tsv").rsplit("-", 1)[-1]
         pairs = read_pairs(path)
-        target = {} if options.one_language else {"tgt_lang": language}
         sources = [pair.source for pair in pairs]
         outputs = translator.translate(
-            sources, num_beams=options.num_beams, keep=not options.no_keep, **target
+            sources, num_beams=options.num_beams, keep=not options.no_keep, tgt_lang=language
         )
         packages = list(dict.fromkeys(pair.package for pair in pairs))
         for package in ["all", *packages]:

@@ -214,10 +214,9 @@ def write_language(language: str, archives: dict[str, Path], output: Path) -> di
     rows: dict[str, list[tuple[str, str, str]]] = {"train": [], "validation": [], "test": []}
     seen: set[Pair] = set()
     for package in (*PACKAGES, NAMES):
-        is_names = package is NAMES
         pairs = (
             pairs_of_names(language)
-            if is_names
+            if package is NAMES
             else pairs_of_archive(archives[package.name], language)
         )
         for pair in clean(pairs):

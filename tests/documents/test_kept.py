@@ -58,6 +58,7 @@ def test_what_is_kept(text, spans):
         ("Open %s now", "Öffne %s jetzt", [0, 1, 2], "Öffne %s jetzt"),
         ("Open %s now", "Öffne %d jetzt", [0, 1, 2], "Öffne %s jetzt"),
         ("Open %s now", "Öffne jetzt", [0, 2], "Öffne %s jetzt"),
+        ("Use v%.1f now", "Nutze v%d jetzt", [0, 1, 2], "Nutze v%.1f jetzt"),
         ("Open %s now", "Jetzt öffnen", [2, 0], "Jetzt öffnen %s"),
         ("Open %1$s now", "Öffne % 1 $s jetzt", [0, 1, 1, 1, 2], "Öffne %1$s jetzt"),
         ("Open %s now", "Öffne %s %s jetzt", [0, 1, 1, 2], "Öffne %s jetzt"),

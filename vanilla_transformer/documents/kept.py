@@ -212,7 +212,8 @@ def _edit_for(
         begin, end = _stripped(output, (linked[0][0], linked[-1][1]))
         for part in [part for part in spare if _meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
-        if "." in text or "/" in text:  # the parts of an address may be linked with other words
+        match = _KEPT.fullmatch(text)
+        if match and match.lastgroup in ("address", "path"):  # other words may have its parts
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end

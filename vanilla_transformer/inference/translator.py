@@ -468,6 +468,8 @@ class Translator:
             )
             for text, origin, hypothesis in zip(texts, origins, hypotheses, strict=True)
         ]
+        if call.details.alignment or call.details.words:
+            hypotheses = self._aligned([output.source.ids for output in outputs], hypotheses, call)
         if any(call.details):
             outputs = self._with_details(outputs, hypotheses, segments, origins, call)
         if call.keep:
@@ -706,11 +708,8 @@ class Translator:
         settings = call.search.settings
         start = needed_start(settings)
         scores: list[list[float]] = [[]] * len(outputs)
-        aligned: list[list[int]] = [[]] * len(outputs)
         if call.details.scores:
             scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
-        if call.details.alignment or call.details.words:
-            aligned = self._aligned(sources, hypotheses, call)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
             source_words = self._words_of_sources(
@@ -729,7 +728,7 @@ class Translator:
                     token_scores=_chosen_scores(
                         scores[index][:length], ended[index], settings, call.search.max_new_tokens
                     ),
-                    aligned=tuple(aligned[index][: len(hypothesis.ids)]),
+                    aligned=(hypothesis.aligned or ())[: len(hypothesis.ids)],
                     source_words=tuple(source_words[origins[index]]),
                     words=tuple(words),
                 )
@@ -748,8 +747,9 @@ class Translator:
         if not numbers:
             return outputs
         segments = [outputs[number].source for number in numbers]
-        searched = [hypotheses[number] for number in numbers]
-        aligned = self._aligned([segment.ids for segment in segments], searched, call)
+        aligned = self._aligned(
+            [segment.ids for segment in segments], [hypotheses[number] for number in numbers], call
+        )
         source_spans = self._spans_of_sources(
             [segment.text for segment in segments],
             [segment.direction for segment in segments],
@@ -758,8 +758,8 @@ class Translator:
         kept = list(outputs)
         for index, (number, segment) in enumerate(zip(numbers, segments, strict=True)):
             text = outputs[number].text
-            spans = spans_of_ids(self._target_tokenizer, searched[index].ids, text)
-            links = TokenLinks(source_spans[index], spans, aligned[index])
+            spans = spans_of_ids(self._target_tokenizer, aligned[index].ids, text)
+            links = TokenLinks(source_spans[index], spans, aligned[index].aligned or ())
             edits = edits_to_keep(segment.text, segment.kept, text, links)
             result = apply_edits(text, edits)
             words = words_of_spans(result, [moved(span, edits) for span in spans])
@@ -778,13 +778,17 @@ class Translator:
 
     def _aligned(
         self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis], call: "TranslatorCall"
-    ) -> list[list[int]]:
-        """Returns the source token of each target token: by the search itself, if it aligns."""
-        if all(hypothesis.aligned is not None for hypothesis in hypotheses):
-            return [list(hypothesis.aligned or ()) for hypothesis in hypotheses]
+    ) -> list[Hypothesis]:
+        """Returns outputs that say which source token each of their tokens is aligned with."""
+        if all(hypothesis.aligned is not None for hypothesis in hypotheses):  # by the search itself
+            return list(hypotheses)
         ended = [self._ended(hypothesis) for hypothesis in hypotheses]
         start = needed_start(call.search.settings)
-        return self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
+        rows = self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
+        return [
+            replace(hypothesis, aligned=tuple(row))
+            for hypothesis, row in zip(hypotheses, rows, strict=True)
+        ]
 
     def _spans_of_sources(
         self,
