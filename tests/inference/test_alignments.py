@@ -162,3 +162,46 @@ def test_what_cannot_be_aligned_is_refused():
         translator.align(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="Source 0 has 7 tokens, and 4 are possible"):
         translator.align(TEXTS[:1], ["a"])
+
+
+@pytest.mark.parametrize("search", [{}, {"n_best": 2, "num_beams": 2}])
+def test_links_tell_the_places_of_tokens_over_lines_and_pieces(search):
+    words = words_tokenizer("char")
+    translator = translator_of(random_model(words), words, limit=12)
+    text = " hello mat\n\nthe cat's mat a cafe .\n"
+    options = {"return_alignment": True, "return_word_alignment": True, "return_links": True}
+    outputs = translator.translate(text, **options, **search)
+    for output in outputs if search else [outputs]:
+        links = output.links
+        places = [place for place, sign in enumerate(text) if not sign.isspace()]
+        assert [end - 1 for begin, end in links.sources if begin < end] == places
+        assert {place for span in links.targets for place in range(*span)} == {
+            place for place, sign in enumerate(output.text) if not sign.isspace()
+        }
+        assert [source for source, _ in output.alignment] == list(links.aligned)
+        of_words = {
+            (len(text[:source_end].split()) - 1, len(output.text[:target_end].split()) - 1)
+            for (begin, target_end), index in zip(links.targets, links.aligned, strict=True)
+            for source_begin, source_end in [links.sources[index]]
+            if begin < target_end and source_begin < source_end
+        }
+        assert set(output.word_alignment) == of_words
+
+
+@pytest.mark.parametrize("engine", ["transformers", "int8", "ctranslate2", "ensemble"])
+def test_links_lead_to_what_is_put_back(engine, tmp_path):
+    words = words_tokenizer()
+    model = random_model(words)
+    model.generation_config.max_new_tokens = 6
+    for saved in (model, words):
+        saved.save_pretrained(tmp_path)
+    paths, name = ([tmp_path] * 2, "auto") if engine == "ensemble" else (tmp_path, engine)
+    translator = Translator.from_pretrained(paths, name, "cpu")
+    text = "a b %s c\nd {0}"
+    output = translator.translate(text, return_links=True)
+    for span in ("%s", "{0}"):
+        begin, place = text.index(span), output.text.index(span)
+        parts = output.links.of_source((begin, begin + len(span)))
+        assert (place, place + len(span)) in parts
+    assert translator.translate(text) == output.text
+    assert translator.translate("", return_links=True).links.targets == []

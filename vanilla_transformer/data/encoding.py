@@ -95,7 +95,6 @@ def encode(
 
     Raises:
         OSError: If the disk is full.
-        ValueError: If there are links, and the tokenizer does not show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = tokenizer, max_source_length, max_target_length, num_proc
@@ -339,9 +338,10 @@ class _Side:
         cut = whole = encoding["input_ids"]
         if self.limit:
             whole = self.call(texts, truncation=False)["input_ids"]
-        is_cut = [len(part) < len(full) for part, full in zip(cut, whole, strict=True)]
-        self.truncated[self.name] += sum(is_cut)
-        words = words_of_encoding(self.tokenizer, texts, encoding, self.name, is_cut)
+        self.truncated[self.name] += sum(
+            len(part) < len(full) for part, full in zip(cut, whole, strict=True)
+        )
+        words = words_of_encoding(self.tokenizer, texts, encoding, self.name)
         return list(zip(cut, words, strict=True))
 
 

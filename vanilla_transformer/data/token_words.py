@@ -1,8 +1,8 @@
 """Tokens of ids, and the words of a text that they belong to, for every kind of tokenizer.
 
-A fast tokenizer says which part of the text each token is that it encodes. For ids that a model has
-generated, and for other tokenizers, it is read from what the first 1, 2, 3, ... ids decode to, or
-from the marks of SentencePiece.
+A fast tokenizer says which part of the text each token is that it encodes. For others, the letters
+of the tokens are looked for in the text. For ids that a model has generated, it is read from what
+the first 1, 2, 3, ... ids decode to.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -10,12 +10,7 @@ from copy import copy
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
-from vanilla_transformer.data.word_alignment import (
-    Span,
-    spans_of_words,
-    words_of_parts,
-    words_of_spans,
-)
+from vanilla_transformer.data.word_alignment import Span, words_of_spans
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
@@ -161,42 +156,15 @@ def count_characters(text: str) -> int:
 
 
 def words_of_encoding(
-    tokenizer: Any,
-    texts: Sequence[str],
-    encoding: Any,
-    side: str,
-    truncated: Sequence[bool] | None = None,
+    tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
 ) -> list[list[range]]:
-    """Finds the words of the tokens that texts were encoded as.
-
-    Args:
-        encoding: What the tokenizer returned for the texts of one side.
-        truncated: Whether the tokens of a text were truncated. None: of no text.
+    """Finds the words of the tokens that texts were encoded as; see `spans_of_encoding`.
 
     Returns:
         For each text and each of its tokens the indices of its words; none for special tokens.
-
-    Raises:
-        ValueError: If the tokenizer is not fast, and its tokens show other words than the text.
     """
-    if getattr(encoding, "encodings", None):
-        rows = zip(texts, encoding.encodings, strict=True)
-        return [words_of_spans(text, row.offsets) for text, row in rows]
-    cut = truncated or [False] * len(texts)
-    words_of_texts = []
-    for text, ids, is_cut in zip(texts, encoding["input_ids"], cut, strict=True):
-        parts = _parts_without_offsets(tokenizer, ids, side)
-        words = words_of_parts(text)
-        number = max((group.stop for group in parts), default=0)
-        if number > len(words) or (number < len(words) and not is_cut):
-            raise ValueError(
-                f"The tokens of {type(tokenizer).__name__} show {number} words in {text!r}, which "
-                f"has {len(words)}: with this tokenizer, align tokens instead of words."
-            )
-        words_of_texts.append(
-            [range(words[part[0]], words[part[-1]] + 1) if part else part for part in parts]
-        )
-    return words_of_texts
+    spans = spans_of_encoding(tokenizer, texts, encoding, side)
+    return list(map(words_of_spans, texts, spans))
 
 
 def without_first_word(words: Sequence[range]) -> list[range]:
@@ -204,57 +172,48 @@ def without_first_word(words: Sequence[range]) -> list[range]:
     return [range(max(word.start - 1, 0), max(word.stop - 1, 0)) for word in words]
 
 
-def spans_of_encoding(tokenizer: Any, texts: Sequence[str], encoding: Any) -> list[list[Span]]:
-    """Finds the spans of the tokens that sources were encoded as.
+def spans_of_encoding(
+    tokenizer: Any, texts: Sequence[str], encoding: Any, side: str
+) -> list[list[Span]]:
+    """Finds the spans of the tokens that texts were encoded as; no text is refused.
 
-    A tokenizer that is not fast shows the words of its tokens alone: the span is that of the words.
-    """
-    if getattr(encoding, "encodings", None):
-        return [list(row.offsets) for row in encoding.encodings]
-    words = words_of_encoding(tokenizer, texts, encoding, "source")
-    return [
-        [
-            (places[of_token[0]][0], places[of_token[-1]][1]) if of_token else (0, 0)
-            for of_token in row
-        ]
-        for row, places in zip(words, map(spans_of_words, texts), strict=True)
-    ]
+    A token of a tokenizer that is not fast has the span of its letters that stand in the text too.
+    One without such letters has what lies between the tokens beside it, or else the next letter.
 
-
-def matched_spans(tokenizer: Any, texts: Sequence[str], encoding: Any) -> list[list[Span]]:
-    """Finds the spans of the tokens that sources were encoded as; no text is refused.
-
-    A token of a tokenizer that is not fast has the span of its letters that stand in the text too;
-    an empty one if none does.
-    """
-    if getattr(encoding, "encodings", None):
-        return [list(row.offsets) for row in encoding.encodings]
-    special = set(tokenizer.all_special_ids)
-    rows = []
-    for text, ids in zip(texts, encoding["input_ids"], strict=True):
-        tokens = tokens_of_ids(tokenizer, ids, "source")
-        letters = [
-            "" if index in special else token.replace(_WORD_BEGIN, " ").removesuffix("</w>")
-            for index, token in zip(ids, tokens, strict=True)
-        ]
-        blocks = SequenceMatcher(None, "".join(letters), text, False).get_matching_blocks()
-        places = {a + n: b + n for a, b, size in blocks for n in range(size)}
-        row, begin = [], 0
-        for part in letters:
-            known = [places[n] for n in range(begin, begin + len(part)) if n in places]
-            row.append((known[0], known[-1] + 1) if known else (0, 0))
-            begin += len(part)
-        rows.append(row)
-    return rows
-
-
-def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:
-    """Finds the words of the tokens that a text was decoded from; see `spans_of_ids`.
+    Args:
+        encoding: What the tokenizer returned for the texts of one side.
 
     Returns:
-        For each token the indices of its words; none for special tokens.
+        The span of each token; an empty one for special tokens.
     """
-    return words_of_spans(text, spans_of_ids(tokenizer, ids, text))
+    if getattr(encoding, "encodings", None):
+        return [list(row.offsets) for row in encoding.encodings]
+    silent = set(tokenizer.all_special_ids)
+    rows = []
+    for text, ids in zip(texts, encoding["input_ids"], strict=True):
+        tokens = tokens_of_ids(tokenizer, ids, side)
+        letters = [
+            "" if index in silent else token.replace(_WORD_BEGIN, " ").replace("</w>", " ")
+            for index, token in zip(ids, tokens, strict=True)
+        ]
+        spaced = f" {text}"
+        blocks = SequenceMatcher(None, "".join(letters), spaced, False).get_matching_blocks()
+        pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
+        places = {of_token: place - 1 for of_token, place in pairs if not spaced[place].isspace()}
+        spans: list[Span] = []
+        begin = 0
+        for part in letters:
+            known = [places[n] for n in range(begin, begin + len(part)) if n in places]
+            spans.append((known[0], known[-1] + 1) if known else (0, 0))
+            begin += len(part)
+        for number, (index, span) in enumerate(zip(ids, spans, strict=True)):
+            if span == (0, 0) and (index not in silent or index == tokenizer.unk_token_id):
+                before = max((end for _, end in spans[:number]), default=0)
+                behind = next((begin for begin, end in spans[number:] if end), len(text))
+                is_blank = not text[before:behind].strip()  # as before a "▁" of its own
+                spans[number] = (behind, behind + 1) if is_blank else (before, behind)
+        rows.append(spans)
+    return rows
 
 
 def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
@@ -281,23 +240,3 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
         spans.append((begin, end + is_part))
         begin = end
     return spans
-
-
-def _parts_without_offsets(tokenizer: Any, ids: Sequence[int], side: str) -> list[range]:
-    """Numbers what white space divides by SentencePiece's marks, or by what tokens decode to."""
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    plain = [number for number, index in enumerate(ids) if index not in special]
-    tokens = tokens_of_ids(tokenizer, [ids[number] for number in plain], side)
-    begins = [token.startswith(_WORD_BEGIN) for token in tokens]
-    if any(begins):
-        numbers = [max(sum(begins[: end + 1]) - (begins[0]), 0) for end in range(len(begins))]
-        groups = [range(number, number + 1) for number in numbers]
-    else:
-        text = tokenizer.convert_tokens_to_string(tokens)
-        ends = range(1, len(tokens) + 1)
-        prefixes = [tokenizer.convert_tokens_to_string(tokens[:end]) for end in ends]
-        groups = words_of_spans(text, _spans_of_prefixes(text, prefixes))
-    words = [range(0)] * len(ids)
-    for number, group in zip(plain, groups, strict=True):
-        words[number] = group
-    return words

@@ -6,7 +6,6 @@ format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
 """
 
 import re
-from bisect import bisect
 from collections.abc import Iterable, Sequence
 
 Link = tuple[int, int]
@@ -15,7 +14,6 @@ Span = tuple[int, int]
 """Begin and end of a token in its text, in characters; an empty span is no part of the text."""
 
 _WORD = re.compile(r"[^ \t\n\v\f\r]+")
-_PART = re.compile(r"\S+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 _GOLD_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
@@ -72,17 +70,6 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
         inside = [index for index in word_at[begin:end] if index >= 0]
         ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
     return ranges
-
-
-def words_of_parts(text: str) -> list[int]:
-    """Returns the index of the word of each part of a text that any white space divides."""
-    starts = [match.start() for match in _WORD.finditer(text)]
-    return [bisect(starts, match.start()) - 1 for match in _PART.finditer(text)]
-
-
-def spans_of_words(text: str) -> list[Span]:
-    """Returns where each word of a text begins and ends."""
-    return [match.span() for match in _WORD.finditer(text)]
 
 
 def count_words(text: str) -> int:

@@ -72,14 +72,38 @@ class TokenLinks:
             for part in self.of_token(index)
         )
 
+    def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
+        """Returns the links into an output with its edits; the new parts count as tokens of it."""
+        pairs = [
+            (moved(part, edits), index)
+            for part, index in zip(self.targets, self.aligned, strict=True)
+        ]
+        grown = 0
+        for edit in edits:
+            new = stripped(edit.text, (0, len(edit.text)))
+            place = new[0] + edit.begin + grown, new[1] + edit.begin + grown
+            pairs += [
+                (place, index)
+                for index, (begin, end) in enumerate(self.sources)
+                if begin < edit.source[1] and edit.source[0] < end
+            ]
+            grown += len(edit.text) - (edit.end - edit.begin)
+        pairs.sort()
+        return TokenLinks(self.sources, [part for part, _ in pairs], [index for _, index in pairs])
+
 
 @dataclass(frozen=True)
 class Edit:
-    """A part of an output that another text replaces; an empty part is a place between letters."""
+    """A part of an output that another text replaces; an empty part is a place between letters.
+
+    Attributes:
+        source: The part of the source that the text is; empty if there is none.
+    """
 
     begin: int
     end: int
     text: str
+    source: Span = (0, 0)
 
 
 def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
@@ -125,7 +149,7 @@ def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenL
     ]
     edits: list[Edit] = []
     for span in sorted(lacking):
-        edit = _edit_for(source, span, output, links, spare, taken)
+        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
         is_joined = _JOINED.match(edit.text[-1:] + output[edit.end : edit.end + 1])
         if is_joined and _KEPT.fullmatch(edit.text.strip()):
             edit = replace(edit, text=f"{edit.text} ")  # %d before a letter is no placeholder
@@ -137,6 +161,13 @@ def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenL
         if is_surplus
     ]
     return sorted(edits, key=lambda edit: (edit.begin, edit.end))
+
+
+def stripped(text: str, span: Span) -> Span:
+    """Returns a span without the white space around it."""
+    part = text[slice(*span)]
+    begin = span[0] + len(part) - len(part.lstrip())
+    return begin, begin + len(part.strip())
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
@@ -161,13 +192,6 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
             shift_begin += min(edit.begin - begin, 0)
             shift_end += grown + max(edit.end - end, 0)
     return begin + shift_begin, end + shift_end
-
-
-def _stripped(text: str, span: Span) -> Span:
-    """Returns a span without the white space around it."""
-    part = text[slice(*span)]
-    begin = span[0] + len(part) - len(part.lstrip())
-    return begin, begin + len(part.strip())
 
 
 def _compare(
@@ -209,7 +233,7 @@ def _edit_for(
     text = source[slice(*span)]
     linked = [part for part in links.of_source(span) if not _meets(part, taken)]
     if linked:  # its damaged copy
-        begin, end = _stripped(output, (linked[0][0], linked[-1][1]))
+        begin, end = stripped(output, (linked[0][0], linked[-1][1]))
         for part in [part for part in spare if _meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
         match = _KEPT.fullmatch(text)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import count_characters
-from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
+from vanilla_transformer.data.word_alignment import Links, format_links, word_links, words_of_spans
+from vanilla_transformer.documents.kept import Span, TokenLinks
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.extras import optional_packages
@@ -35,6 +36,8 @@ class Translation:
             the count.
         word_alignment: (source word, target word) by their indices among the words of the source
             text and of `text`. A word is text between ASCII white space.
+        links: Where the source tokens are in the text and those of the output in `text`, in order,
+            and which belong together. A part that is `restored` counts as a token.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
@@ -49,6 +52,7 @@ class Translation:
     token_scores: tuple[float, ...] | None = None
     alignment: Links | None = None
     word_alignment: Links | None = None
+    links: TokenLinks | None = None
     is_complete: bool = True
     unknown_share: float = 0.0
     restored: tuple[str, ...] = ()
@@ -133,6 +137,15 @@ class OutputOptions(NamedTuple):
     tokens: bool = False
     alignment: bool = False
     words: bool = False
+    links: bool = False
+
+    @property
+    def linked(self) -> bool:
+        """Whether tokens are to be aligned."""
+        return self.alignment or self.words or self.links
+
+
+NO_LINKS = TokenLinks((), (), ())
 
 
 @dataclass(frozen=True)
@@ -141,7 +154,7 @@ class SegmentOutput:
 
     Attributes:
         aligned: Index of a source token for each token but the end.
-        words: Words of each token but the end.
+        links: The same with the places of the tokens, and with what is restored.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
     """
 
@@ -151,8 +164,7 @@ class SegmentOutput:
     tokens: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     aligned: tuple[int, ...] = ()
-    source_words: tuple[range, ...] = ()
-    words: tuple[range, ...] = ()
+    links: TokenLinks = NO_LINKS
     restored: tuple[str, ...] = ()
 
 
@@ -174,6 +186,7 @@ def join_segments(
         return target or tag_of_texts(part.text for part in parts)
 
     written = document.in_language(language)
+    source, links = _join_links(document, written, outputs)
     text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
     characters = sum(count_characters(part.source.text) for part in parts)
     share = sum(part.source.unknown for part in parts) / max(characters, 1)
@@ -185,7 +198,8 @@ def join_segments(
         token_scores=values if details.scores else None,
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
-        word_alignment=_join_word_alignments(document, written, outputs) if details.words else None,
+        word_alignment=_word_alignment(source, text, links) if details.words else None,
+        links=links if details.links else None,
         is_complete=all(part.is_complete for part in parts),
         unknown_share=share,
         restored=tuple(span for part in parts for span in part.restored),
@@ -201,33 +215,30 @@ def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], .
     return tuple(links)
 
 
-def _join_word_alignments(
+def _join_links(
     document: Document, written: Sequence[str | int], outputs: Mapping[int, SegmentOutput]
-) -> Links:
-    """Counts the words of each segment on from those before it, on both sides."""
-    links: set[tuple[int, int]] = set()
-    source, target = "", ""  # the text before each part
+) -> tuple[str, TokenLinks]:
+    """Returns a whole source, and the links of its segments with places in it and in its output."""
+    source, target = "", 0
+    sources: list[Span] = []
+    targets: list[Span] = []
+    aligned: list[int] = []
     for origin, part in zip(document.parts, written, strict=True):
         if isinstance(part, str):
             source += origin.space if isinstance(origin, Cut) else part
-            target += part
+            target += len(part)
             continue
         output = outputs[part]
-        of_tokens = [(s, t) for t, s in enumerate(output.aligned)]
-        first_source = _first_word(source, output.source.text)
-        first_target = _first_word(target, output.text)
-        links.update(
-            (first_source + s, first_target + t)
-            for s, t in word_links(of_tokens, output.source_words, output.words)
-        )
-        source, target = source + output.source.text, target + output.text
-    return tuple(sorted(links))
+        aligned += [len(sources) + index for index in output.links.aligned]
+        sources += [(begin + len(source), end + len(source)) for begin, end in output.links.sources]
+        targets += [(begin + target, end + target) for begin, end in output.links.targets]
+        source, target = source + output.source.text, target + len(output.text)
+    return source, TokenLinks(sources, targets, aligned)
 
 
-def _first_word(before: str, segment: str) -> int:
-    """Returns the index of the first word of a segment, which may go on with a word before it."""
-    goes_on = count_words(before[-1:]) and count_words(segment[:1])
-    return count_words(before) - bool(goes_on)
+def _word_alignment(source: str, target: str, links: TokenLinks) -> Links:
+    words = words_of_spans(source, links.sources), words_of_spans(target, links.targets)
+    return word_links([(s, t) for t, s in enumerate(links.aligned)], *words)
 
 
 def metric_by_name(metric: str | Metric) -> Metric:

@@ -16,14 +16,12 @@ from vanilla_transformer.data.token_words import (
     count_characters,
     has_two_vocabularies,
     in_groups,
-    matched_spans,
     spans_of_encoding,
     spans_of_ids,
     target_side,
     tokens_of_ids,
     unknown_spans,
     words_of_encoding,
-    words_of_ids,
 )
 from vanilla_transformer.data.word_alignment import Span, word_links, words_of_spans
 from vanilla_transformer.documents.kept import (
@@ -32,7 +30,7 @@ from vanilla_transformer.documents.kept import (
     edits_to_keep,
     is_kept,
     kept_spans,
-    moved,
+    stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
 from vanilla_transformer.inference.engine_choice import load_engine
@@ -50,6 +48,7 @@ from vanilla_transformer.inference.loading import (
     load_weights,
 )
 from vanilla_transformer.inference.results import (
+    NO_LINKS,
     Alignment,
     Metric,
     OutputOptions,
@@ -237,6 +236,7 @@ class Translator:
         return_tokens: bool = False,
         return_alignment: bool = False,
         return_word_alignment: bool = False,
+        return_links: bool = False,
         minimum_risk: str | Metric | None = None,
         candidates: int = 16,
         keep: bool = True,
@@ -258,6 +258,8 @@ class Translator:
             return_tokens: Whether to return tokens too.
             return_alignment: Whether to return links of tokens from cross-attention too.
             return_word_alignment: Whether to return links of words too, made from those of tokens.
+            return_links: Whether to return the links of tokens too with the places of the tokens
+                in the text and the output.
             minimum_risk: Chooses among `candidates` outputs the one that is most similar to the
                 others (Kumar and Byrne 2004): "chrf", "bleu", or a function that returns the
                 similarity of an output and a reference, higher for better.
@@ -280,7 +282,7 @@ class Translator:
 
         Raises:
             ValueError: If a text is not a `str`, or an option is wrong or not possible with the
-                engine, or the tokenizer does not show the words that are to be aligned.
+                engine.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(
@@ -288,7 +290,7 @@ class Translator:
             )
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
         details = OutputOptions(
-            return_scores, return_tokens, return_alignment, return_word_alignment
+            return_scores, return_tokens, return_alignment, return_word_alignment, return_links
         )
         among = None if metric is None else candidates
         call = self.plan_call(n_best, details, batch_tokens, among, keep, **options)
@@ -454,26 +456,56 @@ class Translator:
         """Computes the outputs of segments whose targets begin with the same token."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
+        # From here on there is a row for each output.
         hypotheses = [hypothesis for row in rows for hypothesis in row]
-        texts: list[str] = []
-        if hypotheses:
-            ids = [list(hypothesis.ids) for hypothesis in hypotheses]
-            texts = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-        origins = [number for number, row in enumerate(rows) for _ in row]
-        outputs = [
-            SegmentOutput(
-                text,
-                source=segments[origin],
-                is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
-            )
-            for text, origin, hypothesis in zip(texts, origins, hypotheses, strict=True)
+        segments = [segment for segment, row in zip(segments, rows, strict=True) for _ in row]
+        ids = [list(hypothesis.ids) for hypothesis in hypotheses]
+        texts = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True) if ids else []
+        lacks = [
+            call.keep and not is_kept(segment.text, segment.kept, text)
+            for segment, text in zip(segments, texts, strict=True)
         ]
-        if call.details.alignment or call.details.words:
-            hypotheses = self._aligned([output.source.ids for output in outputs], hypotheses, call)
-        if any(call.details):
-            outputs = self._with_details(outputs, hypotheses, segments, origins, call)
-        if call.keep:
-            outputs = self._with_kept(outputs, hypotheses, call)
+        some = [number for number, lack in enumerate(lacks) if lack or call.details.linked]
+        links = dict(zip(some, self._links(segments, hypotheses, texts, some, call), strict=True))
+        # A score needs an end; that of an output without one is left out below.
+        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
+        scores: list[list[float]] = [[]] * len(ended)
+        if call.details.scores:
+            scores = call.engine.token_scores(
+                [segment.ids for segment in segments],
+                ended,
+                call.batch_tokens,
+                needed_start(search.settings),
+            )
+        outputs = []
+        for number, (segment, hypothesis, text) in enumerate(
+            zip(segments, hypotheses, texts, strict=True)
+        ):
+            length = len(hypothesis.ids) + (hypothesis.end is not None)
+            of_tokens = links.get(number, NO_LINKS)
+            restored: tuple[str, ...] = ()
+            aligned = tuple(of_tokens.aligned)
+            if lacks[number]:
+                edits = edits_to_keep(segment.text, segment.kept, text, of_tokens)
+                text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
+                restored = tuple(edit.text.strip() for edit in edits if edit.text)
+            outputs.append(
+                SegmentOutput(
+                    text,
+                    segment,
+                    is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
+                    tokens=self._target_tokens(ended[number][:length]),
+                    token_scores=_chosen_scores(
+                        scores[number][:length],
+                        ended[number],
+                        search.settings,
+                        search.max_new_tokens,
+                    ),
+                    aligned=aligned,
+                    links=of_tokens,
+                    restored=restored,
+                )
+            )
         remaining = iter(outputs)
         return [list(islice(remaining, len(row))) for row in rows]
 
@@ -557,8 +589,8 @@ class Translator:
             The links of each pair. A pair with a blank side has none.
 
         Raises:
-            ValueError: If there are not as many targets as sources, if a text is too long, if the
-                tokenizer does not show the words of its tokens, or the model needs a language.
+            ValueError: If there are not as many targets as sources, if a text is too long, or the
+                model needs a language.
         """
         pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang, with_words=True)
 
@@ -615,7 +647,9 @@ class Translator:
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise LongSourceError(number, len(ids), self.source_limit)
-        source_words = self._words_of_sources(sources, read) if with_words else [[]] * len(read)
+        source_words: list[list[range]] = [[]] * len(read)
+        if with_words:
+            source_words = list(map(words_of_spans, sources, self._spans_of_sources(sources, read)))
 
         def encode(language: str | None, texts: list[str]) -> list[tuple[Ids, list[range]]]:
             view = self._in_language["target"](language)
@@ -693,84 +727,6 @@ class Translator:
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
 
-    def _with_details(
-        self,
-        outputs: list[SegmentOutput],
-        hypotheses: list[Hypothesis],
-        segments: Sequence[Segment],
-        origins: list[int],
-        call: "TranslatorCall",
-    ) -> list[SegmentOutput]:
-        """Adds what was asked for besides the texts; `origins` numbers the outputs' segments."""
-        sources = [segments[number].ids for number in origins]
-        # A score needs an end; that of an output without one is left out below.
-        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
-        settings = call.search.settings
-        start = needed_start(settings)
-        scores: list[list[float]] = [[]] * len(outputs)
-        if call.details.scores:
-            scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
-        source_words: list[list[range]] = [[]] * len(segments)
-        if call.details.words:
-            source_words = self._words_of_sources(
-                [segment.text for segment in segments], [segment.direction for segment in segments]
-            )
-        detailed = []
-        for index, (output, hypothesis) in enumerate(zip(outputs, hypotheses, strict=True)):
-            length = len(hypothesis.ids) + (hypothesis.end is not None)
-            words: list[range] = []
-            if call.details.words:
-                words = words_of_ids(self._target_tokenizer, hypothesis.ids, output.text)
-            detailed.append(
-                replace(
-                    output,
-                    tokens=self._target_tokens(ended[index][:length]),
-                    token_scores=_chosen_scores(
-                        scores[index][:length], ended[index], settings, call.search.max_new_tokens
-                    ),
-                    aligned=(hypothesis.aligned or ())[: len(hypothesis.ids)],
-                    source_words=tuple(source_words[origins[index]]),
-                    words=tuple(words),
-                )
-            )
-        return detailed
-
-    def _with_kept(
-        self, outputs: list[SegmentOutput], hypotheses: list[Hypothesis], call: "TranslatorCall"
-    ) -> list[SegmentOutput]:
-        """Puts into the outputs what they lack of the parts of their sources that are kept."""
-        numbers = [
-            number
-            for number, output in enumerate(outputs)
-            if not is_kept(output.source.text, output.source.kept, output.text)
-        ]
-        if not numbers:
-            return outputs
-        segments = [outputs[number].source for number in numbers]
-        aligned = self._aligned(
-            [segment.ids for segment in segments], [hypotheses[number] for number in numbers], call
-        )
-        source_spans = self._spans_of_sources(
-            [segment.text for segment in segments],
-            [segment.direction for segment in segments],
-            matched_spans,
-        )
-        kept = list(outputs)
-        for index, (number, segment) in enumerate(zip(numbers, segments, strict=True)):
-            text = outputs[number].text
-            spans = spans_of_ids(self._target_tokenizer, aligned[index].ids, text)
-            links = TokenLinks(source_spans[index], spans, aligned[index].aligned or ())
-            edits = edits_to_keep(segment.text, segment.kept, text, links)
-            result = apply_edits(text, edits)
-            words = words_of_spans(result, [moved(span, edits) for span in spans])
-            kept[number] = replace(
-                outputs[number],
-                text=result,
-                words=tuple(words) if call.details.words else (),
-                restored=tuple(edit.text.strip() for edit in edits if edit.text),
-            )
-        return kept
-
     def _ended(self, hypothesis: Hypothesis) -> Ids:
         """Returns the ids of an output with an end."""
         end = self.end_token_id if hypothesis.end is None else hypothesis.end
@@ -790,26 +746,40 @@ class Translator:
             for hypothesis, row in zip(hypotheses, rows, strict=True)
         ]
 
-    def _spans_of_sources(
+    def _links(
         self,
+        segments: Sequence[Segment],
+        hypotheses: Sequence[Hypothesis],
         texts: Sequence[str],
-        directions: Sequence[Direction],
-        find: Callable[[Any, Sequence[str], Any], list[list[Span]]],
+        numbers: Sequence[int],
+        call: "TranslatorCall",
+    ) -> list[TokenLinks]:
+        """Returns the links of some outputs, by their numbers."""
+        segments = [segments[number] for number in numbers]
+        hypotheses = [hypotheses[number] for number in numbers]
+        aligned = self._aligned([segment.ids for segment in segments], hypotheses, call)
+        sources = self._spans_of_sources(
+            [segment.text for segment in segments], [segment.direction for segment in segments]
+        )
+        links = []
+        for number, spans, hypothesis in zip(numbers, sources, aligned, strict=True):
+            text, ids = texts[number], hypothesis.ids
+            targets = spans_of_ids(self._target_tokenizer, ids, text)
+            of_tokens = [stripped(text, span) for span in targets]
+            links.append(TokenLinks(spans, of_tokens, (hypothesis.aligned or ())[: len(ids)]))
+        return links
+
+    def _spans_of_sources(
+        self, texts: Sequence[str], directions: Sequence[Direction]
     ) -> list[list[Span]]:
         """Returns the span of each token in its text, without the tag that is read before it."""
-        rows = self._read_sources(texts, directions, partial(find, self.tokenizer))
-        shifts = [len(each.read("")) for each in directions]
+        find = partial(spans_of_encoding, self.tokenizer, side="source")
+        rows = self._read_sources(texts, directions, find)
+        shifts = [len(direction.read("")) for direction in directions]
         return [
-            [(max(begin - shift, 0), max(end - shift, 0)) for begin, end in row]
-            for row, shift in zip(rows, shifts, strict=True)
+            [stripped(text, (max(begin - shift, 0), max(end - shift, 0))) for begin, end in row]
+            for text, row, shift in zip(texts, rows, shifts, strict=True)
         ]
-
-    def _words_of_sources(
-        self, texts: Sequence[str], directions: Sequence[Direction]
-    ) -> list[list[range]]:
-        """Returns the words of each source token; a tag that is put before a text is no word."""
-        spans = self._spans_of_sources(texts, directions, spans_of_encoding)
-        return list(map(words_of_spans, texts, spans))
 
     def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
         return self._read_sources(texts, directions, lambda _, encoding: encoding["input_ids"])
@@ -856,7 +826,7 @@ class TranslatorCall:
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
-        return self.keep or self.details.alignment or self.details.words
+        return self.keep or self.details.linked
 
 
 def _chosen_scores(
