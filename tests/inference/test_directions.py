@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    DataCollatorForSeq2Seq,
     GenerationConfig,
     MBart50Tokenizer,
     MBartTokenizer,
@@ -27,6 +28,9 @@ from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_models
+from vanilla_transformer.training.callbacks import ShowTranslations
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 CODES = {  # English, German, French
     "nllb": ("eng_Latn", "deu_Latn", "fra_Latn"),
@@ -189,6 +193,34 @@ def test_training_pairs_of_several_directions_begin_with_their_languages(models,
             assert (found["input_ids"], found["labels"]) == (row["input_ids"], row["labels"])
 
 
+@pytest.mark.parametrize("kind", ["nllb", "m2m100", "mbart50"])
+def test_a_training_generates_and_shows_each_row_in_its_language(models, tmp_path, kind):
+    tokenizer = AutoTokenizer.from_pretrained(models / f"own-{kind}")
+    codes = [tuple(CODES[kind][number] for number in pair) for pair in DIRECTIONS]
+    columns = zip(("source_language", "target_language"), zip(*codes, strict=True), strict=True)
+    rows = Dataset.from_dict({"source": TEXTS, "target": TEXTS[::-1], **dict(columns)})
+    encoded = encode(rows, tokenizer)
+    options = {"per_device_eval_batch_size": 4, "predict_with_generate": True, "use_cpu": True}
+    trainer = TokenBudgetSeq2SeqTrainer(
+        load(models / f"own-{kind}"),
+        TokenBudgetTrainingArguments(str(tmp_path), generation_max_length=9, **options),
+        DataCollatorForSeq2Seq(tokenizer),
+        processing_class=tokenizer,
+    )
+    predicted = trainer.predict(encoded)
+    assert predicted.predictions[:, 1].tolist() == [row["labels"][0] for row in encoded]
+    show = ShowTranslations(trainer, TEXTS, TEXTS[::-1], 1, codes)
+    text = show.describe(trainer.model.eval(), 1)
+    assert float(text.split()[3]) == pytest.approx(predicted.metrics["test_loss"], abs=1e-4)
+    translator = Translator.from_model(trainer.model, tokenizer)
+    sources, targets = map(list, zip(*codes, strict=True))
+    options = {"num_beams": 1, "keep": False, "max_length": 9}
+    outputs = translator.translate(TEXTS, src_lang=sources, tgt_lang=targets, **options)
+    shown = [line[13:] for line in text.splitlines() if line.startswith("  greedy")]
+    for long, output in zip(shown, outputs, strict=True):
+        assert long.startswith(output) or output.startswith(long)
+
+
 @pytest.mark.parametrize("kind", CODES)
 def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_the_languages(models, kind):
     translator = Translator.from_pretrained(models / f"own-{kind}", "transformers", "cpu")
@@ -196,6 +228,9 @@ def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_the_langua
     for languages in ({}, {"tgt_lang": "tlh"}, {"tgt_lang": german, "src_lang": "tlh"}):
         with pytest.raises(ValueError, match=german):
             translator.translate(TEXTS, **languages)
+    generate = pipeline(model=str(models / f"own-{kind}"), trust_remote_code=True)
+    with pytest.raises(ValueError, match=german):
+        generate(TEXTS)
     with pytest.raises(ValueError, match="2 languages for 4 texts"):
         translator.translate(TEXTS, tgt_lang=[german, german])
 

@@ -4,13 +4,15 @@ import json
 
 import pytest
 from converted_models import save_of_many_languages, train_pieces
-from toy import arguments, main
+from toy import NOUNS, VERBS, arguments, main
+from transformers import AutoTokenizer
 
-from vanilla_transformer import Translator
+from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
 from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.model.directions import recorded_directions
 
 
 def entries(corpus, languages, tags=(None, None)):
@@ -50,6 +52,33 @@ def test_a_tag_is_recorded_as_the_language_that_it_means(corpus, tmp_path, capsy
     again = ["--model_name_or_path", model, "--output_dir", str(tmp_path / "again")]
     main([*again, "--max_steps", "2", *entries(corpus, (["en", "de"], ["de", "en"]))])
     assert Translator.from_pretrained(tmp_path / "again").translate(line, tgt_lang="de")
+
+
+@pytest.mark.parametrize("tags", [("", ""), ("<2de> ", "<2en> ")], ids=["plain", "tags"])
+def test_columns_name_directions_that_are_recorded_and_scored(corpus, tmp_path, tags):
+    names = ("source_language", "target_language", "source", "target")
+    for split in ("train", "val"):
+        english, german = ((corpus / f"{split}.{side}").open() for side in ("en", "de"))
+        pairs = list(zip(english, german, strict=True))
+        rows = [("en", "deu_Latn", tags[0] + en, de) for en, de in pairs]
+        rows += [("deu_Latn", "en", tags[1] + de, en) for en, de in pairs]
+        lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    files = {"train_file": tmp_path / "train.jsonl", "validation_file": tmp_path / "val.jsonl"}
+    words = arguments(corpus, tmp_path / "model", "test", **files, max_steps=2)[4:]
+    if any(tags):
+        tokenizer = VanillaTransformerTokenizer.train(
+            [*NOUNS, *VERBS, *NOUNS.values(), *VERBS.values(), "."], kind="char"
+        )
+        tokenizer.add_tokens([tag.strip() for tag in tags], special_tokens=True)
+        tokenizer.save_pretrained(tmp_path / "tokenizer")
+        place = words.index("--tokenizer_kind")
+        words[place : place + 2] = ["--tokenizer_name_or_path", str(tmp_path / "tokenizer")]
+    figures = main(words)
+    assert {"eval_bleu_en-deu_Latn", "eval_bleu_deu_Latn-en"} <= figures.keys()
+    recorded = recorded_directions(AutoTokenizer.from_pretrained(tmp_path / "model"))
+    expected = [("en", "de", tags[0].strip()), ("de", "en", tags[1].strip())]
+    assert sorted(recorded) == sorted(expected)
 
 
 def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp_path):

@@ -241,7 +241,7 @@ class PairEncoder:
         self._sides: dict[tuple[str, str | None], _Side] = {}
         self._truncated, self._links_lost = Counter[str](), 0
 
-    def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Returns the columns of the pairs; links become links of tokens."""
         directions = self.directions.of(batch)
         read = [each.read(text) for each, text in zip(directions, batch["source"], strict=True)]

@@ -1,6 +1,6 @@
 """Loads parallel data, from files or the Hub, into columns of text."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.cased_copies import add_cased_copies, drawn_rows
 from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
 from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
+from vanilla_transformer.languages import standard_tag
 
 logger = logging.get_logger(__name__)
 
@@ -127,6 +128,30 @@ def languages_of_rows(
     else:
         for batch in rows.select_columns(names).iter(10_000):
             yield from known.of(batch, len(batch[names[0]]))
+
+
+def directions_of(
+    rows: Dataset | None, data: DataArguments, tags: Collection[str]
+) -> list[tuple[str | None, str, str]]:
+    """Returns the directions that the options and the columns of pairs name, with their tags.
+
+    Args:
+        rows: Training pairs. None: there are none.
+        tags: Words that a source may begin with to say what the target shall be.
+
+    Raises:
+        ValueError: If a language is unknown.
+    """
+    named = dict.fromkeys(data.directions())
+    if rows is not None and {*LANGUAGE_COLUMNS} & {*rows.column_names}:
+        pairs = languages_of_rows(rows, data.row_languages())
+        begins = (text.partition(" ")[0] for text in rows["source"])
+        for (source, target), begin in dict.fromkeys(zip(pairs, begins, strict=True)):
+            if target:
+                of_source = standard_tag(source) if source else None
+                tag = begin if begin in tags else ""
+                named[of_source, standard_tag(target), tag] = None
+    return list(named)
 
 
 def files_of_split(args: DataArguments, split: str) -> list[str]:

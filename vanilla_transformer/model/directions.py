@@ -66,6 +66,22 @@ def in_language(tokenizer: Any, language: str | None) -> Any:
     return view
 
 
+def prompts_of_labels(tokenizer: Any, start: int, labels: Any) -> dict[str, Any]:
+    """Returns what lets `generate()` begin each target with the language of its labels.
+
+    It is nothing where labels begin with no language.
+
+    Args:
+        start: The token that targets start with.
+        labels: Token ids of shape (batch, target_len).
+    """
+    if not {*labels[:, 0].tolist()} <= {*language_tokens(tokenizer).values()}:
+        return {}
+    prompts = labels[:, :1].repeat(1, 2)  # (batch, 2): the start and the language
+    prompts[:, 0] = start
+    return {"decoder_input_ids": prompts}
+
+
 def recorded_directions(tokenizer: Any) -> list[Row]:
     """Returns the directions that a training has recorded, or that tags of Marian name."""
     if rows := tokenizer.init_kwargs.get(_RECORD):

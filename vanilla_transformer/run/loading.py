@@ -13,7 +13,6 @@ from transformers.utils import logging
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
 from vanilla_transformer.training.objectives import Teachers
@@ -47,7 +46,6 @@ def make_tokenizer(
     sample: Dataset | None,
     init_from: str | None,
     tags: Sequence[str] = (),
-    directions: Sequence[tuple[str | None, str, str]] = (),
 ) -> Any:
     """Loads the tokenizer of a run, or trains one.
 
@@ -55,7 +53,6 @@ def make_tokenizer(
         sample: Pairs that a new one is trained on; None: there are no training data.
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
-        directions: What the model learns, which the tokenizer records.
 
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
@@ -74,7 +71,6 @@ def make_tokenizer(
         if named is not None and init_from is not None:
             _check_same_tokens(tokenizer, named, init_from)
         _check_tags(tokenizer, tags, path)
-        record_directions(tokenizer, directions)
         return tokenizer
     if sample is None:
         raise ValueError(
@@ -88,7 +84,6 @@ def make_tokenizer(
         sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )
     tokenizer.add_tokens(list(tags), special_tokens=True)
-    record_directions(tokenizer, directions)
     return tokenizer
 
 

@@ -20,11 +20,12 @@ from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.data.parallel_data import directions_of, load_parallel_data, name_row
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.model.directions import record_directions, tags_of_sources
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.defaults import (
     RunFacts,
@@ -106,9 +107,9 @@ def prepare(
     texts = splits_in_use(arguments.training, texts, init_from)
 
     if into is None:
-        tokenizer = _new_tokenizer(arguments, sample, init_from)
+        tokenizer = _new_tokenizer(arguments, sample, init_from, texts.get("train"))
     else:
-        into, tokenizer = _tokenizer_in(into, arguments, sample, init_from)
+        into, tokenizer = _tokenizer_in(into, arguments, sample, init_from, texts.get("train"))
     plan = make_plan(arguments, directory, texts, tokenizer)
     if prepared is not None:
         encoded = prepared.open(plan, tokenizer)
@@ -229,25 +230,33 @@ def _with_defaults(
 
 
 def _tokenizer_in(
-    into: PreparedFolder, arguments: RunArguments, sample: Dataset | None, init_from: str | None
+    into: PreparedFolder,
+    arguments: RunArguments,
+    sample: Dataset | None,
+    init_from: str | None,
+    rows: Dataset | None,
 ) -> tuple[PreparedFolder, Any]:
     """Makes the tokenizer of prepared data, unless one of the same texts and options is there."""
     if sample is None:
         raise ValueError("A preparation needs training data: give them.")
-    directions = arguments.data.directions()
-    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, directions]
+    named = arguments.data.directions()  # beside the columns of the pairs
+    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, named]
     key, path = text_digest(json.dumps(origin)), into.tokenizer
     if into.manifest.get("tokenizer_of") != key or not path.is_dir():
-        _new_tokenizer(arguments, sample, init_from).save_pretrained(path)
+        _new_tokenizer(arguments, sample, init_from, rows).save_pretrained(path)
         options = into.manifest["options"]
         into = into.with_manifest({"options": options, "tokenizer_of": key, "complete": False})
     return into, load_tokenizer(str(path))
 
 
-def _new_tokenizer(arguments: RunArguments, sample: Dataset | None, init_from: str | None) -> Any:
+def _new_tokenizer(
+    arguments: RunArguments, sample: Dataset | None, init_from: str | None, rows: Dataset | None
+) -> Any:
     """Loads or trains the tokenizer, which records what the data say of languages."""
     data = arguments.data
-    return make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data), data.directions())
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data))
+    record_directions(tokenizer, directions_of(rows, data, tags_of_sources(tokenizer)))
+    return tokenizer
 
 
 def _check_lengths(plan: RunPlan, rows: Dataset) -> None:

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.corpora import describe_report, entries_of
+from vanilla_transformer.data.corpora import describe_report
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.mixing import Mixture
@@ -240,7 +240,10 @@ def make_trainer(
         rows = plan.splits.get("validation", plan.splits["train"])
         shown = rows.select(range(min(show.show_examples, len(rows))))
         sources, targets = list(shown["source"]), list(shown["target"])
-        trainer.add_callback(ShowTranslations(trainer, sources, targets, show.show_every))
+        languages = list(languages_of_rows(shown, plan.options.data.row_languages()))
+        trainer.add_callback(
+            ShowTranslations(trainer, sources, targets, show.show_every, languages)
+        )
     return trainer
 
 
@@ -378,7 +381,7 @@ class _Run:
         Where no process holds the whole model, the Trainer generates from the encoded sources.
         """
         plan, trainer, scorer = self.plan, self.trainer, self.scorer
-        scorer.references = scorer.corpora = scorer.tokenizers = None
+        scorer.references = scorer.corpora = scorer.tokenizers = scorer.directions = None
         if split not in plan.splits:
             return
         rows = plan.splits[split]
@@ -386,15 +389,11 @@ class _Run:
         scorer.tokenizers = plan.score_tokenizers[split].names
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
-            scorer.directions = {
-                corpus.name: "-".join(corpus.languages)
-                for corpus in entries_of(plan.options.data)
-                if corpus.languages
-            }
+        languages = list(languages_of_rows(rows, plan.options.data.row_languages()))
+        scorer.directions = [f"{a}-{b}" if a and b else "" for a, b in languages]
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:
             lengths = token_lengths(self.encoded[split], "labels").tolist()
-            languages = list(languages_of_rows(rows, plan.options.data.row_languages()))
             trainer.score_texts = partial(
                 score_training, trainer, scorer, list(rows["source"]), lengths, languages
             )

@@ -24,8 +24,11 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS
+from vanilla_transformer.data.encoding import PairEncoder, RowDirections
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.data.token_words import encode_pairs, target_side
+from vanilla_transformer.data.token_words import target_side
+from vanilla_transformer.model.directions import prompts_of_labels
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search
@@ -146,15 +149,22 @@ class ShowTranslations(TrainerCallback):
     Args:
         trainer: Trainer with a tokenizer (`processing_class`).
         every: Number of optimizer steps between two shows.
+        languages: Those of each source and its reference, where a model has several.
 
     Raises:
         ValueError: If sources and references differ in number.
     """
 
     def __init__(
-        self, trainer: Trainer, sources: Sequence[str], references: Sequence[str], every: int
+        self,
+        trainer: Trainer,
+        sources: Sequence[str],
+        references: Sequence[str],
+        every: int,
+        languages: Sequence[tuple[str | None, str | None]] | None = None,
     ) -> None:
         self.trainer, self.every = trainer, every
+        self.languages = languages or [(None, None)] * len(sources)
         self.tokenizer: Any = trainer.processing_class
         pairs = list(zip(sources, references, strict=True))
         self.sources, self.references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -211,20 +221,23 @@ class ShowTranslations(TrainerCallback):
 
     def _encode_sentences(self, model: Any) -> BatchEncoding:
         limited = self.tokenizer.model_max_length < NO_LIMIT
-        encoded = encode_pairs(self.tokenizer, self.sources, self.references, truncation=limited)
-        rows = [
-            {name: encoded[name][i] for name in ("input_ids", "attention_mask", "labels")}
-            for i in range(len(self.sources))
-        ]
+        limit = self.tokenizer.model_max_length if limited else None
+        directions = RowDirections(self.tokenizer, settings=model.generation_config)
+        encode = PairEncoder(self.tokenizer, {"source": limit, "target": limit}, directions)
+        columns = zip(LANGUAGE_COLUMNS, zip(*self.languages, strict=True), strict=True)
+        encoded = encode({"source": self.sources, "target": self.references, **dict(columns)})
+        rows = [{name: encoded[name][i] for name in encoded} for i in range(len(self.sources))]
         batch: BatchEncoding = DataCollatorForSeq2Seq(self.tokenizer, model=model)(rows)
         return batch.to(model.device)
 
     def _generate_greedily(self, model: Any, batch: BatchEncoding) -> torch.Tensor:
         greedy = {"num_beams": 1, "do_sample": False}
         search = Search.resolve(model.generation_config, greedy, config=model.config)
+        start = model.config.decoder_start_token_id
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
+            **prompts_of_labels(self.tokenizer, start, batch["labels"]),
             generation_config=search.capped_by_reference_length(batch["labels"].shape[1]).settings,
         )
         return ids

@@ -285,8 +285,8 @@ class GenerationMetrics:
             references.
         corpora: Name of the corpus of each example; where there are several, each has scores of its
             own, such as "bleu_app". None: they are not told apart.
-        directions: The direction of corpora, such as "en-de"; where there are several, each has
-            scores of its own too.
+        directions: The direction of each example, such as "en-de", or ""; where there are several,
+            each has scores of its own too. None: they are not told apart.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
     """
@@ -303,7 +303,7 @@ class GenerationMetrics:
         self.signatures: dict[str, str] = {}
         self.tokenizers: Sequence[str] | None = None
         self.corpora: Sequence[str] | None = None
-        self.directions: Mapping[str, str] = {}
+        self.directions: Sequence[str] | None = None
         self.with_intervals = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -363,9 +363,8 @@ class GenerationMetrics:
         return None if names is None else joint_score_tokenizer({names[row] for row in rows})
 
     def _rows_of_groups(self, count: int) -> Iterator[tuple[str, list[int]]]:
-        names = list(self.corpora or ())[:count]
-        directions = [self.directions.get(name, "") for name in names]
-        for labels in (names, directions):
+        for groups in (self.corpora, self.directions):
+            labels = list(groups or ())[:count]
             for label in dict.fromkeys(labels) if len(set(labels)) > 1 else ():
                 if label:
                     yield label, [row for row, name in enumerate(labels) if name == label]

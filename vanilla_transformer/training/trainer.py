@@ -33,6 +33,7 @@ from vanilla_transformer.data.atomic_files import explained_full_disk, write_ato
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.model.directions import prompts_of_labels
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.model.token_layout import plan_for_compiler
@@ -676,14 +677,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         is saved with the model. Here the config stays.
         """
         inputs = {name: value for name, value in inputs.items() if name != LINKS}
+        owner, prompts = cast(Any, self.model), dict[str, Any]()
         if (labels := inputs.get("labels")) is not None:
+            if self._search is not None:
+                start = owner.config.decoder_start_token_id
+                prompts = prompts_of_labels(self.processing_class, start, labels)
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
             search = self._search
             if self.is_in_train and labels is not None:
                 search = search.capped_by_reference_length(labels.shape[1])
-            options = {**options, "generation_config": search.settings}
-        owner = cast(Any, self.model)
+            options = {**options, **prompts, "generation_config": search.settings}
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:
             loss, outputs, kept_labels = super().prediction_step(model, inputs, *args, **options)
