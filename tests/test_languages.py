@@ -1,6 +1,8 @@
 # ruff: noqa: RUF001 - letters that look like Latin ones are what is tested
 """Tags of languages, their scripts, sentences and tokenizers of scores."""
 
+from itertools import pairwise
+
 import pytest
 
 from vanilla_transformer.languages import (
@@ -15,6 +17,7 @@ from vanilla_transformer.languages import (
     sentence_ends,
     standard_tag,
     tag_of_texts,
+    word_borders,
     words_have_spaces,
 )
 
@@ -207,3 +210,12 @@ def test_spaces():
 )
 def test_one_tokenizer_for_texts_that_have_several(names, joint):
     assert joint_score_tokenizer(names) == joint
+
+
+def test_borders_of_words():
+    def parts(text, *tokens):
+        return [text[begin:end] for begin, end in pairwise(word_borders(text, tokens))]
+
+    assert parts("I don't l'homme 3.5!") == ["I", " ", "don't", " ", "l'", "homme", " ", "3.5", "!"]
+    assert parts("我喜欢你。", 1, 3) == ["我", "喜欢", "你", "。"]
+    assert parts("สวัสดีครับ", 6) == ["สวัสดี", "ครับ"]

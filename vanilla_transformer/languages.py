@@ -63,6 +63,10 @@ _SPACELESS = regex.compile(
         )
     )
 )
+_WORD_BORDER = regex.compile(
+    r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
+)  # those of Unicode, and after an article or pronoun of French or Italian: l'homme
+_TWO_OF_WORD = regex.compile(r"\w\w")
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
@@ -236,6 +240,21 @@ def words_have_spaces(tag: str) -> bool:
 def is_within_word(text: str, place: int) -> bool:
     """Returns whether a place of a text is within a word of a script that has spaces."""
     return not any(_SPACELESS.match(character) for character in text[place - 1 : place + 1])
+
+
+def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
+    """Returns the places where a word or a sign begins or ends, in order.
+
+    Args:
+        tokens: Places between the tokens of a model: where words have no spaces, those alone count.
+    """
+    return [
+        place
+        for place in (match.start() for match in _WORD_BORDER.finditer(text))
+        if place in tokens
+        or is_within_word(text, place)
+        or not _TWO_OF_WORD.fullmatch(text[place - 1 : place + 1])
+    ]
 
 
 def between_sentences(tag: str) -> str:

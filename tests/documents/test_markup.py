@@ -1,0 +1,164 @@
+"""Inline markup: each tag of a source is in its output once, where the alignment puts it."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vanilla_transformer.documents.kept import TokenLinks, kept_spans
+from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+
+_TAG = re.compile(r"<(/?)(\w+)(/?)>")
+
+
+def parse(source):
+    """Reads a text with tags such as <b>, </b> and <x/>."""
+    text, tags, stack = "", [], []
+    position = 0
+    for match in _TAG.finditer(source):
+        text += source[position : match.start()]
+        position = match.end()
+        if match[1]:
+            begin = stack.pop()
+            tags[begin] = Tag(tags[begin].position, tags[begin].text, "begin", len(tags))
+            tags.append(Tag(len(text), match[0], "end", begin))
+        else:
+            if not match[3]:
+                stack.append(len(tags))
+            tags.append(Tag(len(text), match[0]))
+    return MarkedText(text + source[position:], tuple(tags))
+
+
+def words(text):
+    """The spans of words, of signs, and of single letters of scripts without spaces."""
+    pattern = r"[\u3040-\u9fff]|[^\W\u3040-\u9fff]+|[^\w\s]"
+    return [match.span() for match in re.finditer(pattern, text)]
+
+
+def placed(source, output, pairs):
+    """Places the tags; `pairs` has the number of a source word for each output word."""
+    marked = parse(source)
+    sources = [*words(marked.text), (0, 0)]  # with the end
+    return place_tags(marked, output, TokenLinks(sources, words(output), pairs)).write()
+
+
+@pytest.mark.parametrize(
+    ("source", "pairs", "expected"),
+    [
+        # pairs around what they enclose, in its new place
+        ("the <b>red</b> dog", (0, 1, 2), "der <b>rote</b> Hund"),
+        ("I have <b>seen</b> it", (0, 1, 3, 2), "ich habe es <b>gesehen</b>"),
+        ("<b>Today</b> I go", (1, 2, 0), "ich gehe <b>heute</b>"),
+        ("<b>A</b> <i>B</i>", (1, 0), "<i>b</i> <b>a</b>"),
+        ("the <b>big <i>red</i></b> dog", (0, 1, 2, 3), "der <b>große <i>rote</i></b> Hund"),
+        ("<a><b>x</b></a> y", (1, 0), "ypsilon <a><b>iks</b></a>"),
+        # a word between that is linked elsewhere
+        ("<b>has gone</b> home", (0, 2, 1), "<b>ist heim gegangen</b>"),
+        # what encloses all, or all but a sign
+        ("<b>Hello world</b>", (2, 2, 2), "<b>hallo du Welt</b>"),
+        ("<b>Hello world</b>.", (2, 2, 2), "<b>hallo Welt</b>."),
+        ("<b>Hello world.</b>", (0, 1, 0), "<b>hallo Welt.</b>"),
+        ("<b>Hello!</b> You", (0, 0, 2), "<b>hallo!</b> du"),
+        ("<b>Hello!</b> You", (0, 0, 2), "<b>salut !</b> toi"),
+        ("<b>Hello</b>, you", (0, 0, 2), "<b>hallo</b>, du"),
+        ('say "<b>yes</b>"', (0, 1, 2, 3), "sag „<b>ja</b>“"),
+        ('say <b>"yes"</b>', (0, 1, 2, 3), "sag <b>„ja“</b>"),
+        ("yes<b>!</b> no", (0, 0, 2), "ja<b>!</b> nein"),
+        ("(<b>one</b>) two", (3, 0, 1, 2), "zwei (<b>eins</b>)"),
+        # white space
+        ("a<b> red </b>dog", (0, 1, 2), "ein <b>roter</b> Hund"),
+        ("one <x/>two three", (2, 1, 0), "drei <x/>zwei eins"),
+        ("one<x/> two three", (0, 1, 2), "eins<x/> zwei drei"),
+        ("one <x/>two", (1, 0), "<x/>zwei eins"),
+        ("one<x/> two", (1, 0), "zwei eins<x/>"),
+        ("Press <x/>, then", (0, 1, 2), "drück<x/>, dann"),
+        ("<x/> one two", (1, 0), "<x/>zwei eins"),
+        ("one two<x/>", (1, 0), "zwei eins<x/>"),
+        ("one <b><x/></b>two", (0, 1), "eins <b><x/></b>zwei"),
+        # nothing is linked with it
+        ("one <b>up</b> two", (0, 2), "eins <b></b>zwei"),
+        ("one <b>two</b>", (), "eins <b></b>zwei"),
+        ("one <b>two</b>", (), "<b></b>"),
+        # within a word only where the output has the same
+        ("H<b>2</b>O is", (0, 1), "H<b>2</b>O ist"),
+        ("H<b><i>2</i></b>O is", (1, 0), "ist H<b><i>2</i></b>O"),
+        ("super<x/>star one", (1, 0), "eins super<x/>star"),
+        ("the <b>W</b>orld is", (0, 1, 2), "die <b>Welt</b> ist"),
+        ("doghouse <b>own</b>s", (0, 1), "Hundehütte <b>besitzt</b>"),
+        ("see <b>{0}</b> now", (0, 2, 3), "sieh <b>{0}</b> jetzt"),
+        # scripts without spaces
+        ("I <b>like</b> you.", (0, 1, 1, 2, 3), "我<b>喜欢</b>你。"),
+        ("我<b>喜欢</b>你。", (0, 3, 2, 4), "I you <b>like</b>."),
+        ("the <b>man</b>", (0, 1), "l'<b>homme</b>"),
+    ],
+)
+def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
+    output = _TAG.sub("", expected)
+    if "'" in output or "{" in output:  # tokens that are no words of `words`
+        spans = [match.span() for match in re.finditer(r"l'|homme|\{0\}|\w+", output)]
+        marked = parse(source)
+        links = TokenLinks(words(marked.text), spans, pairs)
+        assert place_tags(marked, output, links).write() == expected
+        return
+    assert placed(source, output, pairs) == expected
+
+
+PIECES = ["one", "two", " ", " ", ",", "\u4f60\u597d", "{0}", "<", "don't", "%s", "\n", "H2O", "!"]
+
+
+@st.composite
+def documents(draw, space=""):
+    """A source with nested tags, an output and links at random."""
+    text, tags, stack = "", [], []
+    for _ in range(draw(st.integers(0, 14))):
+        kind = draw(st.sampled_from(["text", "text", "begin", "end", "empty"]))
+        if kind == "text":
+            text += draw(st.sampled_from(PIECES)) + space
+        elif kind == "empty":
+            tags.append(Tag(len(text), f"<x{len(tags)}/>"))
+        elif kind == "begin":
+            stack.append(len(tags))
+            tags.append(Tag(len(text), f"<b{len(tags)}>", "begin"))
+        elif stack:
+            begin = stack.pop()
+            tags[begin] = Tag(tags[begin].position, tags[begin].text, "begin", len(tags))
+            tags.append(Tag(len(text), f"</b{begin}>", "end", begin))
+    for begin in reversed(stack):
+        tags[begin] = Tag(tags[begin].position, tags[begin].text, "begin", len(tags))
+        tags.append(Tag(len(text), f"</b{begin}>", "end", begin))
+    output = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=8)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(output)), max_size=8)))
+    targets = list(zip([0, *cuts], [*cuts, len(output)], strict=True))
+    sources = [*words(text), (0, 0)]
+    aligned = draw(st.lists(st.integers(0, len(sources) - 1), min_size=0, max_size=len(targets)))
+    return MarkedText(text, tuple(tags)), output, TokenLinks(sources, targets, aligned)
+
+
+@settings(max_examples=500, deadline=None)
+@given(documents())
+def test_no_tag_is_lost_doubled_or_crossed_and_no_word_is_broken(document):
+    marked, output, links = document
+    result = place_tags(marked, output, links)
+    assert result.text == output
+    assert sorted(tag.text for tag in result.tags) == sorted(tag.text for tag in marked.tags)
+    positions = [tag.position for tag in result.tags]
+    assert positions == sorted(positions)
+    stack = []
+    for number, tag in enumerate(result.tags):
+        if tag.kind == "begin":
+            stack.append(number)
+        elif tag.kind == "end":
+            assert tag.partner == stack.pop()
+            assert result.tags[tag.partner].partner == number
+            assert result.tags[tag.partner].text == tag.text.replace("/", "")
+        assert not any(begin < tag.position < end for begin, end in kept_spans(output))
+    assert not stack
+
+
+@given(documents(space=" "))
+def test_a_text_that_stays_keeps_its_tags(document):
+    marked, _, _ = document
+    spans = words(marked.text)
+    result = place_tags(marked, marked.text, TokenLinks(spans, spans, range(len(spans))))
+    assert "".join(result.write().split()) == "".join(marked.write().split())

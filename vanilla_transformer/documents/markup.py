@@ -1,0 +1,311 @@
+"""Inline markup: tags leave a text for its translation, and return where the alignment puts them.
+
+A pair of tags goes around what is linked with the text that it encloses, an empty tag between what
+is linked with the text before it and behind it. Pairs stay nested, and no tag breaks up a word.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from vanilla_transformer.documents.kept import Span, TokenLinks, kept_spans
+from vanilla_transformer.languages import word_borders
+
+_SIGNS = regex.compile(r"[\p{P}\s]*")
+_CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
+_SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
+_BESIDE = 1.0
+"""What a place beside the word that a tag goes with counts, beside its order with that word."""
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A piece of markup in a text.
+
+    Attributes:
+        position: Number of the text's characters before it.
+        text: The markup, as it is written.
+        kind: A "begin" and an "end" are a pair.
+        partner: The index of the other tag of the pair.
+    """
+
+    position: int
+    text: str
+    kind: Literal["begin", "end", "empty"] = "empty"
+    partner: int | None = None
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text and its tags, in their order. Pairs are nested."""
+
+    text: str
+    tags: tuple[Tag, ...] = ()
+
+    def write(self, escape: Callable[[str], str] = str) -> str:
+        """Returns the text with its tags.
+
+        Args:
+            escape: Writes text so that it is no markup.
+        """
+        places = [0, *(tag.position for tag in self.tags), len(self.text)]
+        texts = [escape(self.text[begin:end]) for begin, end in pairwise(places)]
+        return texts[0] + "".join(
+            tag.text + text for tag, text in zip(self.tags, texts[1:], strict=True)
+        )
+
+
+def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:
+    """Puts the tags of a source into its output, each of them once.
+
+    Args:
+        links: Which parts of the source and the output belong together.
+    """
+    if not marked.tags:
+        return MarkedText(output)
+    root = _tree(marked)
+    root.start, root.stop = _stripped(output, 0, len(output))
+    _Placement(marked.text, output, links).place(root)
+    order = list(_in_order(root))
+    numbers = {old: new for new, (old, _) in enumerate(order)}
+    tags = [replace(marked.tags[old], position=position) for old, position in order]
+    return MarkedText(
+        output,
+        tuple(
+            tag if tag.partner is None else replace(tag, partner=numbers[tag.partner])
+            for tag in tags
+        ),
+    )
+
+
+@dataclass
+class _Node:
+    """A pair of tags with what it encloses, or a row of tags that enclose no text.
+
+    Attributes:
+        first: The indices of its tags before its children.
+        last: The indices of its tags behind them.
+        begin, end: What it encloses in the source, without white space around it.
+        start, stop: What it encloses in the output.
+    """
+
+    first: list[int]
+    begin: int
+    end: int = 0
+    last: list[int] = field(default_factory=list)
+    children: list["_Node"] = field(default_factory=list)
+    start: int = 0
+    stop: int = 0
+
+
+def _tree(marked: MarkedText) -> _Node:
+    """Makes a tree of the tags of a text; pairs around no text are as one empty tag."""
+    begin, end = _stripped(marked.text, 0, len(marked.text))
+    stack = [_Node([], begin, end)]
+    for index, tag in enumerate(marked.tags):
+        if tag.kind == "begin":
+            stack.append(_Node([index], tag.position))
+            continue
+        if tag.kind == "end":
+            node = stack.pop()
+            node.begin, node.end = _stripped(marked.text, node.begin, tag.position)
+            node.last = [index]
+            if node.begin == node.end:
+                node = _Node(list(range(node.first[0], index + 1)), node.begin, node.begin)
+        else:
+            node = _Node([index], tag.position, tag.position)
+        siblings = stack[-1].children
+        if siblings and not node.last and not siblings[-1].last and siblings[-1].end == node.begin:
+            siblings[-1].first += node.first
+        else:
+            siblings.append(node)
+    return stack[0]
+
+
+def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
+    """Yields the index of each tag and its position in the output, in the order there."""
+    todo: list[_Node | tuple[list[int], int]] = [root]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, tuple):
+            yield from ((index, item[1]) for index in item[0])
+            continue
+        yield from ((index, item.start) for index in item.first)
+        todo.append((item.last, item.stop))
+        todo += reversed(item.children)
+
+
+def _stripped(text: str, begin: int, end: int) -> Span:
+    """Returns a span without the white space around it."""
+    part = text[begin:end]
+    begin += len(part) - len(part.lstrip())
+    return begin, begin + len(part.strip())
+
+
+class _Placement:
+    """The places of tags in one output.
+
+    Its units are words, signs and kept spans: a tag goes into a word only where the source has the
+    same word with this tag in it.
+    """
+
+    def __init__(self, source: str, output: str, links: TokenLinks) -> None:
+        self.source, self.output = source, output
+        self.source_words = sorted({0, *word_borders(source)})
+        kept = set(kept_spans(output))
+        inside = {place for begin, end in kept for place in range(begin + 1, end)}
+        borders = {edge for span in kept for edge in span}
+        borders |= {*word_borders(output, {edge for span in links.targets for edge in span})}
+        spans = pairwise(sorted(borders - inside))
+        self.units = [span for span in spans if not output[slice(*span)].isspace()]
+        self.texts = [output[slice(*span)] for span in self.units]
+        self.starts = [start for start, _ in self.units]
+        self.stops = [stop for _, stop in self.units]
+        self.is_kept = [span in kept for span in self.units]
+        self.is_word = np.array([not _SIGNS.fullmatch(text) for text in self.texts], bool)
+        self.copies: dict[int, int] = {}  # the unit that is the word at a place of the source
+        rows = [  # for each link of a unit: its number, the token of the source, is that a word?
+            (unit, begin, end, not _SIGNS.fullmatch(source[begin:end]))
+            for (start, stop), number in zip(links.targets, links.aligned, strict=False)
+            for begin, end in [_stripped(source, *links.sources[number])]
+            if start < stop and begin < end
+            for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop))
+        ]
+        self.links = np.array(rows, int).reshape(-1, 4)  # (links, 4)
+        self.of_words = self.links[self.is_word[self.links[:, 0]] & (self.links[:, 3] > 0)]
+        self.of_signs = self.links[~self.is_word[self.links[:, 0]]]
+
+    def place(self, root: _Node) -> None:
+        """Finds the places of all nodes below one that has its place."""
+        todo = [root]
+        while todo:
+            parent = todo.pop()
+            is_free = np.zeros(len(self.units), bool)
+            low = bisect_left(self.starts, parent.start)
+            is_free[low : bisect_right(self.stops, parent.stop)] = True
+            taken: list[Span] = []
+            for node in parent.children:
+                if node.last and (span := self._span(node, parent, is_free)):
+                    node.start, node.stop = span
+                    insort(taken, span)
+                    first = bisect_right(self.stops, node.start)
+                    is_free[first : bisect_left(self.starts, node.stop)] = False
+            for node in parent.children:
+                if not node.stop:
+                    copy = None if node.last else self._copy(node, is_free)
+                    place = copy[0] if copy else self._gap(node.begin, parent)
+                    before = bisect_left(taken, (place, 0)) - 1
+                    if before >= 0 and place < taken[before][1]:
+                        place = taken[before][1]
+                    node.start = node.stop = place
+            todo += [node for node in parent.children if node.last]
+            parent.children.sort(key=lambda node: (node.start, node.stop))
+
+    def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+        """Returns the part of the output that a pair encloses; None: nothing is linked with it."""
+        if (node.begin, node.end) == (parent.begin, parent.end):
+            return (parent.start, parent.stop) if parent.start < parent.stop else None
+        if (copy := self._copy(node, is_free)) is not None:
+            return copy if parent.start <= copy[0] and copy[1] <= parent.stop else None
+        shares, is_counted = self._shares(node, parent)
+        shares = np.where(is_free, shares, 0.0)
+        if not shares.any():
+            return None
+        gains = np.where(is_counted, 2 * shares - 1, 0.0)
+        gains[~is_free] = -len(gains)
+        # The part with the largest sum: the sum up to its end, less the smallest before it.
+        sums = np.concatenate([[0.0], np.cumsum(gains)])
+        ranges = sums[1:] - np.minimum.accumulate(sums)[:-1]
+        last = len(gains) - 1 - int(np.argmax(ranges[::-1]))
+        first = int(np.argmin(sums[: last + 1]))
+        positive = first + np.flatnonzero(gains[first : last + 1] > 0)
+        if not len(positive):  # no unit is linked with what it encloses alone
+            positive = np.array([np.argmax(shares)])
+        return self._with_signs(node, int(positive[0]), int(positive[-1]), is_free)
+
+    def _copy(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+        """Returns where a part of a word of the source is in the same word of the output."""
+        after = bisect_right(self.source_words, node.begin)
+        begin, end = [*self.source_words, 0][after - 1 : after + 1]
+        if node.end > end or (node.begin, node.end) == (begin, end) or node.end == begin:
+            return None
+        if begin not in self.copies:
+            word = self.source[begin:end]
+            for unit in np.flatnonzero(is_free):
+                if self.texts[unit] == word and not self.is_kept[unit]:
+                    self.copies[begin] = int(unit)
+                    break
+            else:
+                return None
+        shift = self.starts[self.copies[begin]] - begin
+        return node.begin + shift, node.end + shift
+
+    def _shares(self, node: _Node, parent: _Node) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Returns which share of the links of each unit leads into a pair, and which units count.
+
+        Signs count only for a pair around signs.
+        """
+        text, count = self.source[node.begin : node.end], len(self.units)
+        is_of_signs = bool(_SIGNS.fullmatch(text))
+        rest = self.source[parent.begin : node.begin] + self.source[node.end : parent.end]
+        if not is_of_signs and _SIGNS.fullmatch(rest):
+            return self.is_word.astype(float), self.is_word
+        links = self.of_signs if is_of_signs else self.of_words
+        overlap = np.minimum(links[:, 2], node.end) - np.maximum(links[:, 1], node.begin)
+        weights = np.maximum(overlap, 0) / (links[:, 2] - links[:, 1])
+        counts = np.bincount(links[:, 0], minlength=count)
+        shares = np.bincount(links[:, 0], weights, count) / np.maximum(counts, 1)
+        if is_of_signs:
+            shares[[unit_text == text for unit_text in self.texts]] = 1
+            return shares, np.ones(count, bool)
+        return shares, counts > 0
+
+    def _with_signs(self, node: _Node, first: int, last: int, is_free: NDArray[np.bool_]) -> Span:
+        """Returns the span of units, with as many signs at its edges as the pair encloses there."""
+        inside = self.source[node.begin : node.end]
+        if not _SIGNS.fullmatch(inside):
+            for _ in _SIGNS.match(inside)[0]:
+                if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
+                    first -= 1
+            for _ in _SIGNS.match(inside[::-1])[0]:
+                if last + 1 < len(is_free) and is_free[last + 1]:
+                    last += self._is_sign_beside(last + 1, last)
+        return self.starts[first], self.stops[last]
+
+    def _is_sign_beside(self, unit: int, before: int) -> bool:
+        """Returns whether a unit is a sign that belongs to the word beside it.
+
+        Args:
+            before: The first of the two.
+        """
+        space = self.output[self.stops[before] : self.starts[before + 1]]
+        return not self.is_word[unit] and (not space or self.texts[unit] in _SPACED_SIGNS)
+
+    def _gap(self, place: int, parent: _Node) -> int:
+        """Returns where what is linked with the text before a place ends, and the rest begins."""
+        if place <= parent.begin or place >= parent.end or parent.start == parent.stop:
+            return parent.start if place <= parent.begin else parent.stop
+        before, behind = self.source[:place][-1:], self.source[place:][:1]
+        goes_with_next = before.isspace() and not _CLOSING.match(behind)
+        # Near tokens count more; those before the place have the ranks -1, -2, ...
+        begins = np.unique(self.of_words[:, 1])
+        ranks = np.searchsorted(begins, self.of_words[:, 1]) - np.searchsorted(begins, place)
+        ranks[ranks >= 0] += 1
+        low, high = bisect_left(self.starts, parent.start), bisect_right(self.stops, parent.stop)
+        votes = np.bincount(self.of_words[:, 0], -1.0 / ranks, len(self.units))[low:high]
+        scores = np.concatenate([[0.0], np.cumsum(votes)])
+        nearest = self.of_words[ranks == (1 if goes_with_next else -1), 0] - low
+        nearest = nearest[(nearest >= 0) & (nearest < high - low)] + (not goes_with_next)
+        scores[nearest] += _BESIDE
+        share = (place - parent.begin) / (parent.end - parent.begin)
+        scores -= 0.01 * abs(np.linspace(0, 1, len(scores)) - share)  # where nothing else decides
+        unit = low + int(np.argmax(scores))
+        if goes_with_next:
+            return self.starts[unit] if unit < high else parent.stop
+        return self.stops[unit - 1] if unit > low else parent.start
