@@ -1,4 +1,4 @@
-"""Writes the tables of fields (docs/config.md) and of options (docs/training.md) from the code.
+"""Writes the tables of fields (docs/config.md) and of options (docs/options.md) from the code.
 
     python docs/tables.py
 
@@ -82,7 +82,7 @@ def updated_page(page: str, table: str) -> str:
     return before + BEGIN + table + END + after
 
 
-TABLES = {"config.md": fields_table, "training.md": options_table}
+TABLES = {"config.md": fields_table, "options.md": options_table}
 
 if __name__ == "__main__":
     for name, make_table in TABLES.items():

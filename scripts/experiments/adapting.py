@@ -1,4 +1,4 @@
-r"""Runs the demonstrations of docs/adapting.md on real data, and prints a table for each.
+r"""Runs the demonstrations of docs/benchmarks.md on real data, and prints a table for each.
 
     python scripts/experiments/adapting.py localization --model runs/en-de --own data/localization
     python scripts/experiments/adapting.py back-translation
@@ -100,7 +100,7 @@ class Study:
         return output
 
     def train(self, name: str, corpora: Sequence[Mapping[str, object]], *words: object) -> Path:
-        """Trains a model with the recipe, at the rate of the figures in `docs/adapting.md`."""
+        """Trains a model with the recipe, at the rate of the figures in `docs/benchmarks.md`."""
         return self.run(
             name,
             *("train", RECIPE, f"--bf16={has_bfloat16(on_cpu=True)}", "--output_dir", OUTPUT),

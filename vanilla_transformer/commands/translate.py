@@ -83,7 +83,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     files.add_argument(
         "--tsv",
         action="store_true",
-        help="write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/adapting.md)",
+        help="write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/corpora.md)",
     )
     files.add_argument(
         "--alignment",

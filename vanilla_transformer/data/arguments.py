@@ -98,7 +98,7 @@ class DataArguments:
         "needs it."
     )
     corpora: list[str] | None = option(
-        "Several corpora in place of one: in a recipe, a list of entries (docs/adapting.md); on "
+        "Several corpora in place of one: in a recipe, a list of entries (docs/corpora.md); on "
         "the command line, each as a JSON object."
     )
     corpora_temperature: float | None = option(

@@ -43,7 +43,7 @@ TABLE = (
     Sizes(1_000_000, 6, 384, 16_000, 0.1, 10, 8192, 0.01, 0.002, 0.0007),
     Sizes(None, 6, 512, 32_000, 0.1, 5, 16384, 0.01, 0.001, 0.0005),
 )
-"""The sizes by the number of training pairs; docs/sizing.md and docs/training.md have them too."""
+"""The sizes by the number of training pairs; docs/sizing.md has them too."""
 
 LARGEST_ON_A_CPU = TABLE[4]
 """On a CPU, more pairs take the layers, width and rates of this row, with their own epochs."""
