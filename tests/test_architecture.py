@@ -16,7 +16,7 @@ PACKAGE = ROOT / "vanilla_transformer"
 MODEL = PACKAGE / "model"
 ROOMS = {  # what each room may import, besides itself
     "model": set(),
-    "data": {"model"},
+    "data": {"model", "documents"},
     "documents": {"model"},
     "inference": {"model", "data", "documents", "interop"},
     "inspection": {"model", "data"},

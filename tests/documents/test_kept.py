@@ -42,6 +42,7 @@ def repaired(source, output, aligned):
         ("100% sure, 50 % of it, 5% discount, $5.00", []),
         ("See https://a.org/b?c=d. Or me@a.org!", ["https://a.org/b?c=d", "me@a.org"]),
         ("Open /etc/hosts or ~/x.txt with --force", ["/etc/hosts", "~/x.txt", "--force"]),
+        ("options (--force, „--all“)", ["--force", "--all"]),
         ("and/or, 24/7, a - b, well--known", []),
         ("Hi 😊 👩‍💻 ❤️ 1 ©", ["😊", "👩‍💻", "❤️"]),
         ("</b> <a/>", []),

@@ -19,6 +19,7 @@ RULES = (
     at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
     within(0, inf, "corpora_temperature", ends="()", example="5"),
     within(0, 1, "case_augment", ends="(]", example="0.1"),
+    within(0, 1, "placeholder_share", example="0.5"),
     Rule(
         ("corpora_temperature",),
         lambda _, options: any(
@@ -108,6 +109,12 @@ class DataArguments:
     case_augment: float | None = option(
         "Share of the training pairs that are also used in capitals or in title case, source and "
         "target, so that the model learns such texts. Default: none."
+    )
+    placeholder_share: float | None = option(
+        "Share of the training pairs in which tokens such as <ph1> stand for placeholders, "
+        "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "
+        "Default: 0.5 where at least one pair in 100 has such parts. It counts for new "
+        "models, and for those that have learnt these tokens."
     )
     max_train_samples: int | None = option(
         "Use only this many training pairs (of each corpus), the first ones. By default, all of "

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import product
 
 import regex
 
@@ -17,12 +18,18 @@ Span = tuple[int, int]
 """Begin and end of a part of a text, in characters."""
 
 # Letters of other scripts may touch a span, as in 文件%s无法保存: the words of spans are Latin.
-PLACEHOLDER = regex.compile(
+FORMAT = regex.compile(
     r"%\(\w+\)[-+#0 ]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
     r"|%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@](?![A-Za-z0-9_])"  # %s
-    r"|%[1-9]\d?(?![A-Za-z0-9_%])(?<!\d%\d{1,2})"  # %1 of Qt
     r"|\{\{\s*[\w.]+\s*\}\}|\$?\{[\w.:]*\}"  # {{name}}, ${name}, {0}
-    r"|\$[A-Za-z_][A-Za-z0-9_]*|\$\d(?![A-Za-z0-9_]|[.,]\d)"  # $name, $1 of MediaWiki
+    r"|\$[A-Za-z_][A-Za-z0-9_]*"  # $name
+)
+"""Placeholders that are nothing else; %1 and $1 may be a share or a price."""
+PLACEHOLDER = regex.compile(
+    rf"{FORMAT.pattern}"
+    r"|%[1-9]\d?(?![A-Za-z0-9_%])(?<!\d%\d{1,2})"  # %1 of Qt
+    r"|\$\d(?![A-Za-z0-9_]|[.,]\d)"  # $1 of MediaWiki
+    r"|<ph\d>"  # what a model reads for one
 )
 _WORD = r"[\p{Latin}\p{N}_"
 _KEPT = regex.compile(
@@ -30,10 +37,12 @@ _KEPT = regex.compile(
     r"|(?P<address>(?:https?|ftp)://[!#-&(-;=?-~\p{Latin}]+(?<![.,;:!?)\]])"
     rf"|{_WORD}.+-]+@{_WORD}-]+(?:\.{_WORD}-]+)+)"
     rf"|(?P<path>(?<!{_WORD}/<.])(?:~|\.{{1,2}})?/{_WORD}]{_WORD}.+@-]*(?:/{_WORD}.+@-]*)*(?<!\.)"
-    r"|(?<!\S)--[a-z][a-z0-9_-]*)"
+    r"|(?<![^\s\p{Ps}\p{Pi}\"'])--[a-z][a-z0-9_-]*)"
     r"|(?P<emoji>(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
     r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*)"
 )
+_SIGNS = regex.compile(r"[%{$@/<\uFE0F\p{Emoji_Presentation}\p{Regional_Indicator}]|--")
+"""Each part that is kept has one of these, and most texts have none."""
 _JOINED = regex.compile(rf"{_WORD}]{{2}}")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
@@ -112,7 +121,7 @@ def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
     Args:
         unknown: What the vocabulary of the model does not know.
     """
-    patterns = [match.span() for match in _KEPT.finditer(text)]
+    patterns = [match.span() for match in _KEPT.finditer(text)] if _SIGNS.search(text) else []
     in_patterns = {place for span in patterns for place in range(*span)}
     rest = {place for span in unknown for place in range(*span)} - in_patterns
     words: list[Span] = []
@@ -168,6 +177,16 @@ def stripped(text: str, span: Span) -> Span:
     part = text[slice(*span)]
     begin = span[0] + len(part) - len(part.lstrip())
     return begin, begin + len(part.strip())
+
+
+def set_apart(span: str, text: str, begin: int, end: int) -> str:
+    """Returns a span for a place of a text, with spaces where it would not be the same there."""
+    for before, behind in product(("", " "), repeat=2):
+        head = text[:begin] + before
+        match = _KEPT.match(head + span + behind + text[end:], len(head))
+        if match and match[0] == span:
+            return before + span + behind
+    return span
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

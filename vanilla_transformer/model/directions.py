@@ -111,6 +111,7 @@ def tags_of_sources(tokenizer: Any) -> set[str]:
     codes = getattr(tokenizer, "supported_language_codes", [])
     recorded = (tag for _, _, tag in recorded_directions(tokenizer) if tag)
     special = {*SPECIAL_TOKENS, *map(str, tokenizer.special_tokens_map.values())}
+    special |= {*getattr(tokenizer, "placeholders", ())}
     return {*tokenizer.get_added_vocab(), *codes, *recorded} - special
 
 

@@ -49,6 +49,9 @@ BOS_TOKEN, PAD_TOKEN, EOS_TOKEN, UNK_TOKEN = "<s>", "<pad>", "</s>", "<unk>"
 SPECIAL_TOKENS = (BOS_TOKEN, PAD_TOKEN, EOS_TOKEN, UNK_TOKEN)
 """The tokens with the ids 0, 1, 2 and 3 in every trained vocabulary."""
 
+PLACEHOLDERS = tuple(f"<ph{number}>" for number in range(1, 9))
+"""Tokens that stand for parts of a text that stay as they are; see `add_placeholders`."""
+
 KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` can train."""
 
@@ -550,6 +553,18 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             if name in special_tokens_dict:
                 self._check_same_id_on_both_sides(name, str(special_tokens_dict[name]))
         return super().add_special_tokens(special_tokens_dict, replace_extra_special_tokens)
+
+    def add_placeholders(self) -> None:
+        """Adds `PLACEHOLDERS` to both sides, and saves that the model learns to copy them."""
+        tokens = [AddedToken(token, normalized=False) for token in PLACEHOLDERS]
+        for backend in filter(None, (self._backend_of("source"), self._target_tokenizer)):
+            backend.add_tokens(tokens)
+        self.init_kwargs["placeholders"] = list(PLACEHOLDERS)
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """The tokens of `PLACEHOLDERS` that the model has learnt to copy; none of others."""
+        return tuple(self.init_kwargs.get("placeholders", ()))
 
     def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Self:
         """Trains a new shared vocabulary with the kind and options of this one.

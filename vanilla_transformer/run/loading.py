@@ -46,6 +46,7 @@ def make_tokenizer(
     sample: Dataset | None,
     init_from: str | None,
     tags: Sequence[str] = (),
+    placeholders: bool = False,
 ) -> Any:
     """Loads the tokenizer of a run, or trains one.
 
@@ -53,6 +54,7 @@ def make_tokenizer(
         sample: Pairs that a new one is trained on; None: there are no training data.
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
+        placeholders: Whether a new one gets the tokens that stand for placeholders.
 
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
@@ -84,6 +86,8 @@ def make_tokenizer(
         sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )
     tokenizer.add_tokens(list(tags), special_tokens=True)
+    if placeholders:
+        tokenizer.add_placeholders()
     return tokenizer
 
 

@@ -21,6 +21,11 @@ from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import directions_of, load_parallel_data, name_row
+from vanilla_transformer.data.placeholders import (
+    placeholders_of,
+    share_of_placeholders,
+    with_placeholders,
+)
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
@@ -86,7 +91,7 @@ def prepare(
     if init_from is not None:
         check_model_directory(init_from)
 
-    prepared, sample = None, None
+    prepared, sample, share = None, None, 0.0
     counts: Mapping[str, int] | None = None
     if (path := arguments.preparation.prepared) is not None and into is None:
         if data is not None:
@@ -100,6 +105,7 @@ def prepare(
         if "train" in texts:
             sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
             _warn_of_known_pairs(sample, texts)
+            share = share_of_placeholders(sample, arguments.data.placeholder_share)
             if directory.checkpoint is None:
                 counts = {"pairs": len(texts["train"]), "characters": count_characters(sample)}
     has_validation = "validation" in texts and arguments.given.get("do_eval") is not False
@@ -107,9 +113,15 @@ def prepare(
     texts = splits_in_use(arguments.training, texts, init_from)
 
     if into is None:
-        tokenizer = _new_tokenizer(arguments, sample, init_from, texts.get("train"))
+        tokenizer = _new_tokenizer(arguments, sample, init_from, texts.get("train"), share > 0)
     else:
-        into, tokenizer = _tokenizer_in(into, arguments, sample, init_from, texts.get("train"))
+        into, tokenizer = _tokenizer_in(
+            into, arguments, sample, init_from, texts.get("train"), share > 0
+        )
+    if "train" in texts and (placeholders := placeholders_of(tokenizer)).tokens and share:
+        texts["train"] = with_placeholders(
+            texts["train"], placeholders, share, arguments.preparation.num_proc
+        )
     plan = make_plan(arguments, directory, texts, tokenizer)
     if prepared is not None:
         encoded = prepared.open(plan, tokenizer)
@@ -235,26 +247,31 @@ def _tokenizer_in(
     sample: Dataset | None,
     init_from: str | None,
     rows: Dataset | None,
+    placeholders: bool,
 ) -> tuple[PreparedFolder, Any]:
     """Makes the tokenizer of prepared data, unless one of the same texts and options is there."""
     if sample is None:
         raise ValueError("A preparation needs training data: give them.")
     named = arguments.data.directions()  # beside the columns of the pairs
-    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, named]
+    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, named, placeholders]
     key, path = text_digest(json.dumps(origin)), into.tokenizer
     if into.manifest.get("tokenizer_of") != key or not path.is_dir():
-        _new_tokenizer(arguments, sample, init_from, rows).save_pretrained(path)
+        _new_tokenizer(arguments, sample, init_from, rows, placeholders).save_pretrained(path)
         options = into.manifest["options"]
         into = into.with_manifest({"options": options, "tokenizer_of": key, "complete": False})
     return into, load_tokenizer(str(path))
 
 
 def _new_tokenizer(
-    arguments: RunArguments, sample: Dataset | None, init_from: str | None, rows: Dataset | None
+    arguments: RunArguments,
+    sample: Dataset | None,
+    init_from: str | None,
+    rows: Dataset | None,
+    placeholders: bool,
 ) -> Any:
     """Loads or trains the tokenizer, which records what the data say of languages."""
     data = arguments.data
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data))
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data), placeholders)
     record_directions(tokenizer, directions_of(rows, data, tags_of_sources(tokenizer)))
     return tokenizer
 

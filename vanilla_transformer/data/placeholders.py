@@ -1,0 +1,78 @@
+"""Tokens in the place of placeholders in training pairs, so that a model learns to copy them."""
+
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from transformers.utils import logging
+
+from vanilla_transformer.data.file_formats import LINKS
+from vanilla_transformer.documents.readings import Placeholders
+from vanilla_transformer.model.tokenization_vanilla_transformer import PLACEHOLDERS
+
+logger = logging.get_logger(__name__)
+
+_SHARE, _LEAST_SHARE = 0.5, 0.01
+_SAMPLE = 10_000  # pairs that are looked at, spread over all of them
+
+
+def placeholders_of(tokenizer: Any) -> Placeholders:
+    """Returns the tokens that a model has learnt to copy, which may be none."""
+    tokens = getattr(tokenizer, "placeholders", ())
+    whole_words = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
+    return Placeholders(tokens, whole_words)
+
+
+def share_of_placeholders(rows: Dataset, share: float | None) -> float:
+    """Returns the share of the pairs whose placeholders become tokens.
+
+    Args:
+        share: That of the options. None: one half where at least 1% of the pairs have placeholders,
+            otherwise 0.
+    """
+    if share is not None:
+        return share
+    sides = [rows[side][:: max(len(rows) // _SAMPLE, 1)] for side in ("source", "target")]
+    change = Placeholders(PLACEHOLDERS).in_pair
+    count = sum(change(*pair) != pair for pair in zip(*sides, strict=True))
+    return _SHARE if count >= max(_LEAST_SHARE * len(sides[0]), 1) else 0.0
+
+
+def with_placeholders(
+    rows: Dataset, placeholders: Placeholders, share: float, num_proc: int | None
+) -> Dataset:
+    """Puts tokens for placeholders into a share of some pairs, always the same ones.
+
+    Args:
+        rows: Pairs with the columns "source" and "target". Pairs with links whose words would be
+            others stay, as all other columns do.
+    """
+    drawn = np.random.default_rng(0).random(len(rows)) < share
+    has_links = LINKS in rows.column_names
+
+    def change(sources: list[str], targets: list[str], numbers: list[int]) -> dict[str, list[str]]:
+        pairs = list(zip(sources, targets, strict=True))
+        for place in np.flatnonzero(drawn[numbers]):
+            changed = placeholders.in_pair(*pairs[place])
+            if not has_links or all(
+                len(new.split()) == len(old.split())
+                for new, old in zip(changed, pairs[place], strict=True)
+            ):
+                pairs[place] = changed
+        return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
+
+    key = Hasher.hash([rows._fingerprint, placeholders, share])
+    changed = rows.map(
+        change,
+        with_indices=True,
+        batched=True,
+        input_columns=["source", "target"],
+        num_proc=num_proc,
+        new_fingerprint=key,
+        desc="Putting tokens for placeholders",
+    )
+    texts = changed.select_columns(["source"]).iter(batch_size=10_000)
+    count = sum(PLACEHOLDERS[0] in text for batch in texts for text in batch["source"])
+    logger.info(f"Tokens stand for placeholders in {count:,} of {len(rows):,} training pairs.")
+    return changed

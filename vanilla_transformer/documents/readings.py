@@ -1,0 +1,98 @@
+"""What a model reads of a text: other words stand in the place of some of its parts."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import regex
+
+from vanilla_transformer.documents.kept import (
+    Edit,
+    Span,
+    apply_edits,
+    kept_spans,
+    moved,
+    set_apart,
+)
+
+_TOKEN = regex.compile(r"<ph\d>")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text as a model reads it.
+
+    Attributes:
+        original: The text.
+        edits: What the model reads in the place of parts of it, in order.
+    """
+
+    original: str
+    edits: Sequence[Edit] = ()
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return apply_edits(self.original, self.edits)
+
+    def place(self, span: Span) -> Span:
+        """Returns the part of the original that a part of what is read stands for."""
+        undone, grown = [], 0
+        for edit in self.edits:
+            begin = edit.begin + grown
+            undone.append(Edit(begin, begin + len(edit.text), self.original[edit.begin : edit.end]))
+            grown += len(edit.text) - (edit.end - edit.begin)
+        return moved(span, undone)
+
+    def restored(self, output: str) -> list[Edit]:
+        """Returns what puts the parts that tokens stand for into an output with these tokens."""
+        parts = {edit.text: self.original[edit.begin : edit.end] for edit in self.edits}
+        return [
+            Edit(begin := match.start(), end := match.end(), set_apart(text, output, begin, end))
+            for match in _TOKEN.finditer(output)
+            if (text := parts.get(match[0])) is not None
+        ]
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """The tokens that stand for what is kept, as a model has learnt to copy them.
+
+    Attributes:
+        tokens: In the order in which they stand in a source.
+        whole_words: Whether they stand for parts between white space alone: the tokens of some
+            vocabularies are words.
+    """
+
+    tokens: tuple[str, ...]
+    whole_words: bool = False
+
+    def reading(self, text: str, spans: Sequence[Span]) -> Reading:
+        """Returns a reading with a token for each span; what is left over stays."""
+        pairs = zip(self._fitting(text, spans), self.tokens, strict=False)
+        return Reading(text, [Edit(*span, token) for span, token in pairs])
+
+    def in_pair(self, source: str, target: str) -> tuple[str, str]:
+        """Returns a pair with tokens for the spans that both sides have equally often."""
+        of_source = self._fitting(source, kept_spans(source))
+        of_target = self._fitting(target, kept_spans(target)) if of_source else []
+        counts = [
+            Counter(text[begin:end] for begin, end in spans)
+            for text, spans in ((source, of_source), (target, of_target))
+        ]
+        equal = {part for part, count in counts[0].items() if counts[1][part] == count}
+        reading = self.reading(source, [s for s in of_source if source[slice(*s)] in equal])
+        tokens: dict[str, deque[str]] = defaultdict(deque)
+        for edit in reading.edits:
+            tokens[source[edit.begin : edit.end]].append(edit.text)
+        edits = [
+            Edit(begin, end, tokens[part].popleft())
+            for begin, end in of_target
+            if tokens[part := target[begin:end]]
+        ]
+        return reading.text, apply_edits(target, edits)
+
+    def _fitting(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+        if not self.whole_words:
+            return spans
+        return [(b, e) for b, e in spans if not (text[:b][-1:] + text[e : e + 1]).strip()]
