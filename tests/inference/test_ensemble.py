@@ -83,8 +83,6 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     other.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="another vocabulary"):
         Translator.from_pretrained([str(trained), str(tmp_path)])
-    with pytest.raises(ValueError, match=r"several models.*`compute_type` 'int8'"):
-        Translator.from_pretrained(members, compute_type="int8")
     with pytest.raises(ValueError, match="'ctranslate2' cannot do this: several models"):
         Translator.from_pretrained(members, engine="ctranslate2")
     translator = Translator.from_pretrained(members, device="cpu")

@@ -29,39 +29,18 @@ from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
 
 _TAKEN_OVER = (
-    "bad_words_ids",
-    "bos_token_id",
-    "cache_config",
-    "cache_implementation",
-    "decoder_start_token_id",
-    "early_stopping",
-    "eos_token_id",
-    "epsilon_cutoff",
-    "eta_cutoff",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "length_penalty",
-    "max_length",
-    "max_new_tokens",
-    "min_length",
-    "min_new_tokens",
-    "min_p",
-    "no_repeat_ngram_size",
-    "num_beams",
-    "num_return_sequences",
-    "pad_token_id",
-    "renormalize_logits",
-    "suppress_tokens",
-    "temperature",
-    "top_h",
-    "top_k",
-    "top_p",
-    "transformers_version",
-    "typical_p",
-    "use_cache",
-    "_from_model_config",
+    *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens"),
+    *("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id"),
+    *("bad_words_ids", "no_repeat_ngram_size", "suppress_tokens", "renormalize_logits"),
 )
-"""Settings that CTranslate2 takes over, or that only sampling reads."""
+_WITHOUT_EFFECT = (
+    *("temperature", "top_k", "top_p", "top_h", "min_p", "typical_p"),  # without sampling
+    *("epsilon_cutoff", "eta_cutoff"),
+    *("use_cache", "cache_config", "cache_implementation"),
+    *("transformers_version", "_from_model_config"),
+)
 
 _ALMOST_NO_PENALTY = 1e-9
 
@@ -124,7 +103,7 @@ class CTranslate2Engine:
         problems = [
             f"`{name}` is {value!r}"
             for name, value in settings.to_dict().items()
-            if name not in _TAKEN_OVER
+            if name not in (*_TAKEN_OVER, *_WITHOUT_EFFECT)
             and value is not False
             and value not in (None, _NEUTRAL.get(name))
         ]

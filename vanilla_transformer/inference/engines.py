@@ -94,11 +94,10 @@ class TransformersEngine:
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches: this
                 one cannot, see `alignments`.
-            on_batch: Is called with the number of finished sources after each batch, by an engine
-                that computes one batch after the other.
+            on_batch: Is called with the number of its sources after each batch, by an engine that
+                computes one batch after the other.
         """
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
-        num_finished = 0
         arguments: dict[str, Any] = {"generation_config": search.settings}
         if search.settings.stop_strings is not None:
             arguments["tokenizer"] = target_side(self.tokenizer)
@@ -110,9 +109,8 @@ class TransformersEngine:
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])
                 for row in rows:
                     outputs[row] = list(islice(hypotheses, search.n_best))
-                num_finished += len(rows)
                 if on_batch is not None:
-                    on_batch(num_finished)
+                    on_batch(len(rows))
         return outputs
 
     def token_scores(
@@ -251,11 +249,25 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 
 
 class EnsembleEngine(TransformersEngine):
-    """Averages the probabilities of models with one vocabulary; the first one drives the search."""
+    """Averages the probabilities of models with one vocabulary; the first one drives the search.
 
-    def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
-        super().__init__(models[0], "ensemble", tokenizer)
-        self.members = [TransformersEngine(model, tokenizer=tokenizer) for model in models]
+    Args:
+        tokenizers: The tokenizer of each model.
+
+    Raises:
+        ValueError: If vocabularies, or start or end tokens differ.
+    """
+
+    def __init__(self, models: Sequence[Any], tokenizers: Sequence[Any]) -> None:
+        super().__init__(models[0], "ensemble", tokenizers[0])
+        self.members = [TransformersEngine(model, tokenizer=self.tokenizer) for model in models]
+        first, *others = map(_shared_by_members, models, tokenizers)
+        for model, other in zip(models[1:], others, strict=True):
+            if differing := [name for name in first if first[name] != other[name]]:
+                raise ValueError(
+                    f"{model.name_or_path!r} has another {' and '.join(differing)} than "
+                    f"{self.model.name_or_path!r}: only models with equal ones can be averaged."
+                )
 
     def problems(self, search: Search) -> list[str]:
         """Lists settings whose effect depends on the scale of the logits, which a mean loses."""
@@ -356,23 +368,11 @@ class MeanProbabilities(LogitsProcessor):
             cache.reorder_cache(parents)
 
 
-def check_members(
-    paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
-) -> None:
-    """Refuses models whose vocabularies, or start or end tokens differ."""
-    members = []
-    for tokenizer, setting in zip(tokenizers, settings, strict=True):
-        ends = setting.eos_token_id
-        members.append(
-            {
-                "vocabulary": [vocabulary_of(tokenizer, side) for side in ("source", "target")],
-                "decoder_start_token_id": setting.decoder_start_token_id,
-                "eos_token_id": ends if isinstance(ends, list) else [ends],
-            }
-        )
-    for path, member in zip(paths, members, strict=True):
-        if differing := [name for name in member if member[name] != members[0][name]]:
-            raise ValueError(
-                f"{path!r} has another {' and '.join(differing)} than {paths[0]!r}: only models "
-                "with equal ones can be averaged."
-            )
+def _shared_by_members(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """Returns what must be equal in models whose probabilities are averaged."""
+    settings, ends = model.generation_config, model.generation_config.eos_token_id
+    return {
+        "vocabulary": [vocabulary_of(tokenizer, side) for side in ("source", "target")],
+        "decoder_start_token_id": settings.decoder_start_token_id,
+        "eos_token_id": ends if isinstance(ends, list) else [ends],
+    }

@@ -116,18 +116,13 @@ def perplexity_of(log_probability: float, tokens: int) -> float:
     return exp(mean) if mean < 700 else inf
 
 
-def finite_or_none(value: float | None) -> float | None:
-    """Returns a score as JSON can hold it, which has no infinity and no NaN."""
-    return value if value is not None and isfinite(value) else None
-
-
 def without_infinities(report: Any) -> Any:
-    """Returns a report of lists and mappings as JSON can hold it; see `finite_or_none`."""
+    """Returns a report as JSON can hold it, which has no infinity and no NaN: None instead."""
     if isinstance(report, Mapping):
         return {name: without_infinities(value) for name, value in report.items()}
     if isinstance(report, (list, tuple)):
         return [without_infinities(value) for value in report]
-    return finite_or_none(report) if isinstance(report, float) else report
+    return None if isinstance(report, float) and not isfinite(report) else report
 
 
 class OutputOptions(NamedTuple):
@@ -198,7 +193,7 @@ def join_segments(
         token_scores=values if details.scores else None,
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
-        word_alignment=_word_alignment(source, text, links) if details.words else None,
+        word_alignment=linked_words(source, text, links) if details.words else None,
         links=links if details.links else None,
         is_complete=all(part.is_complete for part in parts),
         unknown_share=share,
@@ -236,7 +231,8 @@ def _join_links(
     return source, TokenLinks(sources, targets, aligned)
 
 
-def _word_alignment(source: str, target: str, links: TokenLinks) -> Links:
+def linked_words(source: str, target: str, links: TokenLinks) -> Links:
+    """Links two words where any of their tokens are linked, in order."""
     words = words_of_spans(source, links.sources), words_of_spans(target, links.targets)
     return word_links([(s, t) for t, s in enumerate(links.aligned)], *words)
 

@@ -21,9 +21,8 @@ from vanilla_transformer.data.token_words import (
     target_side,
     tokens_of_ids,
     unknown_spans,
-    words_of_encoding,
 )
-from vanilla_transformer.data.word_alignment import Span, word_links, words_of_spans
+from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import (
     TokenLinks,
     apply_edits,
@@ -33,7 +32,6 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
-from vanilla_transformer.inference.engine_choice import load_engine
 from vanilla_transformer.inference.engines import (
     Engine,
     Hypothesis,
@@ -43,6 +41,7 @@ from vanilla_transformer.inference.engines import (
 )
 from vanilla_transformer.inference.loading import (
     default_device,
+    load_engine,
     load_generation_settings,
     load_tokenizer,
     load_weights,
@@ -57,15 +56,15 @@ from vanilla_transformer.inference.results import (
     Translation,
     join_segments,
     least_risk,
+    linked_words,
     metric_by_name,
 )
-from vanilla_transformer.languages import closest_tag, known_tag
+from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.directions import (
     Begin,
     Direction,
     begun_by,
     in_language,
-    language_tokens,
     tags_of_sources,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
@@ -320,12 +319,6 @@ class Translator:
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
         options["num_return_sequences"] = n_best
-        if isinstance(name := options.get("forced_bos_token_id"), str):
-            tokens = language_tokens(self.tokenizer)
-            code = closest_tag(name, tokens) if known_tag(name) else None
-            if code is None:
-                raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
-            options["forced_bos_token_id"] = tokens[code]
         return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def plan_call(
@@ -401,19 +394,15 @@ class Translator:
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         directions = directions or self.directions(len(texts))
         split = split_texts(texts, self._encode_sources, self.source_limit, directions, self._tags)
-        unknown = self.tokenizer.unk_token_id
-        numbers = [n for n, segment in enumerate(split.segments) if unknown in segment.ids]
-        unknown_in: dict[int, list[Span]] = {}
-        if numbers:
-            some = [split.segments[number].text for number in numbers]
-            unknown_in = dict(zip(numbers, unknown_spans(self.tokenizer, some), strict=True))
         # With two vocabularies, a target need not be in the letters of its source.
-        has_one = not has_two_vocabularies(self.tokenizer)
+        keeps_unknown = not has_two_vocabularies(self.tokenizer)
         for number, segment in enumerate(split.segments):
-            spans = unknown_in.get(number, [])
-            kept = kept_spans(segment.text, spans if has_one else ())
-            if kept or spans:
-                count = sum(count_characters(segment.text[slice(*span)]) for span in spans)
+            unknown: list[Span] = []
+            if self.tokenizer.unk_token_id in segment.ids:
+                (unknown,) = unknown_spans(self.tokenizer, [segment.text])
+            kept = kept_spans(segment.text, unknown if keeps_unknown else ())
+            if kept or unknown:
+                count = sum(count_characters(segment.text[slice(*span)]) for span in unknown)
                 split.segments[number] = replace(segment, unknown=count, kept=tuple(kept))
         return split
 
@@ -428,34 +417,29 @@ class Translator:
         Segments whose targets begin with the same token share batches, and those with parts that
         are kept, which are aligned.
         """
-        num_done = 0
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
-            nonlocal num_done
             begin, keeps = key
-            search, engine, before = call.search, call.engine, num_done
+            search, engine = call.search, call.engine
             if (settings := begun_by(search.settings, begin)) is not search.settings:
                 search = replace(search, settings=settings)
                 engine = self._engine_without(self.engine.problems(search))
-
-            def tell(count: int) -> None:
-                if on_batch is not None:
-                    on_batch(before + count)
-
             of_these = replace(call, search=search, engine=engine, keep=keeps)
-            outputs = self._compute_alike(alike, of_these, tell)
-            num_done += len(alike)
-            return outputs
+            return self._compute_alike(alike, of_these, on_batch)
 
         keys = [(segment.direction.begin, call.keep and bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
 
     def _compute_alike(
-        self, segments: Sequence[Segment], call: "TranslatorCall", on_batch: Callable[[int], None]
+        self,
+        segments: Sequence[Segment],
+        call: "TranslatorCall",
+        on_batch: Callable[[int], None] | None,
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments whose targets begin with the same token."""
         search, sources = call.search, [segment.ids for segment in segments]
-        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
+        align = call.keep or call.details.linked
+        rows = call.engine.generate(sources, search, call.batch_tokens, align, on_batch)
         # From here on there is a row for each output.
         hypotheses = [hypothesis for row in rows for hypothesis in row]
         segments = [segment for segment, row in zip(segments, rows, strict=True) for _ in row]
@@ -466,7 +450,13 @@ class Translator:
             for segment, text in zip(segments, texts, strict=True)
         ]
         some = [number for number, lack in enumerate(lacks) if lack or call.details.linked]
-        links = dict(zip(some, self._links(segments, hypotheses, texts, some, call), strict=True))
+        of_some = self._links(
+            [segments[number] for number in some],
+            [hypotheses[number] for number in some],
+            [texts[number] for number in some],
+            call,
+        )
+        links = dict(zip(some, of_some, strict=True))
         # A score needs an end; that of an output without one is left out below.
         ended = [self._ended(hypothesis) for hypothesis in hypotheses]
         scores: list[list[float]] = [[]] * len(ended)
@@ -553,21 +543,16 @@ class Translator:
             ValueError: If there are not as many targets as sources, or if a text is too long, or
                 the model needs a language.
         """
-        pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang)
 
-        def score(begin: Begin, alike: list[_Pair]) -> list[Score]:
-            settings = begun_by(self.settings, begin)
+        def score(settings: GenerationConfig, pairs: list[_Pair]) -> list[Score]:
             engine = self._engine_without(self.engine.token_problems(settings))
-            source_ids = [pair.source for pair in alike]
-            target_ids = [pair.target for pair in alike]
-            start = needed_start(settings)
-            scores = engine.token_scores(source_ids, target_ids, batch_tokens, start)
+            scores = engine.token_scores(*_ids_of(pairs), batch_tokens, needed_start(settings))
             return [
-                Score(self._target_tokens(ids), _chosen_scores(values, ids, settings))
-                for ids, values in zip(target_ids, scores, strict=True)
+                Score(self._target_tokens(pair.ids), _chosen_scores(row, pair.ids, settings))
+                for pair, row in zip(pairs, scores, strict=True)
             ]
 
-        return in_groups(pairs, begins, score)
+        return self._compute_pairs(score, sources, targets, src_lang, tgt_lang)
 
     def align(
         self,
@@ -592,43 +577,43 @@ class Translator:
             ValueError: If there are not as many targets as sources, if a text is too long, or the
                 model needs a language.
         """
-        pairs, begins = self._encode_pairs(sources, targets, src_lang, tgt_lang, with_words=True)
 
-        def align(begin: Begin, alike: list[_Pair]) -> list[Alignment]:
-            start = needed_start(begun_by(self.settings, begin))
-            aligned = self._transformers_engine.alignments(
-                [pair.source for pair in alike],
-                [pair.target for pair in alike],
-                batch_tokens,
-                start,
+        def align(settings: GenerationConfig, pairs: list[_Pair]) -> list[Alignment]:
+            rows = self._transformers_engine.alignments(
+                *_ids_of(pairs), batch_tokens, needed_start(settings)
             )
-            alignments = []
-            for (source, target, *words), row in zip(alike, aligned, strict=True):
-                links = tuple((s, t) for t, s in enumerate(row[:-1]))  # none of the end
-                alignments.append(
-                    Alignment(
-                        words=word_links(links, *words),
-                        tokens=links,
-                        source_tokens=self.source_tokens(source),
-                        target_tokens=self._target_tokens(target),
-                    )
+            source_spans = self._spans_of_sources([pair.source for pair in pairs])
+            target_spans = self._encode(
+                "target",
+                [pair.target for pair in pairs],
+                [pair.source.direction.target for pair in pairs],
+                partial(spans_of_encoding, self.tokenizer, side="target"),
+            )
+            return [
+                Alignment(
+                    words=linked_words(source.text, target, TokenLinks(*spans, row[:-1])),
+                    tokens=tuple((s, t) for t, s in enumerate(row[:-1])),  # none of the end
+                    source_tokens=self.source_tokens(source.ids),
+                    target_tokens=self._target_tokens(ids),
                 )
-            return alignments
+                for (source, target, ids), row, spans in zip(
+                    pairs, rows, zip(source_spans, target_spans, strict=True), strict=True
+                )
+            ]
 
-        return in_groups(pairs, begins, align)
+        return self._compute_pairs(align, sources, targets, src_lang, tgt_lang)
 
-    def _encode_pairs(
+    def _compute_pairs(
         self,
+        compute: Callable[[GenerationConfig, list["_Pair"]], list[Row]],
         sources: Sequence[str],
         targets: Sequence[str],
         src_lang: Languages,
         tgt_lang: Languages,
-        with_words: bool = False,
-    ) -> tuple[list["_Pair"], list[Begin]]:
-        """Encodes given pairs without the white space around their texts.
+    ) -> list[Row]:
+        """Computes a row for each given pair without the white space around its texts.
 
-        Returns:
-            The pairs, and the tokens that their targets begin with.
+        Those whose targets begin with the same token are computed together.
         """
         for name, texts in (("sources", sources), ("targets", targets)):
             if isinstance(texts, str):  # a list of letters
@@ -638,35 +623,24 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        directions = self.directions(len(sources), src_lang, tgt_lang)
-        read = [
+        directions = [
             direction.for_text(text, self._tags)
-            for text, direction in zip(sources, directions, strict=True)
+            for text, direction in zip(
+                sources, self.directions(len(sources), src_lang, tgt_lang), strict=True
+            )
         ]
-        source_ids = self._encode_sources(sources, read)
+        source_ids = self._encode_sources(sources, directions)
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise LongSourceError(number, len(ids), self.source_limit)
-        source_words: list[list[range]] = [[]] * len(read)
-        if with_words:
-            source_words = list(map(words_of_spans, sources, self._spans_of_sources(sources, read)))
-
-        def encode(language: str | None, texts: list[str]) -> list[tuple[Ids, list[range]]]:
-            view = self._in_language["target"](language)
-            encoded = view(text_target=texts, truncation=False, verbose=False)
-            words: list[list[range]] = [[]] * len(texts)
-            if with_words:
-                words = words_of_encoding(self.tokenizer, texts, encoded, "target")
-            return list(zip(encoded["input_ids"], words, strict=True))
-
-        of_targets = in_groups(targets, [direction.target for direction in read], encode)
-        pairs = [
-            _Pair(source, target, words, target_words)
-            for source, words, (target, target_words) in zip(
-                source_ids, source_words, of_targets, strict=True
-            )
-        ]
-        return pairs, [direction.begin for direction in read]
+        languages = [direction.target for direction in directions]
+        target_ids = self._encode("target", targets, languages, _ids_of_encoding)
+        segments = map(Segment, sources, source_ids, directions)
+        return in_groups(
+            list(map(_Pair, segments, targets, target_ids)),
+            [direction.begin for direction in directions],
+            lambda begin, pairs: compute(begun_by(self.settings, begin), pairs),
+        )
 
     def _engine_without(self, problems: list[str]) -> Engine:
         """Returns the engine, or transformers where the former has problems."""
@@ -693,16 +667,19 @@ class Translator:
         """Yields what is returned for each text; warns at the end of what is cut off or unknown."""
         remaining, num_cut, num_done = iter(texts), 0, 0
         of_remaining = cycle(directions)  # a stream has one for all of its texts
+        num_computed = 0  # segments of a chunk
+
+        def on_batch(count: int) -> None:
+            nonlocal num_computed
+            num_computed += count
+            shown.reach(num_done + len(chunk) * num_computed // len(split.segments))
+
         num_unknown, num_characters = 0, 0
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
                 split = self.split_texts(chunk, list(islice(of_remaining, len(chunk))))
-                per_segment = len(chunk) / max(len(split.segments), 1)
-
-                def on_batch(count: int, before: int = num_done, size: float = per_segment) -> None:
-                    shown.reach(before + int(count * size))
-
+                num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
                 for document in split.documents:
                     outputs = self.join_outputs(document, computed, call)
@@ -732,57 +709,46 @@ class Translator:
         end = self.end_token_id if hypothesis.end is None else hypothesis.end
         return [*hypothesis.ids, *([] if end is None else [end])]
 
-    def _aligned(
-        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis], call: "TranslatorCall"
-    ) -> list[Hypothesis]:
-        """Returns outputs that say which source token each of their tokens is aligned with."""
-        if all(hypothesis.aligned is not None for hypothesis in hypotheses):  # by the search itself
-            return list(hypotheses)
-        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
-        start = needed_start(call.search.settings)
-        rows = self._transformers_engine.alignments(sources, ended, call.batch_tokens, start)
-        return [
-            replace(hypothesis, aligned=tuple(row))
-            for hypothesis, row in zip(hypotheses, rows, strict=True)
-        ]
-
     def _links(
         self,
         segments: Sequence[Segment],
         hypotheses: Sequence[Hypothesis],
         texts: Sequence[str],
-        numbers: Sequence[int],
         call: "TranslatorCall",
     ) -> list[TokenLinks]:
-        """Returns the links of some outputs, by their numbers."""
-        segments = [segments[number] for number in numbers]
-        hypotheses = [hypotheses[number] for number in numbers]
-        aligned = self._aligned([segment.ids for segment in segments], hypotheses, call)
-        sources = self._spans_of_sources(
-            [segment.text for segment in segments], [segment.direction for segment in segments]
-        )
+        """Returns the links of outputs with their segments."""
+        aligned: list[Any] = [hypothesis.aligned for hypothesis in hypotheses]
+        if None in aligned:  # the search itself has not aligned them
+            aligned = self._transformers_engine.alignments(
+                [segment.ids for segment in segments],
+                [self._ended(hypothesis) for hypothesis in hypotheses],
+                call.batch_tokens,
+                needed_start(call.search.settings),
+            )
         links = []
-        for number, spans, hypothesis in zip(numbers, sources, aligned, strict=True):
-            text, ids = texts[number], hypothesis.ids
-            targets = spans_of_ids(self._target_tokenizer, ids, text)
+        for spans, hypothesis, text, row in zip(
+            self._spans_of_sources(segments), hypotheses, texts, aligned, strict=True
+        ):
+            targets = spans_of_ids(self._target_tokenizer, hypothesis.ids, text)
             of_tokens = [stripped(text, span) for span in targets]
-            links.append(TokenLinks(spans, of_tokens, (hypothesis.aligned or ())[: len(ids)]))
+            links.append(TokenLinks(spans, of_tokens, row[: len(of_tokens)]))
         return links
 
-    def _spans_of_sources(
-        self, texts: Sequence[str], directions: Sequence[Direction]
-    ) -> list[list[Span]]:
+    def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
         """Returns the span of each token in its text, without the tag that is read before it."""
+        texts = [segment.text for segment in segments]
+        directions = [segment.direction for segment in segments]
         find = partial(spans_of_encoding, self.tokenizer, side="source")
-        rows = self._read_sources(texts, directions, find)
         shifts = [len(direction.read("")) for direction in directions]
         return [
             [stripped(text, (max(begin - shift, 0), max(end - shift, 0))) for begin, end in row]
-            for text, row, shift in zip(texts, rows, shifts, strict=True)
+            for text, row, shift in zip(
+                texts, self._read_sources(texts, directions, find), shifts, strict=True
+            )
         ]
 
     def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
-        return self._read_sources(texts, directions, lambda _, encoding: encoding["input_ids"])
+        return self._read_sources(texts, directions, _ids_of_encoding)
 
     def _read_sources(
         self,
@@ -791,26 +757,44 @@ class Translator:
         compute: Callable[[list[str], Any], list[Row]],
     ) -> list[Row]:
         """Computes a row for each source from its text as the model reads it, and its encoding."""
+        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
+        return self._encode("source", read, [each.source for each in directions], compute)
+
+    def _encode(
+        self,
+        side: str,
+        texts: Sequence[str],
+        languages: Sequence[str | None],
+        compute: Callable[[list[str], Any], list[Row]],
+    ) -> list[Row]:
+        """Computes a row for each text of one side from its encoding in its language."""
+        name = {"source": "text", "target": "text_target"}[side]
+        options = {"truncation": False, "verbose": False, "return_attention_mask": False}
 
         def encode(language: str | None, texts: list[str]) -> list[Row]:
-            view = self._in_language["source"](language)
-            options = {"truncation": False, "verbose": False, "return_attention_mask": False}
-            return compute(texts, view(texts, **options))
+            return compute(texts, self._in_language[side](language)(**{name: texts}, **options))
 
-        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
-        return in_groups(read, [direction.source for direction in directions], encode)
+        return in_groups(texts, languages, encode)
 
     def _target_tokens(self, ids: Ids) -> tuple[str, ...]:
         return tuple(self._target_tokenizer.convert_ids_to_tokens(list(ids)))
 
 
 class _Pair(NamedTuple):
-    """The ids of a given pair, and the words of its tokens."""
+    """A source, and a given target with its ids."""
 
-    source: Ids
-    target: Ids
-    source_words: list[range]
-    target_words: list[range]
+    source: Segment
+    target: str
+    ids: Ids
+
+
+def _ids_of(pairs: Sequence[_Pair]) -> tuple[list[Ids], list[Ids]]:
+    return [pair.source.ids for pair in pairs], [pair.ids for pair in pairs]
+
+
+def _ids_of_encoding(_: Sequence[str], encoding: Any) -> list[Ids]:
+    ids: list[Ids] = encoding["input_ids"]
+    return ids
 
 
 @dataclass(frozen=True)
@@ -822,11 +806,6 @@ class TranslatorCall:
     details: OutputOptions
     batch_tokens: int
     keep: bool
-
-    @property
-    def aligns(self) -> bool:
-        """Whether target tokens are aligned with source tokens."""
-        return self.keep or self.details.linked
 
 
 def _chosen_scores(

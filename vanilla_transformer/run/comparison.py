@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sacrebleu.significance import PairedTest
 
-from vanilla_transformer.inference.results import finite_or_none
+from vanilla_transformer.inference.results import without_infinities
 from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
@@ -155,9 +155,9 @@ def _score_rows(
             signature = signature or str(signatures[label])
             baseline, *others = cast(list[Any], results[label])
             ends = [
-                finite_or_none(end) for end in interval_ends(metric, baseline.mean, baseline.ci)
+                without_infinities(end) for end in interval_ends(metric, baseline.mean, baseline.ci)
             ]
-            models[name] = {metric: finite_or_none(baseline.score), "interval": ends}
+            models[name] = {metric: without_infinities(baseline.score), "interval": ends}
             rest = systems[number + 1 :]
             for (other, texts), result in zip(rest, others, strict=True):
                 # The bootstrap of few texts hardly varies. This is the chance that one of two equal
@@ -166,7 +166,7 @@ def _score_rows(
                 p = max(float(result.p_value), least)
                 # For equal scores sacrebleu returns the least p-value, as if chance had no part.
                 p = 1.0 if result.score == baseline.score else p
-                difference = finite_or_none(result.score - baseline.score)
+                difference = without_infinities(result.score - baseline.score)
                 pairs.append({"models": [name, other], "difference": difference, "p_value": p})
         better = "lower" if metric in ERROR_RATES else "higher"
         scores[metric] = {

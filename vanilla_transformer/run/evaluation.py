@@ -219,8 +219,8 @@ def score_training(
                 [sources[number] for number in numbers], [directions[number] for number in numbers]
             )
 
-            def on_batch(count: int, before: int = len(done), most: int = len(numbers)) -> None:
-                progress.reach(before + min(count, most))
+            def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:
+                progress.reach(min(progress.done + count, most))
 
             computed = translator.compute_segments(split.segments, call, on_batch)
             for number, document in zip(numbers, split.documents, strict=True):

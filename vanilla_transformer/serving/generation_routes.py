@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.inference.results import OutputOptions, Translation, finite_or_none
+from vanilla_transformer.inference.results import OutputOptions, Translation, without_infinities
 from vanilla_transformer.serving.bodies import Fields, Text, Texts
 from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
@@ -109,11 +109,11 @@ def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
     }
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
-        described["score"] = finite_or_none(output.score)
+        described["score"] = without_infinities(output.score)
         described["tokens"] = [
             {
                 "token": token,
-                "log_probability": finite_or_none(value),
+                "log_probability": without_infinities(value),
                 "confidence": exp(min(value, 0.0)),
             }
             for token, value in pairs
