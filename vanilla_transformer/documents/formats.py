@@ -1,0 +1,240 @@
+"""Kinds of files whose texts are translated, by the ends of their names."""
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, Protocol
+
+from vanilla_transformer.documents.kept import Span
+from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.places import (
+    Code,
+    Document,
+    Item,
+    Place,
+    has_letters,
+    split_edges,
+    with_tags,
+)
+from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
+from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.languages import JOINED_LINES, is_within_word
+
+_CUE = re.compile(
+    r"^(?=[^\r\n]*-->)[^\r\n]*\r?\n((?:(?=[^\S\r\n]*\S)[^\r\n]+(?:\r?\n|\Z))+)", re.MULTILINE
+)
+_LINE = re.compile(r"[^\r\n]+")
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+_DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
+_SPACE_OF_LINE = re.compile(r"([\r\n]) ")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
+
+
+class TextsOfFile(Protocol):
+    """A file whose texts can be replaced.
+
+    Attributes:
+        texts: What is to be translated.
+    """
+
+    texts: list[MarkedText]
+
+    def write(self, outputs: Sequence[MarkedText]) -> bytes:
+        """Returns the file with an output in the place of each of `texts`."""
+
+
+def read_document(name: str, content: bytes) -> TextsOfFile:
+    """Takes the texts out of a file.
+
+    Args:
+        name: Name of the file, whose end tells its kind.
+
+    Raises:
+        ValueError: If the kind is not known, or the content is not of this kind; the error names
+            the file, and the place in it.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix not in FORMATS:
+        raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
+    try:
+        return FORMATS[suffix](content)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name}, line {line}: not {error.encoding.upper()} ({error.reason})."
+        ) from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _decoded(content: bytes) -> str:
+    source = content.decode("utf-8")
+    if "\0" in source:
+        raise ValueError("no file of text: it has zeros.")
+    return source
+
+
+def _place(
+    source: str,
+    span: Span,
+    items: Sequence[Item],
+    write: Callable[[MarkedText], str] = MarkedText.write,
+    quote: Callable[[str], str] = str,
+) -> Iterator[Place]:
+    """Yields the place of a text, if there is something to translate in it.
+
+    Args:
+        write: Returns an output with its tags.
+        quote: Returns that and what is around it as the file has it.
+    """
+    before, text, after = split_edges(items)
+
+    def written(output: MarkedText) -> str:
+        edges = ("".join(map(str, part)) for part in (before, after))
+        return quote(write(output).join(edges))
+
+    if has_letters(text.text):
+        yield Place(*span, text, written, source[slice(*span)])
+
+
+def _read_lines(content: bytes) -> Document:
+    source = _decoded(content)
+    places = [
+        place
+        for line in _LINE.finditer(source, source.startswith("\ufeff"))
+        for place in _place(source, line.span(), [line[0]])
+    ]
+    return Document(source, places)
+
+
+def _read_json(content: bytes) -> Document:
+    """Reads JSON, of which all strings are texts, but not the names of fields."""
+    source = _decoded(content)
+    json.loads(source.removeprefix("\ufeff"))
+    quote = partial(json.dumps, ensure_ascii=source.isascii() and "\\u" in source)
+
+    places = [
+        place
+        for token in _STRING.finditer(source)
+        if not token[1]
+        for place in _place(source, token.span(), with_tags(json.loads(token[0])), quote=quote)
+    ]
+    return Document(source, places)
+
+
+def _read_subtitles(content: bytes, has_references: bool = False) -> Document:
+    """Reads SubRip or WebVTT: the lines of a cue are one text, but for lines of several speakers.
+
+    Args:
+        has_references: Whether `&amp;` stands for a character.
+    """
+    source = _decoded(content)
+    unescape, escape = (html.unescape, _escape) if has_references else (str, str)
+    places: list[Place] = []
+    for cue in _CUE.finditer(source):
+        lines = list(_LINE.finditer(source, *cue.span(1)))
+        has_speakers = _DASH.match(lines[0][0])
+        groups: list[list[re.Match[str]]] = []
+        for line in lines:
+            if not groups or (has_speakers and _DASH.match(line[0])):
+                groups.append([])
+            groups[-1].append(line)
+        for group in groups:
+            begin, end = group[0].start(), group[-1].end()
+            breaks = _LINE_BREAK.findall(source, begin, end)
+            dash = _DASH.match(source, begin, end)
+            after = dash.end() if dash else begin
+            text = JOINED_LINES.sub("", _LINE_BREAK.sub("\n", source[after:end]))
+            rest = with_tags(text.replace("\n", " "))
+            items = [unescape(item) if isinstance(item, str) else item for item in rest]
+            write = partial(_in_lines, [len(line[0]) for line in group], breaks, escape)
+            places += _place(source, (begin, end), [Code(source[begin:after]), *items], write)
+    return Document(source, places)
+
+
+def _escape(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _in_lines(
+    sizes: Sequence[int], breaks: Sequence[str], escape: Callable[[str], str], output: MarkedText
+) -> str:
+    """Breaks an output into as many lines as its source has, with nearly the same shares of it."""
+    text, tags, last = output.text, list(output.tags), 0
+    places = [place for place, character in enumerate(text) if character == " "] or [
+        place
+        for place, character in enumerate(text)
+        if character.isalnum() and not is_within_word(text, place)
+    ]
+    for number, line_break in enumerate(breaks, start=1):
+        ideal = len(text) * sum(sizes[:number]) / sum(sizes)
+        behind = [place for place in places if place > last]
+        if behind:
+            last = min(behind, key=lambda place: abs(place - ideal))
+            tags.append(Tag(last, line_break))
+    tags.sort(key=lambda tag: tag.position)
+    return _SPACE_OF_LINE.sub(r"\1", MarkedText(text, tuple(tags)).write(escape))
+
+
+class PoDocument:
+    """Messages of gettext: those without a translation, and those that are fuzzy, are texts.
+
+    Raises:
+        ValueError: If the file is damaged; the error names the line.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        with optional_packages():
+            from polib import pofile
+        _decoded(content)
+        with NamedTemporaryFile(suffix=".po") as file:  # it takes U+2028 in a text for a line end
+            file.write(content)
+            file.flush()
+            try:
+                self._file = pofile(file.name, encoding="utf-8")
+            except OSError as error:  # as polib reports what it cannot read
+                raise ValueError(str(error).replace(f"{file.name} ", "")) from error
+        self._slots: list[tuple[Any, int | None, Place]] = []
+        for entry in self._file:
+            if entry.obsolete or entry.translated():
+                continue
+            forms = entry.msgstr_plural
+            for form in forms or [None]:
+                if forms.get(form) and not entry.fuzzy:
+                    continue
+                is_plural = form is not None and (form > 0 or len(forms) == 1)
+                source = entry.msgid_plural if is_plural else entry.msgid
+                places = _place(source, (0, len(source)), with_tags(source))
+                self._slots += [(entry, form, place) for place in places]
+        self.texts = [place.text for _, _, place in self._slots]
+
+    def write(self, outputs: Sequence[MarkedText]) -> bytes:
+        """Returns the file with an output in the place of each of `texts`."""
+        for (entry, form, place), output in zip(self._slots, outputs, strict=True):
+            text = place.written(output)
+            if form is None:
+                entry.msgstr = text
+            else:
+                entry.msgstr_plural[form] = text
+            if entry.fuzzy:
+                entry.flags.remove("fuzzy")
+                entry.previous_msgctxt = entry.previous_msgid = entry.previous_msgid_plural = None
+        return str(self._file).encode()
+
+
+FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
+    ".docx": partial(PackedDocument, form=DOCX),
+    ".json": _read_json,
+    ".odt": partial(PackedDocument, form=ODT),
+    ".po": PoDocument,
+    ".pptx": partial(PackedDocument, form=PPTX),
+    ".srt": _read_subtitles,
+    ".txt": _read_lines,
+    ".vtt": partial(_read_subtitles, has_references=True),
+    ".xlf": partial(read_xml, form=XLIFF),
+    ".xliff": partial(read_xml, form=XLIFF),
+}
