@@ -33,6 +33,11 @@ from vanilla_transformer.languages import (
         (("pt-BR", "pt_BR", "pt-br", "pb"), "pt-BR"),
         (("sr-Latn", "srp_Latn"), "sr-Latn"),
         (("de", "deu", "ger", "de_DE_no"), "de"),
+        (("ko", "kor_Hang", "KOR"), "ko"),
+        (("fil", "tl", "tgl"), "fil"),
+        (("jv", "jw", "JAV"), "jv"),
+        (("qu", "quy_Latn", "que"), "qu"),
+        (("nso", "ns", "nso_Latn"), "nso"),
     ],
 )
 def test_spellings_of_one_tag(spellings, tag):
@@ -68,6 +73,11 @@ def test_the_closest_keeps_the_spelling_of_a_model():
     wanted = {"zh-CN": "zho_Hans", "ar": "arb_Arab", "sq": "als_Latn", "fa": "pes_Arab"}
     assert {tag: closest_tag(tag, flores) for tag in wanted} == wanted
     assert closest_tag("ro", ("en_XX", "ro_RO")) == "ro_RO"
+    one = {"ko": "kor_Hang", "kor_Hang": "ko", "sat": "sat_Beng", "zh": "zt", "ps": "pbt_Arab"}
+    one |= {"zh-TW": "zh-Hant", "sr-Latn": "sr", "ku": "kmr_Latn", "por_Latn": "PT", "iw": "he"}
+    assert {tag: closest_tag(tag, ("en", code)) for tag, code in one.items()} == one
+    others = {"lb": "de", "bs": "hr", "zh-CN": "zt", "pa-Arab": "pan_Guru", "ckb": "ku"}
+    assert not any(closest_tag(tag, ("en", code)) for tag, code in others.items())
     assert closest_tag("zho_Hans", ()) is None
 
 
@@ -152,6 +162,11 @@ def test_letters_of_a_script(tag, text, count):
         ("hy", ["Սա է։ ", "Այն։"]),
         ("el", ["Τι είναι; ", "Αυτό."]),
         ("th", ["สวัสดีครับ วันนี้อากาศดี"]),
+        ("bo", ["བོད་ཡིག། ", "གཉིས་པ།། ", "གསུམ་པ"]),
+        ("ja", ["彼は「行こう。」と言った。", "『本当？』って。", "「はい。」"]),
+        ("my", ["ပထမ၊ ဒုတိယ။ ", "တတိယ။"]),
+        ("en", ["He came. ", '"Hello." ', "'Yes!' "]),
+        ("he", ["זה משפט. ", '"כן." ', "השני?"]),
         (None, ["你好。 ", "Hello there! ", "How?"]),
     ],
 )
@@ -166,9 +181,16 @@ def test_no_sentence():
 
 
 def test_the_tokenizer_of_a_score():
-    tags = {"zh": "zh", "zh-TW": "zh", "yue": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-    tags |= dict.fromkeys(("th", "km", "my", "lo", "bo", "shn"), "char")
-    tags |= dict.fromkeys(("en", "de", "ru", "ar", "hi", "vi", "am", "zho_Latn"), "13a")
+    tags = {
+        "zh": "zh",
+        "zh-TW": "zh",
+        "yue": "zh",
+        "ja": "ja-mecab",
+        "ko": "ko-mecab",
+        "kor_Hang": "ko-mecab",
+    }
+    tags |= dict.fromkeys(("th", "km", "my", "lo", "bo", "dz", "shn", "jv-Java"), "char")
+    tags |= dict.fromkeys(("en", "de", "ru", "ar", "hi", "vi", "am", "jv", "zho_Latn"), "13a")
     assert {tag: score_tokenizer(tag) for tag in tags} == tags
 
 
@@ -180,6 +202,7 @@ def test_the_tokenizer_of_a_score():
         (["한국어 문장"], "ko"),
         (["สวัสดีครับ"], "th"),
         (["នេះ។"], "km"),
+        (["ꦲꦏ꧀ꦱꦫꦗꦮ"], "jv-Java"),
         (["Ein Satz.", "你"], None),
         (["Это"], None),
         ([], None),
@@ -196,7 +219,7 @@ def test_spaces():
         True,
         True,
     ]
-    assert [between_sentences(tag) for tag in ("zh", "ja", "th", "en")] == ["", "", " ", " "]
+    assert [between_sentences(tag) for tag in ("zh", "ja", "th", "bo")] == ["", "", " ", " "]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,15 @@ from langcodes.tag_parser import LanguageTagError
 
 from vanilla_transformer.extras import optional_packages
 
-OTHER_TAGS = {"pb": "pt-BR", "zt": "zh-Hant"}
-"""Codes of Argos Translate and LibreTranslate that are no tags of BCP 47."""
+OTHER_TAGS = {
+    **{"pb": "pt-BR", "zt": "zh-Hant", "ns": "nso"},
+    **{"pbt_arab": "ps", "quy_latn": "qu", "fuv_latn": "ff"},
+}
+"""Codes of Argos Translate, LibreTranslate and M2M100 that are no tags of BCP 47, and those of NLLB
+for one language of a group in place of all."""
+
+_WITHOUT_MEANING = regex.compile(r"[-_](XX|Hang)(?=[-_]|$)", regex.I)
+"""What follows a language without a country in mBART, and Korean in NLLB, whose script is Kore."""
 
 SCRIPT_PARTS = {
     "Jpan": ("Hani", "Hira", "Kana"),
@@ -32,16 +39,20 @@ SCRIPT_PARTS = {
 TWO_SCRIPTS = frozenset(("az", "bs", "kk", "ku", "sh", "sr", "tk", "uz"))
 """Languages written in Latin and in Cyrillic letters, where the tag does not say in which."""
 
-WITHOUT_SPACES = frozenset(
-    ("Hans", "Hant", "Hani", "Jpan", "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Tale", "Talu")
-)
+WITHOUT_SENTENCE_SPACES = frozenset(("Hans", "Hant", "Hani", "Jpan"))
+"""Scripts that put no space between words or sentences."""
+
+WITHOUT_SPACES = WITHOUT_SENTENCE_SPACES | {
+    *("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Tale", "Talu", "Tavt", "Java", "Bali")
+}
 """Scripts that put no space between words."""
 
-WITHOUT_SENTENCE_SPACES = frozenset(("Hans", "Hant", "Hani", "Jpan", "Tibt"))
-"""Scripts that put no space between sentences either."""
-
 _CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
-_SENTENCE_SIGNS = regex.compile(rf"[\p{{SB=STerm}}--[!?\uff01\uff1f]]+{_CLOSING}\s*", regex.V1)
+_SENTENCE_SIGNS = regex.compile(
+    rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
+)
+_GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
+"""Where no sentence ends: at a comma of Burmese, and where Japanese says that words are quoted."""
 CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
     rf"(?!\p{{Nd}})){_CLOSING}\s*"
@@ -52,7 +63,7 @@ _IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
 JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={_IDEOGRAPHIC})")
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
-_CLOSING_SIGNS = regex.compile(rf"{_CLOSING}\s*")
+_CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _SPACELESS = regex.compile(
     "[{}]".format(
@@ -70,7 +81,8 @@ _TWO_OF_WORD = regex.compile(r"\w\w")
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
-_FARTHEST = 9  # of langcodes' distances: another script or spelling, not another language
+_FARTHEST = 9  # of langcodes' distances: another script or spelling
+_OTHER_LANGUAGE = 8  # the distance of languages whose speakers understand another: lb, de; bs, hr
 _RELATIVES = 40  # languages that a detector confuses: nb and nn, ms and id, cs and sk
 
 
@@ -81,8 +93,7 @@ def standard_tag(tag: str) -> str:
     Raises:
         ValueError: If no language has this tag.
     """
-    text = OTHER_TAGS.get(tag.lower(), tag)
-    text = text.removesuffix("_XX").removesuffix("-XX")  # mBART's languages without a country
+    text = _WITHOUT_MEANING.sub("", OTHER_TAGS.get(tag.lower(), tag))
     try:
         language = langcodes.Language.get(text)  # resolves deprecated codes and those of 3 letters
         is_known = language.is_valid()
@@ -109,7 +120,8 @@ def is_language(tag: str) -> bool:
 def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     """Returns the tag of the same language, as one of `supported` spells it; None: there is none.
 
-    A tag without a script or country takes the usual one: "zh" finds "zho_Hans", and "pt" "pt-BR".
+    A tag without a script or country takes the usual one, or any if that is not there: "zh" finds
+    "zho_Hans", and "pt" "pt-BR".
     What is no language, such as Marian's group "roa", is found by its own spelling alone.
     """
     spellings: dict[str, str] = {}
@@ -118,7 +130,12 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
             return spelling
         if known := known_tag(spelling):
             spellings.setdefault(known, spelling)
-    match = langcodes.closest_supported_match(standard_tag(tag), list(spellings), _FARTHEST)
+    asked = standard_tag(tag)
+    match = langcodes.closest_supported_match(asked, list(spellings), _FARTHEST)
+    if match is None:  # of one script, where none is asked for
+        match = next((known for known in spellings if _language_of(known) == asked), None)
+    elif langcodes.tag_distance(*map(_language_of, (asked, match))) >= _OTHER_LANGUAGE:
+        match = None
     return None if match is None else spellings[match]
 
 
@@ -282,7 +299,7 @@ def tag_of_texts(texts: Iterable[str]) -> str | None:
     """
     sample = "".join(islice(texts, 1000))
     letters = len(_LETTERS.findall(sample))
-    for tag in ("ja", "zh", "ko", "th", "lo", "km", "my", "bo"):
+    for tag in ("ja", "zh", "ko", "th", "lo", "km", "my", "bo", "jv-Java"):
         script = letters_of(tag)
         share = len(script.findall(sample)) / max(letters, 1)
         if share > 0.5 and (tag != "ja" or _KANA.search(sample)):
@@ -303,4 +320,5 @@ def sentence_ends(text: str, tag: str | None) -> list[int]:
     # Signs of other scripts end a sentence in each language: texts mix them.
     ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
     whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with what closes a quotation
-    return [*sorted(end for end in whole if 0 < end < len(text)), len(text)]
+    inner = (end for end in whole if 0 < end < len(text) and not _GOES_ON.match(text, end))
+    return [*sorted(inner), len(text)]
