@@ -113,6 +113,9 @@ def test_pairs_are_compared_with_others():
         tuple(normalize("NFD", t) for t in ("Ça été", "Tiếng")),
     )
     assert [drop(*pair) for pair in (composed, decomposed)] == ["", "duplicate"]
+    assert drop(composed[1], decomposed[1]) == "identical"
+    korean = normalize("NFD", "디스크가 가득 차서 저장할 수 없습니다.")
+    assert drop(korean, "The disk is full.") == ""
     drop = reasons_to_drop(active_filters(None), None, frozenset([pair_key(*composed)]))
     assert drop(*decomposed) == "held_out"
     assert set(active_filters(False)) == {"empty", "held_out"}

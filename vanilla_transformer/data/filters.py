@@ -251,14 +251,13 @@ def reasons_to_drop(
     seen = _SeenPairs()
 
     def reason(source: str, target: str) -> str:
+        source, target = normalize("NFC", source), normalize("NFC", target)
         for name, is_bad, value in local:
             if is_bad(source, target, value, languages):
                 return name
         if held_out and pair_key(source, target) in held_out:
             return "held_out"
-        is_duplicate = "duplicate" in filters and not seen.add(
-            hash((normalize("NFC", source), normalize("NFC", target)))
-        )
+        is_duplicate = "duplicate" in filters and not seen.add(hash((source, target)))
         return "duplicate" if is_duplicate else ""
 
     return reason
