@@ -42,7 +42,7 @@ PRIVATE_NAMES = {
         "_run_epoch _get_grad_norm _save_checkpoint _get_output_dir self._total_loss_scalar "
         "self._tr_loss _issue_warnings_after_load _load_callback_state _finalize_training "
         "self._initial_global_step _set_signature_columns_if_needed self._signature_columns "
-        "_get_dataloader _determine_best_metric self._created_lr_scheduler"
+        "_determine_best_metric self._created_lr_scheduler"
     ),
     "datasets.arrow_dataset.Dataset": "self._fingerprint self._indices",
     "transformers.trainer_jit_checkpoint.CheckpointManager": "self._original_sigterm_handler",

@@ -28,7 +28,6 @@ from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_models
-from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -191,7 +190,7 @@ def test_training_pairs_of_several_directions_begin_with_their_languages(models,
 
 
 @pytest.mark.parametrize("kind", ["nllb", "m2m100", "mbart50"])
-def test_a_training_generates_and_shows_each_row_in_its_language(models, tmp_path, kind):
+def test_a_training_generates_each_row_in_its_language(models, tmp_path, kind):
     tokenizer = AutoTokenizer.from_pretrained(models / f"own-{kind}")
     codes = [tuple(CODES[kind][number] for number in pair) for pair in DIRECTIONS]
     columns = zip(("source_language", "target_language"), zip(*codes, strict=True), strict=True)
@@ -206,16 +205,6 @@ def test_a_training_generates_and_shows_each_row_in_its_language(models, tmp_pat
     )
     predicted = trainer.predict(encoded)
     assert predicted.predictions[:, 1].tolist() == [row["labels"][0] for row in encoded]
-    show = ShowTranslations(trainer, TEXTS, TEXTS[::-1], 1, codes)
-    text = show.describe(trainer.model.eval(), 1)
-    assert float(text.split()[3]) == pytest.approx(predicted.metrics["test_loss"], abs=1e-4)
-    translator = Translator.from_model(trainer.model, tokenizer)
-    sources, targets = map(list, zip(*codes, strict=True))
-    options = {"num_beams": 1, "keep": False, "max_length": 9}
-    outputs = translator.translate(TEXTS, src_lang=sources, tgt_lang=targets, **options)
-    shown = [line[13:] for line in text.splitlines() if line.startswith("  greedy")]
-    for long, output in zip(shown, outputs, strict=True):
-        assert long.startswith(output) or output.startswith(long)
 
 
 @pytest.mark.parametrize("kind", CODES)

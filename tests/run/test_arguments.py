@@ -111,10 +111,10 @@ def test_the_metric_that_chooses_must_be_computed(tmp_path):
 def test_a_recipe_may_say_no(tmp_path):
     """YAML 1.1 takes the words no, on and off for truth values."""
     path = tmp_path / "recipe.yaml"
-    path.write_text("save_strategy: no\nlanguage: [no, en]\nbf16: false\neval_on_start: True\n")
+    path.write_text("save_strategy: no\nsource_language: no\nbf16: false\neval_on_start: True\n")
     arguments = parse_arguments([str(path), "--output_dir", str(tmp_path)])
     assert arguments.training.save_strategy == "no"
-    assert arguments.card.language == ["no", "en"]
+    assert arguments.data.source_language == "no"
     assert (arguments.training.bf16, arguments.training.eval_on_start) == (False, True)
 
 
@@ -128,9 +128,7 @@ def test_every_option_has_a_help_text():
     ("given", "meant"),
     [
         ("--norm-placment=pre", "norm_placement"),
-        ("--epochs", "num_train_epochs"),
-        ("--batch_size", "max_tokens"),
-        ("--lr", "learning_rate"),
+        ("--train_epochs", "num_train_epochs"),
     ],
 )
 def test_an_unknown_option_leads_to_the_one_that_is_meant(given, meant):

@@ -164,7 +164,7 @@ def test_the_four_files_are_enough(corpus, tmp_path, pairs, heard):
         options["validation_target"] = corpus / "train.de"
     figures = main(words(corpus, tmp_path / "out", **options))
     assert {"train_loss", "eval_loss", "eval_bleu"} <= figures.keys()
-    sentence = f"{pairs} training pair{'s' * (pairs > 1)} on a CPU: 2+2 layers, width 128"
+    sentence = f"{pairs} training pair{'s' * (pairs > 1)} on a CPU: d_model 128, encoder_layers 2, "
     assert sentence in heard.text
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "--muon_learning_rate 0.02" in card

@@ -1,6 +1,7 @@
 """One search everywhere: `train`, `evaluate` and `translate` lead to the same scores."""
 
 import json
+from logging import Logger
 
 import pytest
 import sacrebleu
@@ -102,11 +103,13 @@ def test_chinese_is_scored_by_its_words_everywhere(tmp_path, capsys):
     options = {"output_dir": run, **data, "max_steps": 150, "learning_rate": 0.01, "d_model": 32}
     options |= {"tokenizer_kind": "char", "max_tokens": 200, "metrics": "bleu"}
     options |= {"eval_strategy": "steps", "eval_steps": 75, "save_strategy": "no", "use_cpu": True}
+    Logger.warning_once.cache_clear()
     figures = main([f"--{name}={value}" for name, value in options.items()])
     assert figures["eval_bleu"] == figures["test_bleu"] == pytest.approx(100)
     assert "tok:zh" in (run / "README.md").read_text()
     lines = capsys.readouterr().err
     assert "are mostly in the script of zh" in lines
+    Logger.warning_once.cache_clear()  # as in a new process
     files = ["--test-source", str(tmp_path / "test.en"), "--test-target", str(tmp_path / "test.zh")]
     run_subcommand("evaluate", [str(run), *files, "--metrics", "bleu", "--json"])
     printed = capsys.readouterr()
@@ -128,14 +131,12 @@ def test_chinese_is_scored_by_its_words_everywhere(tmp_path, capsys):
         (["en", "de"], "zh", None, "13a"),
         (None, "yue", None, "zh"),
         (None, "ja", None, "ja-mecab"),  # Han is a part of Japanese
-        (None, "th", None, "zh"),  # no letter of it is there: the languages may be the other way
         (["en", "th"], "zh", "intl", "intl"),
     ],
 )
 def test_what_is_given_comes_before_what_is_recognised(corpus, language, chosen, expected):
     entry = {"name": "a", "train": "a.tsv", "languages": corpus}
-    data = DataArguments(corpora=[json.dumps({k: v for k, v in entry.items() if v})])
+    corpora = [json.dumps({key: value for key, value in entry.items() if value})]
+    data = DataArguments(corpora=corpora, target_language=language)
     rows = Dataset.from_dict({"target": CHINESE, "corpus": ["a"] * 4})
-    found = choose_score_tokenizers(rows, data, ["bleu"], language, chosen)
-    assert found.names == [expected] * 4
-    assert bool(found.recognised) == (corpus is None and language in (None, "th"))
+    assert choose_score_tokenizers(rows, data, ["bleu"], chosen) == [expected] * 4

@@ -49,7 +49,7 @@ def test_the_log_of_ten_epochs_fits_a_page(printed, folder):
     assert len(printed) <= 25, "\n".join(printed)
     text = "\n".join(printed)
     assert "skipped 1 of 400 pairs" in text
-    assert "399 training pairs on a CPU: vocabulary" in text
+    assert "399 training pairs on a CPU: vocab_size" in text
     assert "399 train pairs, 16 validation pairs" in text
     assert "sources are lower-cased" in text
     translator = Translator.from_pretrained(folder)

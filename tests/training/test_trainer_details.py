@@ -203,9 +203,8 @@ def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, before, after, last)
         {"per_device_eval_batch_size": 4, "predict_with_generate": True},
         {"per_device_eval_batch_size": 4, "label_smoothing_factor": 0.1},
         {"eval_max_tokens": 60},
-        {"per_device_eval_batch_size": 4, "dataloader_drop_last": True},
     ],
-    ids=["batches", "generation", "smoothing", "tokens", "drop_last"],
+    ids=["batches", "generation", "smoothing", "tokens"],
 )
 def test_the_loss_of_an_evaluation_is_the_mean_over_its_labels(tmp_path, options):
     """Batches of other sizes hold other shares of the labels."""

@@ -16,7 +16,7 @@ from vanilla_transformer.commands.train import set_environment
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
 vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
-vanilla-transformer adapt opus-mt-en-de memory.tmx --languages en de \\
+vanilla-transformer adapt opus-mt-en-de memory.tmx --source-language en --target-language de \\
     --general train.en train.de --output-dir runs/adapted
 vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 """

@@ -131,19 +131,19 @@ def languages_of_rows(
 
 
 def directions_of(
-    rows: Dataset | None, data: DataArguments, tags: Collection[str]
+    rows: Dataset, data: DataArguments, tags: Collection[str]
 ) -> list[tuple[str | None, str, str]]:
     """Returns the directions that the options and the columns of pairs name, with their tags.
 
     Args:
-        rows: Training pairs. None: there are none.
+        rows: Training pairs.
         tags: Words that a source may begin with to say what the target shall be.
 
     Raises:
         ValueError: If a language is unknown.
     """
     named = dict.fromkeys(data.directions())
-    if rows is not None and {*LANGUAGE_COLUMNS} & {*rows.column_names}:
+    if {*LANGUAGE_COLUMNS} & {*rows.column_names}:
         pairs = languages_of_rows(rows, data.row_languages())
         begins = (text.partition(" ")[0] for text in rows["source"])
         for (source, target), begin in dict.fromkeys(zip(pairs, begins, strict=True)):

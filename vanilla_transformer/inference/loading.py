@@ -153,6 +153,8 @@ def load_generation_settings(path: str, config: Any) -> GenerationConfig:
     try:
         return GenerationConfig.from_pretrained(path)
     except OSError:
+        if Path(path, "generation_config.json").exists():
+            raise  # it is damaged
         return GenerationConfig.from_model_config(config)
 
 

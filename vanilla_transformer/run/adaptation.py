@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 from datasets import disable_progress_bars
-from huggingface_hub import EvalResult, ModelCard, snapshot_download
+from huggingface_hub import ModelCard, snapshot_download
 from transformers import AutoConfig
 
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -38,9 +37,8 @@ from vanilla_transformer.run.adaptation_data import (
     Splits,
     add_own_outputs,
     split_data,
-    text_files,
 )
-from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, score_with_interval
+from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
 from vanilla_transformer.run.comparison_page import comparison_page
 from vanilla_transformer.run.defaults import (
     divides_weights,
@@ -52,8 +50,6 @@ from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.finite_values import DivergenceError
-from vanilla_transformer.training.metrics import make_metric, tokenizer_of_texts
-from vanilla_transformer.training.store import RESULTS
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
@@ -83,13 +79,11 @@ class Adapted:
         model: Directory of the model to use.
         own: The comparison of the old and the adapted model on the own test set.
         general: That on the general test set; None: there is none.
-        seconds: Time of the training.
     """
 
     model: Path
     own: ModelComparison
     general: ModelComparison | None
-    seconds: float
 
     @property
     def is_better(self) -> bool:
@@ -114,22 +108,9 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     if not shows_bars():
         disable_progress_bars()
     processes = parse_arguments([f"--output_dir={folder}"]).training
-    is_main, is_resumed = processes.process_index == 0, _record_of(folder).exists()
-    after = folder / "training"
-    try:
-        start = compute_on_main_process(processes, lambda: _prepare_start(options))
-        training = _Training(options, start, is_main)
-        seconds = training.run(after, command)["train_runtime"]
-    except (OSError, ValueError):
-        if is_main and not is_resumed and _record_of(folder).exists() and not after.exists():
-            for path in folder.iterdir():  # nothing is trained: the options may be corrected
-                if path.is_file():
-                    path.unlink()
-                elif path.name != _OWN_OUTPUTS:  # they take hours
-                    shutil.rmtree(path)
-            if not any(folder.iterdir()):
-                folder.rmdir()
-        raise
+    is_main, after = processes.process_index == 0, folder / "training"
+    start = compute_on_main_process(processes, lambda: _prepare_start(options))
+    _Training(options, start, is_main).run(after, command)
     if not is_main:
         return None
 
@@ -138,13 +119,13 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
             [str(start.before), str(after)],
             start.splits.test_data(name, folder / "data"),
             metrics=list(dict.fromkeys([*options.metrics, "chrf"])),  # a BLEU of 0 tells nothing
-            bleu_tokenize=options.score_tokenizer(),
+            bleu_tokenize=options.bleu_tokenize,
             tags=start.splits.tags,
         )
 
     own = compare("test")
     general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
-    done = Adapted(folder / "model", own, general, seconds)
+    done = Adapted(folder / "model", own, general)
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
         for path in (after if done.is_better else start.before).iterdir():
@@ -165,18 +146,12 @@ class _PreparedStart:
         entries: The entries of `corpora` for the training.
         before: The old model.
         model: The same, with the vocabulary of the training.
-        is_resumed: Whether an interrupted training goes on.
     """
 
     splits: Splits
     entries: list[dict[str, Any]]
     before: Path
     model: Path
-    is_resumed: bool
-
-
-def _record_of(folder: Path) -> Path:
-    return folder / "adapt.json"
 
 
 def _prepare_start(options: AdaptArguments) -> _PreparedStart:
@@ -187,34 +162,34 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         check_on_hub(options.model)
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
     model_digest, splits = _digest_of_model(source), split_data(options)
-    texts = map(content_digest, filter(None, [options.recipe, options.general_texts]))
-    identity = {**asdict(options), "contents": [model_digest, splits.digest(), *texts]}
+    digests = map(content_digest, filter(None, [options.recipe, options.general_texts]))
+    identity = {**asdict(options), "contents": [model_digest, splits.digest(), *digests]}
     del identity["output_dir"]
-    if folder.exists() and (
-        not folder.is_dir() or any(path.name != _OWN_OUTPUTS for path in folder.iterdir())
-    ):
-        record = _record_of(folder)
-        if not record.is_file() or read_object(record) != json.loads(json.dumps(identity)):
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = [path for path in folder.iterdir() if path.name != _OWN_OUTPUTS]  # they take hours
+    record = folder / "adapt.json"
+    recorded = read_object(record) if record.is_file() else None
+    if contents and recorded != json.loads(json.dumps(identity)):
+        if recorded is None or (folder / "training").exists():
             raise ValueError(
                 f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
                 "options, files and model: choose another directory."
             )
-    references = [pair.target for pair in splits.held_out["test"]]
-    for metric in options.metrics:
-        make_metric(metric, options.score_tokenizer() or tokenizer_of_texts(references))
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(_record_of(folder), json.dumps(identity, indent=1))
+        for path in contents:  # of one that was refused or ended before its training
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    write_atomic(record, json.dumps(identity, indent=1))
     before = _converted(source, options)
-    check_characters(load_tokenizer(str(before)), {"training": splits.training_texts()})
     if options.general_texts:
         add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")
-    for name, pairs in (*splits.training.items(), *splits.held_out.items()):
+    for name, pairs in splits.training.items():
         print_message(f"{name}: {len(pairs):,} pairs")
-    files = [entry.get("train") or entry["validation"] for entry in entries]
-    files.append(text_files(folder / "data" / "validation"))
+    for name, corpora in splits.held_out.items():
+        print_message(f"{name}: {sum(map(len, corpora.values())):,} pairs")
+    files = [entry["train"] for entry in entries if "train" in entry]
+    files += splits.files("validation", folder / "data").values()
     model = _with_vocabulary(before, options, files, splits.tags)
-    return _PreparedStart(splits, entries, before, model, (folder / "training").exists())
+    return _PreparedStart(splits, entries, before, model)
 
 
 def _digest_of_model(source: Path) -> str:
@@ -302,12 +277,11 @@ class _Training:
         if self.rank and is_main:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
-    def run(self, output_dir: Path, command: Sequence[str]) -> dict[str, float]:
-        """Trains until the validation score has not risen for some epochs; returns the figures.
+    def run(self, output_dir: Path, command: Sequence[str]) -> None:
+        """Trains until the validation score has not risen for some epochs.
 
         What is scored and saved is a moving average of the weights.
         """
-        others: dict[str, Any] = {"resume_from_checkpoint": True} if self.start.is_resumed else {}
         arguments = self._run_arguments(
             output_dir,
             *self._find_rate(),
@@ -320,10 +294,10 @@ class _Training:
             load_best_model_at_end=True,
             ema_decay=0.999,
             max_eval_samples=_SCORED_PAIRS,
-            **others,
+            resume_from_checkpoint=True,
         )
         training_run.show_messages(arguments)
-        return training_run.run(arguments)
+        training_run.run(arguments)
 
     def _find_rate(self) -> tuple[str, float]:
         """Returns the optimizer and the rate that are given, or the best by the validation's loss.
@@ -352,27 +326,23 @@ class _Training:
 
     def _loss_of(self, output_dir: Path, optim: str, rate: float) -> float | None:
         """Returns the loss of the validations after a short training; None: it has diverged."""
-        results = output_dir / RESULTS  # of an interrupted search
-        figures = read_object(results) if results.is_file() else {}
-        if "eval_loss" not in figures:
-            pairs = sum(map(len, self.start.splits.training.values()))
-            least, most = (count / pairs for count in _SEARCH_PAIRS)
-            longest = self.options.epochs
-            arguments = self._run_arguments(
-                output_dir,
-                optim,
-                rate,
-                num_train_epochs=min(longest, max(least, min(most, longest * _SEARCH_SHARE))),
-                save_strategy="no",
-                prediction_loss_only=True,
-                max_eval_samples=500,
-                overwrite=True,
-            )
-            try:
-                figures = training_run.run(arguments)
-            except DivergenceError:
-                return None
-        return round(figures["eval_loss"], 4)
+        pairs = sum(map(len, self.start.splits.training.values()))
+        least, most = (count / pairs for count in _SEARCH_PAIRS)
+        longest = self.options.epochs
+        arguments = self._run_arguments(
+            output_dir,
+            optim,
+            rate,
+            num_train_epochs=min(longest, max(least, min(most, longest * _SEARCH_SHARE))),
+            save_strategy="no",
+            prediction_loss_only=True,
+            max_eval_samples=500,
+            overwrite=True,
+        )
+        try:
+            return round(training_run.run(arguments)["eval_loss"], 4)
+        except DivergenceError:
+            return None
 
     def _run_arguments(
         self,
@@ -403,7 +373,7 @@ class _Training:
             options |= {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
         words = [f"--{name}={value}" for name, value in {**options, **others}.items()]
         words += ["--metrics", *self.options.metrics]
-        if (tokenize := self.options.score_tokenizer()) is not None:
+        if (tokenize := self.options.bleu_tokenize) is not None:
             words += ["--bleu_tokenize", tokenize]
         words += ["--corpora", *map(json.dumps, self.start.entries)]
         return parse_arguments(words, command)
@@ -414,7 +384,7 @@ class _Training:
 
 def describe_adaptation(done: Adapted) -> Iterator[str]:
     """Yields the lines of a report: scores before and after, and what they mean."""
-    yield from _score_table(done)
+    yield from _compared_scores(done)
     yield ""
     yield from _final_sentences(done)
     yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
@@ -433,28 +403,10 @@ def _comparisons(done: Adapted) -> Iterator[tuple[str, ModelComparison]]:
         yield "general", done.general
 
 
-def _score_table(done: Adapted) -> Iterator[str]:
-    """Yields the rows of a table, which is both readable text and Markdown."""
-    rows = [["test set", "metric", "before", "after", "p"]]
+def _compared_scores(done: Adapted) -> Iterator[str]:
     for title, comparison in _comparisons(done):
-        name = f"{title} ({len(comparison.sources):,} texts)"
-        for metric, scores in comparison.scores.items():
-            (pair,) = scores["pairs"]
-            cells = [
-                score_with_interval(values[metric], values["interval"])
-                for values in scores["models"].values()
-            ]
-            rows.append([name, metric, *cells, f"{pair['p_value']:.3f}"])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, ["-" * width for width in widths])
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        yield f"| {' | '.join(cells)} |"
-    yield ""
-    yield (
-        f"Training time: {done.seconds:,.0f} s. In brackets: the 95% interval. "
-        "p: of the paired bootstrap; below 0.05, a difference is significant."
-    )
+        yield f"{title} test set ({len(comparison.sources):,} texts)"
+        yield from (f"  {line}" for line in describe_comparison(comparison.scores))
 
 
 def _final_sentences(done: Adapted) -> Iterator[str]:
@@ -472,8 +424,6 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         yield f"No significant difference in {metric} ({p}): the old model is kept."
     for title, comparison in _comparisons(done):
         fallen = [name for name in comparison.scores if _significant_gain(comparison, name) < 0]
-        if title == "own" and metric in fallen:
-            fallen.remove(metric)  # which is told above
         if fallen:
             yield f"On the {title} test set it is significantly worse in {', '.join(fallen)}."
     if (count := len(done.own.sources)) < _FEW_TEXTS:
@@ -498,17 +448,6 @@ def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
         text = text.replace(f"\n# {training.name}\n", f"\n# {output_dir.name}\n", 1)
         text = text.replace(json.dumps(str(training)), json.dumps(str(done.model)), 1)
         card.data.model_name = output_dir.resolve().name
-        card.data.eval_results = [
-            EvalResult(
-                task_type=str(card.data.pipeline_tag or "translation"),
-                dataset_type="custom",
-                dataset_name="own test set",
-                dataset_split="test",
-                metric_type=metric,
-                metric_value=round(scores["models"][done.own.models[1]][metric], 2),
-            )
-            for metric, scores in done.own.scores.items()
-        ]
-    report = "\n".join([*_score_table(done), "", *_final_sentences(done)])
+    report = "\n".join(["```text", *_compared_scores(done), "```", "", *_final_sentences(done)])
     card.text = f"{text.rstrip()}\n\n## Adaptation\n\n{report}\n"
     write_atomic(path, str(card))

@@ -1,9 +1,8 @@
 """The data of an adaptation: its options, its pairs in splits, and what they are mixed with."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from hashlib import sha256
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -16,10 +15,9 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
+from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
 from vanilla_transformer.data.corpus_entries import (
     LANGUAGE_COLUMNS,
-    Corpus,
     RowLanguages,
     shares_of,
 )
@@ -27,7 +25,6 @@ from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import score_tokenizer
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
@@ -93,16 +90,13 @@ class AdaptArguments:
         [],
         metavar="COLUMN",
     )
-    languages: list[str] = option(
-        "codes of source and target, which a .tmx needs; a recipe names its own", [], metavar="CODE"
-    )
     case_augment: float | None = option(
         "share of the training pairs that are also used in capitals or in title case (default: "
         "none)"
     )
-    source_language: str | None = option("language of the sources, in place of `languages`")
+    source_language: str | None = option("language of the sources, which a .tmx needs")
     target_language: str | None = option(
-        "language of the targets, which a model of several target languages needs"
+        "language of the targets, which a .tmx and a model of several target languages need"
     )
     trim: bool = option("keep only the tokens that the texts need", False)
     add: int | None = option("add up to N subwords of the texts")
@@ -142,7 +136,7 @@ class AdaptArguments:
         columns = [int(column) if column.isdigit() else column for column in self.columns]
         both = [self.source_language, self.target_language]
         values: dict[str, Any] = {
-            "languages": self.languages or (both if all(both) else None),
+            "languages": both if all(both) else None,
             "columns": columns if name == "own" else columns[:2],  # only own pairs have documents
         }
         for split, files in {"train": train, **splits}.items():
@@ -172,12 +166,6 @@ class AdaptArguments:
             )
         return arguments.data
 
-    def score_tokenizer(self) -> str | None:
-        """Returns sacrebleu's tokenizer for all scores; None: the references' script decides."""
-        known = self.data().row_languages()
-        targets = {target for _, target in (*known.of_corpora.values(), known.of_all) if target}
-        return self.bleu_tokenize or (score_tokenizer(*targets) if len(targets) == 1 else None)
-
 
 # Splits -------------------------------------------------------------------------------------------
 
@@ -188,120 +176,82 @@ _LEAST_PAIRS = 50
 
 
 class Pair(NamedTuple):
-    """A pair of lines, the document that it belongs to, the tag before its source; "": none.
-
-    The languages are those that an entry of `corpora` names.
-    """
+    """A pair of lines, without a tag, and the document that it belongs to; "": none."""
 
     source: str
     target: str
     document: str = ""
-    tag: str = ""
-    source_language: str = ""
-    target_language: str = ""
-
-    def described(self) -> dict[str, Any]:
-        """Returns what an entry of `corpora` says of the pair's direction, if it is named."""
-        if not self.source_language:
-            return {}
-        tag = {"tag": self.tag} if self.tag else {}
-        return {"languages": [self.source_language, self.target_language], **tag}
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The pairs of an adaptation.
+    """The pairs of an adaptation, by corpus.
 
     Attributes:
-        training: The training pairs by corpus; the own ones come first.
+        training: The training pairs; the own ones come first.
         held_out: "validation" and "test", and with general pairs "general-validation" and
             "general-test".
+        named: The languages and the tag that the entry of a corpus names, as the entry has them.
         weights: The weights of the corpora that have one.
         options: The options of the data that the training takes too, by name.
-        tags: What sources of the corpora begin with.
     """
 
     training: dict[str, list[Pair]]
-    held_out: dict[str, list[Pair]]
+    held_out: dict[str, dict[str, list[Pair]]]
+    named: dict[str, dict[str, Any]]
     weights: dict[str, float]
     options: dict[str, Any]
-    tags: list[str]
 
-    def training_texts(self) -> dict[str, list[str]]:
-        """Returns the sources, without tags, and the targets of the training pairs."""
-        pairs = [pair for of_corpus in self.training.values() for pair in of_corpus]
-        return {
-            "source": [pair.source for pair in pairs],
-            "target": [pair.target for pair in pairs],
-        }
+    @property
+    def tags(self) -> list[str]:
+        """What sources of the corpora begin with."""
+        return list(dict.fromkeys(said["tag"] for said in self.named.values() if "tag" in said))
 
     def digest(self) -> str:
         """Returns the SHA-256 digest of all pairs and what the training takes with them."""
-        digest = sha256(json.dumps([self.weights, self.options, self.tags]).encode())
-        for name, pairs in (*self.training.items(), *self.held_out.items()):
-            digest.update(json.dumps([name, len(pairs)]).encode())
-            for pair in pairs:
-                digest.update(json.dumps(pair).encode())
-        return digest.hexdigest()
+        return text_digest(json.dumps(list(vars(self).values())))
 
     def write(self, folder: Path) -> list[dict[str, Any]]:
-        """Writes two text files for each corpus and each split.
+        """Writes two text files for each corpus of each split.
 
         Returns:
             The entries of `corpora` for the training, with the written files.
         """
         folder.mkdir(exist_ok=True)
-        entries = []
+        entries = {}
         for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
             file = "train" if number == 1 else GENERAL if corpus == GENERAL else f"train-{number}"
-            _write_pairs(folder / file, pairs)
-            entry = {"name": corpus, "filters": False, "train": text_files(folder / file)}
-            entry |= pairs[0].described()
+            self._write_pairs(corpus, pairs, text_files(folder / file))
+            entries[corpus] = self._entry(corpus, train=text_files(folder / file), filters=False)
             if corpus in self.weights:
-                entry["weight"] = self.weights[corpus]
-            held_out = {"train": "validation", GENERAL: GENERAL_VALIDATION}.get(file, "")
-            named = self._entries_of(held_out, "validation", folder)
-            if named and named[0].items() <= {**entry, **named[0], "name": corpus}.items():
-                entry["validation"] = named.pop(0)["validation"]
-            entries += [entry, *named]
-        for name in self.held_out:
-            for stem, pairs in self._by_direction(name).items():
-                _write_pairs(folder / stem, pairs)
-        return entries
+                entries[corpus]["weight"] = self.weights[corpus]
+        for split in self.held_out:
+            for corpus, files in self.files(split, folder).items():
+                self._write_pairs(corpus, self.held_out[split][corpus], files)
+                if split in ("validation", GENERAL_VALIDATION):
+                    entries.setdefault(corpus, self._entry(corpus))["validation"] = files
+        return list(entries.values())
 
-    def test_data(self, name: str, folder: Path) -> DataArguments:
+    def files(self, split: str, folder: Path) -> dict[str, list[str]]:
+        """Returns the files of source and target of held-out pairs, by corpus."""
+        stems = (folder / (f"{split}-{number}" if number > 1 else split) for number in count(1))
+        return dict(zip(self.held_out.get(split, ()), map(text_files, stems), strict=False))
+
+    def test_data(self, split: str, folder: Path) -> DataArguments:
         """Returns the options for held-out pairs in the files that `write` has made."""
-        entries = self._entries_of(name, "test", folder)
-        languages: dict[str, Any] = {
-            column: self.options.get(column) for column in LANGUAGE_COLUMNS
-        }
-        if len(entries) > 1:
-            return DataArguments(corpora=list(map(json.dumps, entries)), **languages)
-        languages |= zip(LANGUAGE_COLUMNS, entries[0].get("languages", ()), strict=False)
-        source, target = entries[0]["test"]
-        return DataArguments(test_source=source, test_target=target, **languages)
+        files = self.files(split, folder).items()
+        entries = [json.dumps(self._entry(corpus, test=paths)) for corpus, paths in files]
+        languages: dict[str, Any] = {name: self.options.get(name) for name in LANGUAGE_COLUMNS}
+        return DataArguments(corpora=entries, **languages)
 
-    def _by_direction(self, name: str) -> dict[str, list[Pair]]:
-        """Returns held-out pairs of one direction and tag each, by the name of their files."""
-        groups: dict[str, list[Pair]] = {}
-        for pair in self.held_out.get(name, ()):
-            groups.setdefault(json.dumps(pair.described()), []).append(pair)
-        stems = (f"{name}-{number}" if number > 1 else name for number in count(1))
-        return dict(zip(stems, groups.values(), strict=False))
+    def _entry(self, corpus: str, **values: Any) -> dict[str, Any]:
+        return {"name": corpus, **self.named.get(corpus, {}), **values}
 
-    def _entries_of(self, name: str, split: str, folder: Path) -> list[dict[str, Any]]:
-        """Returns an entry of `corpora` for each direction and tag of held-out pairs."""
-        return [
-            {"name": stem, split: text_files(folder / stem), **pairs[0].described()}
-            for stem, pairs in self._by_direction(name).items()
-        ]
-
-
-def _write_pairs(stem: Path, pairs: Sequence[Pair]) -> None:
-    source, target = map(Path, text_files(stem))
-    tagged = (f"{pair.tag} {pair.source}" if pair.tag else pair.source for pair in pairs)
-    write_atomic(source, "".join(f"{text}\n" for text in tagged))
-    write_atomic(target, "".join(f"{pair.target}\n" for pair in pairs))
+    def _write_pairs(self, corpus: str, pairs: Sequence[Pair], files: Sequence[str]) -> None:
+        tag = self.named.get(corpus, {}).get("tag")
+        begin = f"{tag} " if tag else ""
+        write_atomic(Path(files[0]), "".join(f"{begin}{pair.source}\n" for pair in pairs))
+        write_atomic(Path(files[1]), "".join(f"{pair.target}\n" for pair in pairs))
 
 
 def text_files(stem: Path) -> list[str]:
@@ -331,44 +281,51 @@ def split_data(options: AdaptArguments) -> Splits:
         raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
     first = next(iter(training), "")
     _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
-    held_out = dict[str, list[Pair]]()
+    held_out = dict[str, dict[str, list[Pair]]]()
     for name in ("validation", "test"):
         corpora = _by_corpus(loaded[name], data) if name in loaded else {}
         if GENERAL in corpora:
-            held_out[f"{GENERAL}-{name}"] = corpora.pop(GENERAL)
+            held_out[f"{GENERAL}-{name}"] = {GENERAL: corpora.pop(GENERAL)}
         if corpora:
-            held_out[name] = [pair for pairs in corpora.values() for pair in pairs]
+            held_out[name] = corpora
     for name in ("validation", "test"):
         if name not in held_out:
-            held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
-            _drop_held_out(training, held_out[name])
+            part, training[first] = _split_off(training[first], options.held_out, chance)
+            held_out[name] = {first: part}
+            _drop_held_out(training, part)
     training = {name: pairs for name, pairs in training.items() if pairs}
     limits = ("corpora_temperature", "max_source_length", "max_target_length", *LANGUAGE_COLUMNS)
     passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
+    entries = entries_of(data)
     if options.general:
         of_general = DataArguments(corpora=[options.entry(GENERAL, options.general)])
         general = _by_corpus(load_parallel_data(of_general)["train"], of_general)[GENERAL]
+        entries += entries_of(of_general)
     if general is not None:
-        general = _without_own(general, (*training.values(), *held_out.values()))
+        general = _without_own(general, training, held_out)
         for name in (GENERAL_TEST, GENERAL_VALIDATION):
             if name not in held_out:
-                held_out[name], general = _split_off(general, options.held_out, chance)
+                part, general = _split_off(general, options.held_out, chance)
+                held_out[name] = {GENERAL: part}
         if options.general:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
     if data.case_augment is not None:
-        names = {entry.name for entry in entries_of(data)}
         for name, pairs in training.items():
-            corpus = name if name in names else first
+            corpus = first if options.general and name == GENERAL else name
             known = RowLanguages(data.row_languages().of({"corpus": [corpus]}, 1)[0])
             rows = Dataset.from_list([pair._asdict() for pair in pairs])
             training[name] = [
                 Pair(**row) for row in add_cased_copies(rows, data.case_augment, known)
             ]
-    return Splits(training, held_out, weights, passed, tags_of(data))
+    named = {
+        entry.name: {name: value for name in ("languages", "tag") if (value := vars(entry)[name])}
+        for entry in entries
+    }
+    return Splits(training, held_out, named, weights, passed)
 
 
 def add_own_outputs(
@@ -379,26 +336,28 @@ def add_own_outputs(
     They are kept in the folder, in a file of this model and these texts.
     """
     lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
-    own = (*splits.training.values(), *splits.held_out.values())
-    pairs = _without_own([Pair(line, "") for line in dict.fromkeys(lines) if line.strip()], own)
+    texts = dict.fromkeys(line for line in lines if line.strip())
+    pairs = _without_own([Pair(text, "") for text in texts], splits.training, splits.held_out)
     pairs = _sample(pairs, options, splits.training, Random(options.seed))
-    texts, of_first = [pair.source for pair in pairs], own[0][0].described().get("languages", [])
-    written = folder / f"{text_digest(json.dumps([model_digest, texts, of_first]))[:16]}.tsv"
+    sources = [pair.source for pair in pairs]
+    languages = splits.named.get(next(iter(splits.training)), {}).get("languages", [])
+    written = folder / f"{text_digest(json.dumps([model_digest, sources, languages]))[:16]}.tsv"
     if not written.is_file():
-        source, target = of_first or map(splits.options.get, LANGUAGE_COLUMNS)
+        source, target = languages or map(splits.options.get, LANGUAGE_COLUMNS)
         outputs = Translator.from_pretrained(str(model)).translate(
-            texts, src_lang=source, tgt_lang=target, progress=True
+            sources, src_lang=source, tgt_lang=target, progress=True
         )
         rows = (
             "{}\t{}\n".format(text, on_one_line(output).replace("\t", " "))
-            for text, output in zip(texts, outputs, strict=True)
+            for text, output in zip(sources, outputs, strict=True)
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))
-    pairs = [Pair(*[*line.split("\t"), "", "", *of_first]) for line in read_lines(str(written))]
+    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
     splits.training[GENERAL] = [
         pair for pair in pairs if pair.source.strip() and pair.target.strip()
     ]
+    splits.named[GENERAL] = {"languages": languages} if languages else {}
 
 
 def _weights_of(
@@ -423,14 +382,12 @@ def _weights_of(
 
 def _by_corpus(rows: Dataset, data: DataArguments) -> dict[str, list[Pair]]:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
-    entry_of = {entry.name: entry for entry in entries_of(data)}
+    begins = {entry.name: f"{entry.tag} " for entry in entries_of(data) if entry.tag}
     corpora: dict[str, list[Pair]] = {}
     for row in rows:
-        name = row.get("corpus", "own")
-        entry = entry_of.get(name, Corpus())
-        tag, languages = entry.tag or "", entry.languages or ()
-        source = on_one_line(row["source"]).removeprefix(f"{tag} " if tag else "")
-        pair = Pair(source, on_one_line(row["target"]), row.get("document", ""), tag, *languages)
+        name = row.get("corpus") or "own"
+        source = on_one_line(row["source"]).removeprefix(begins.get(name, ""))
+        pair = Pair(source, on_one_line(row["target"]), row.get("document", ""))
         corpora.setdefault(name, []).append(pair)
     return corpora
 
@@ -445,8 +402,13 @@ def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
         raise ValueError(f"There are only {len(pairs)} {what}: {remedy}.")
 
 
-def _without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
+def _without_own(
+    general: list[Pair],
+    training: dict[str, list[Pair]],
+    held_out: dict[str, dict[str, list[Pair]]],
+) -> list[Pair]:
     """Returns the general pairs without the sources of own pairs."""
+    own = (pairs for corpora in (training, *held_out.values()) for pairs in corpora.values())
     sources = {_comparable(pair.source) for pairs in own for pair in pairs}
     general = [pair for pair in general if _comparable(pair.source) not in sources]
     _check_number(

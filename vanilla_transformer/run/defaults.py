@@ -69,17 +69,11 @@ REPLACED_BY = {
 }
 """The options that are not chosen if one of these others is given."""
 
-_SENTENCE_PARTS = {
-    "d_model": "width {}",
-    "vocab_size": "vocabulary {:,}",
-    "dropout": "dropout {}",
-    "num_train_epochs": "{} epochs",
-    "max_tokens": "batches of {:,} tokens",
-    "optim": "Muon",
-    "muon_learning_rate": "Muon's rate {}",
-    "learning_rate": "AdamW's rate {}",
-    "bf16": "bfloat16",
-}
+_TOLD = (
+    *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
+    *("max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
+)
+"""The options that the first line of a run names."""
 NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
 
@@ -303,14 +297,11 @@ def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
 
 def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     """Says in one sentence what was chosen and why."""
-    forms = _SENTENCE_PARTS.items()
-    parts = [form.format(options[name]) for name, form in forms if name in options]
-    if {"encoder_layers", "decoder_layers"} <= options.keys():
-        parts.insert(0, f"{options['encoder_layers']}+{options['decoder_layers']} layers")
+    parts = [f"{name} {options[name]}" for name in _TOLD if name in options]
     pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     return (
         f"{pairs}{' on a CPU' * facts.on_cpu}: {', '.join(parts) or 'all sizes are given'}. Each "
-        "size and rate can be given as an option, e.g. `--d_model 256`."
+        "can be given as an option, e.g. `--d_model 256`."
     )
 
 

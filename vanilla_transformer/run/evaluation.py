@@ -11,7 +11,6 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
@@ -50,7 +49,6 @@ def evaluate_model(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
-    language: str | None = None,
     bleu_tokenize: str | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -61,8 +59,8 @@ def evaluate_model(
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
         split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
-        language: The target's language; None: it is that of the corpora, or recognised.
-        bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the language.
+        bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
+            language, or of the script that most references are in.
         **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
             takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
 
@@ -71,10 +69,9 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong.
     """
-    rows, tokenizers = _load_scored(data_arguments, split, metrics, language, bleu_tokenize)
+    rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
-    limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
-    predictions = _translate(model_name_or_path, rows, languages, limit, **options)
+    predictions = _translate(model_name_or_path, rows, data_arguments, **options)
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
@@ -89,7 +86,6 @@ def compare_models(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
-    language: str | None = None,
     bleu_tokenize: str | None = None,
     tags: Sequence[str] = (),
     **options: Any,
@@ -109,16 +105,13 @@ def compare_models(
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
-    rows, tokenizers = _load_scored(data_arguments, split, metrics, language, bleu_tokenize)
+    rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     if not number_of_resamples(len(rows)):
         raise ValueError(
             f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
             "`--max-test-samples`."
         )
-    limit, languages = data_arguments.max_source_length, data_arguments.row_languages()
-    outputs = {
-        model: _translate(model, rows, languages, limit, tags, **options) for model in models
-    }
+    outputs = {model: _translate(model, rows, data_arguments, tags, **options) for model in models}
     return compare_outputs(
         list(rows["source"]),
         outputs,
@@ -133,30 +126,26 @@ def _load_scored(
     data_arguments: DataArguments,
     split: str,
     metrics: Sequence[str],
-    language: str | None,
     chosen: str | None,
 ) -> tuple[Dataset, list[str]]:
-    """Returns a split and sacrebleu's tokenizer for each text; says where a script decides."""
+    """Returns a split and sacrebleu's tokenizer for each text."""
     data = load_parallel_data(data_arguments)
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    tokenizers = choose_score_tokenizers(data[split], data_arguments, metrics, language, chosen)
-    for line in tokenizers.describe():
-        logger.warning(line)
-    return data[split], tokenizers.names
+    return data[split], choose_score_tokenizers(data[split], data_arguments, metrics, chosen)
 
 
 def _translate(
     model: str,
     rows: Dataset,
-    languages: RowLanguages,
-    source_limit: int | None,
+    data: DataArguments,
     tags: Sequence[str] = (),
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
 ) -> list[str]:
-    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=source_limit)
+    limit, languages = data.max_source_length, data.row_languages()
+    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
     # A model without a tag also lacks its language: it translates into another one that it has.

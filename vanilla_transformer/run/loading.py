@@ -1,14 +1,12 @@
 """Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from transformers import AutoConfig, GenerationConfig
-from transformers.utils import logging
+from transformers import AutoConfig
 
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
@@ -16,8 +14,6 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
 from vanilla_transformer.training.objectives import Teachers
-
-logger = logging.get_logger(__name__)
 
 # Fields of a saved model that may change: regularisation, and the reach of its positions.
 _FREE_TO_CHANGE = {
@@ -43,7 +39,7 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
 
 def make_tokenizer(
     options: TokenizerArguments,
-    sample: Dataset | None,
+    sample: Dataset,
     init_from: str | None,
     tags: Sequence[str] = (),
     placeholders: bool = False,
@@ -51,33 +47,21 @@ def make_tokenizer(
     """Loads the tokenizer of a run, or trains one.
 
     Args:
-        sample: Pairs that a new one is trained on; None: there are no training data.
+        sample: Pairs that a new one is trained on.
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
         placeholders: Whether a new one gets the tokens that stand for placeholders.
 
     Raises:
-        ValueError: If a tokenizer must be trained without a training split, or a saved one
-            contradicts the options or the saved model, or has a tag not as a token.
+        ValueError: If a saved one is not that of the saved model, or has a tag not as a token.
     """
     named = options.tokenizer_name_or_path
     if (path := named or init_from) is not None:
         tokenizer = load_tokenizer(path)
-        recorded = getattr(tokenizer, "training_options", {})
-        for name, value in options.training_options().items():
-            if recorded.get(name, value) != value:
-                raise ValueError(
-                    f"The tokenizer in {path!r} was trained with `{name}` {recorded[name]!r}, not "
-                    f"{value!r}: leave the option out, or train a new model."
-                )
         if named is not None and init_from is not None:
             _check_same_tokens(tokenizer, named, init_from)
         _check_tags(tokenizer, tags, path)
         return tokenizer
-    if sample is None:
-        raise ValueError(
-            "A new tokenizer needs a training split: give one, or `--tokenizer_name_or_path`."
-        )
     sources = _texts_of(sample, "source")
     if tags:
         begins = tuple(f"{tag} " for tag in tags)
@@ -105,15 +89,6 @@ def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
 def _texts_of(rows: Dataset, side: str) -> Iterator[str]:
     for batch in rows.select_columns([side]).iter(batch_size=1000):
         yield from batch[side]
-
-
-def limit_length(tokenizer: Any, positions: int | None) -> Any:
-    """Copies a tokenizer with another maximum length, in tokens; None: it stays as it is."""
-    if positions is None:
-        return tokenizer
-    tokenizer = deepcopy(tokenizer)
-    tokenizer.model_max_length = positions
-    return tokenizer
 
 
 def _check_same_tokens(tokenizer: Any, named: str, saved: str) -> None:
@@ -220,19 +195,3 @@ def _tokenizer_fields(tokenizer: Any) -> dict[str, Any]:
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-
-
-def load_generation_settings(
-    config: VanillaTransformerConfig, init_from: str | None
-) -> GenerationConfig:
-    """Loads the generation config of the saved model, or makes that of a new one."""
-    if init_from is None:
-        return GenerationConfig.from_model_config(config)
-    try:
-        return GenerationConfig.from_pretrained(init_from)
-    except OSError:
-        if Path(init_from, "generation_config.json").exists():
-            raise  # it is damaged
-        logger.info(f"{init_from!r} holds no generation_config.json: its config.json is used.")
-        # As `from_pretrained` of the model does.
-        return GenerationConfig.from_pretrained(init_from, "config.json", _from_model_config=True)

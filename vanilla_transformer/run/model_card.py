@@ -17,15 +17,17 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import entries_of
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS
 from vanilla_transformer.data.parallel_data import files_of_split
+from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
-from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
-_SPLITS = {"eval": "validation", "test": "test"}
+PREFIXES = {"validation": "eval", "test": "test"}
+"""What the figures of each split begin with."""
 
 
 def write_model_card(
@@ -60,14 +62,13 @@ def write_model_card(
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
-        example=repr(next(iter(plan.splits.values()))[0]["source"]),
+        example=repr(plan.splits["train"][0]["source"]),
         results=_results_table(plan.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
         corpora=_corpora_table(plan, results),
         defaults=defaults,
         procedure=_training_procedure(plan, results),
-        architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
     text = str(card)
     if plan.training.hub_token:
@@ -123,12 +124,12 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
             metric_type=metric,
             metric_value=round(results[f"{prefix}_{metric}"], 2),
         )
-        for prefix, split in _SPLITS.items()
+        for split, prefix in PREFIXES.items()
         for metric in plan.metrics
         if f"{prefix}_{metric}" in results
     ]
     return ModelCardData(
-        language=card.language,
+        language=_languages(plan) or None,
         license=card.license,
         library_name="transformers",
         pipeline_tag=card.task,
@@ -141,12 +142,23 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
     )
 
 
+def _languages(plan: RunPlan) -> list[str]:
+    """Returns the ISO codes of the languages that the data name."""
+    known = plan.options.data.row_languages()
+    codes = [code for pair in (known.of_all, *known.of_corpora.values()) for code in pair]
+    for rows in plan.splits.values():
+        for column in (name for name in LANGUAGE_COLUMNS if name in rows.column_names):
+            codes += rows.unique(column)
+    tags = [tag.split("-")[0] for code in codes if (tag := known_tag(code))]  # without scripts
+    return list(dict.fromkeys(tags))
+
+
 def _results_table(
     metrics: tuple[str, ...], results: Mapping[str, float], signatures: Mapping[str, str]
 ) -> str:
     rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
-        cells = [_score_cell(f"{prefix}_{metric}", results) for prefix in _SPLITS]
+        cells = [_score_cell(f"{prefix}_{metric}", results) for prefix in PREFIXES.values()]
         better = "lower" if metric in ERROR_RATES else "higher"
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
@@ -174,7 +186,7 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
         dropped = ", ".join(f"{name} {count:,}" for name, count in report["dropped"].items())
         scores = ", ".join(
             f"{split} {metric} {results[name]:.2f}"
-            for prefix, split in _SPLITS.items()
+            for split, prefix in PREFIXES.items()
             for metric in plan.metrics
             if (name := f"{prefix}_{metric}_{report['corpus']}") in results
         )
@@ -187,23 +199,20 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
-    lines, count = [], plan.training.world_size
-    if "train_runtime" in results:
-        checkpoint = plan.directory.checkpoint
-        resumed = "" if checkpoint is None else f", resumed from {checkpoint.path},"
-        hardware = (
-            f"{count} x {torch.cuda.get_device_name()}"
-            if plan.training.device.type == "cuda"
-            else f"{count} CPU process{'es' * (count > 1)} (threads per process: "
-            f"{torch.get_num_threads()})"
-        )
-        lines.append(
-            f"Training{resumed} took {results['train_runtime']:.0f} seconds "
-            f"({results['train_epoch']:.1f} epochs) on {hardware}."
-        )
-    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    lines.append(f"Versions: {versions}, Python {platform.python_version()}.")
-    return "\n".join(lines)
+    checkpoint, count = plan.directory.checkpoint, plan.training.world_size
+    resumed = "" if checkpoint is None else f", resumed from {checkpoint.path},"
+    hardware = (
+        f"{count} x {torch.cuda.get_device_name()}"
+        if plan.training.device.type == "cuda"
+        else f"{count} CPU process{'es' * (count > 1)} (threads per process: "
+        f"{torch.get_num_threads()})"
+    )
+    return (
+        f"Training{resumed} took {results['train_runtime']:.0f} seconds "
+        f"({results['train_epoch']:.1f} epochs) on {hardware}.\nVersions: torch "
+        f"{torch.__version__}, transformers {transformers.__version__}, Python "
+        f"{platform.python_version()}."
+    )
 
 
 def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
@@ -213,12 +222,3 @@ def _kind_of_model(plan: RunPlan, config: VanillaTransformerConfig) -> str:
     network = "SwiGLU" if network == "gated silu" else network
     positions = f"{config.position_embedding_type} positions"
     return f"{norms}, {positions}, {network}, trained with {plan.training.optim}"
-
-
-def _architecture_table(config: VanillaTransformerConfig) -> str:
-    """Returns the fields that differ from their defaults."""
-    defaults, rows = VanillaTransformerConfig(), ["| field | value |", "|---|---|"]
-    for name in ("vocab_size", "decoder_vocab_size", *ARCHITECTURE_FIELDS):
-        if (value := getattr(config, name, None)) != getattr(defaults, name, None):
-            rows.append(f"| `{name}` | {value} |")
-    return "\n".join(rows)

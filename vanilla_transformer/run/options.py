@@ -21,7 +21,7 @@ RULES = (
     one_of(SCORE_TOKENIZERS, "bleu_tokenize"),
     one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
     one_of(SAMPLED_SIDES, "sampled_sides"),
-    at_least(1, "show_every", "show_examples", "average_last", "average_best"),
+    at_least(1, "show_examples", "average_last", "average_best"),
     at_least(1, "num_proc", "tokenizer_sample", "lora_rank"),
     Rule(
         ("lora_rank",),
@@ -70,8 +70,8 @@ class ModelArguments(_Checked):
         True,
     )
     overwrite: bool = option(
-        "Delete the contents of output_dir and start a new training. Nothing is deleted before "
-        "the first training step.",
+        "Delete the contents of output_dir and start a new training, unless "
+        "resume_from_checkpoint goes on there. Nothing is deleted before the first training step.",
         False,
         "--overwrite_output_dir",
         "--overwrite-output-dir",
@@ -114,7 +114,7 @@ class ModelArguments(_Checked):
 class TokenizerArguments(_Checked):
     """Selects the tokenizer: a saved one, or a new one that is trained on the training split.
 
-    With a saved tokenizer, the options of the training must be those it was trained with.
+    The options of the training have no effect beside a saved tokenizer.
     """
 
     _argument_group_name = "tokenizer"
@@ -230,10 +230,10 @@ class ShowArguments(_Checked):
 
     _argument_group_name = "messages"
 
-    show_every: int | None = option(
-        "Print the model's output for some validation examples every N steps. Default: never."
+    show_examples: int = option(
+        "Number of short validation examples that each evaluation shows, with the model's outputs.",
+        1,
     )
-    show_examples: int = option("Number of examples to print.", 3)
     verbose: bool = option(
         "Print all messages of transformers too, and the figures of every logging step.", False
     )
@@ -246,8 +246,5 @@ class CardArguments:
     _argument_group_name = "model card"
 
     dataset_label: str | None = option("Name of the data set on the model card.")
-    language: list[str] | None = option(
-        "ISO codes of the languages on the model card; of two, the target's last."
-    )
     license: str | None = option("Licence of the weights on the model card. Default: none.")
     task: str = option("Pipeline tag on the model card, in the Hub's terms.", "translation")

@@ -37,17 +37,6 @@ ARCHITECTURE_FIELDS = tuple(
 )
 """The fields of the config that are options."""
 
-_NAMES_ELSEWHERE = {
-    **{"source": "train_source", "src": "train_source", "dev_source": "validation_source"},
-    **{"target": "train_target", "tgt": "train_target", "dev_target": "validation_target"},
-    **{"save_dir": "output_dir", "model": "model_name_or_path", "resume": "resume_from_checkpoint"},
-    **{"batch_size": "max_tokens", "lr": "learning_rate", "patience": "early_stopping_patience"},
-    **{"layers": "encoder_layers", "heads": "encoder_attention_heads", "hidden_size": "d_model"},
-    **{"beam": "generation_num_beams", "beam_size": "generation_num_beams", "device": "use_cpu"},
-    "epochs": "num_train_epochs",
-}
-"""Names that other toolkits have for an option, where its own spelling is not close."""
-
 
 def field_descriptions() -> dict[str, str]:
     """Returns the description of each field, on one line, from the docstring of the config."""
@@ -68,13 +57,9 @@ def _architecture_option(name: str, description: str) -> tuple[str, Any, Any]:
     default = getattr(VanillaTransformerConfig, name, None)
     field = option(f"{description} Default: {default!r}.".replace("%", "%%"))
     if dict in types:
-        return name, _json, field  # argparse calls the type with the text
+        return name, json.loads, field  # argparse calls the type with the text
     kind: Any = float if types == {float, int} else types.pop()
     return name, kind | None, field
-
-
-def _json(text: str) -> Any:
-    return json.loads(text)
 
 
 _DESCRIPTIONS = field_descriptions()
@@ -229,6 +214,6 @@ def _unknown_option_message(word: str, names: Sequence[str]) -> str:
             "(.yaml, .yml or .json) as the first argument."
         )
     name = word[2:].replace("-", "_")
-    close = [_NAMES_ELSEWHERE[name]] if name in _NAMES_ELSEWHERE else get_close_matches(name, names)
+    close = get_close_matches(name, names)
     hint = f"did you mean `--{close[0]}`?" if close else "`--help` lists the options."
     return f"The option `{word}` is unknown: {hint}"

@@ -1,6 +1,5 @@
 """The plan of a run: everything that is decided before its model is made."""
 
-import json
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +13,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.data.parallel_data import languages_of_rows
+from vanilla_transformer.inference.loading import load_generation_settings
 from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import Direction, begun_by, language_tokens
@@ -21,23 +21,12 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
-from vanilla_transformer.rules import refuse
-from vanilla_transformer.run.loading import load_generation_settings, make_config
+from vanilla_transformer.run.loading import make_config
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.score_tokenizers import ScoreTokenizers, choose_score_tokenizers
+from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.store import OutputDirectory
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
-
-_SEARCH_SETTINGS = {  # with the meaning of None
-    "num_beams": 1,
-    "max_length": None,
-    "max_new_tokens": None,
-    "length_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "early_stopping": False,
-    "do_sample": False,
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class RunPlan:
         positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
-        score_tokenizers: How the references of each split that is scored are cut into words.
+        score_tokenizers: sacrebleu's tokenizer for each text of each split that is scored.
         training: Training arguments with these decisions filled in, for the Trainer.
     """
 
@@ -63,7 +52,7 @@ class RunPlan:
     max_target_length: int | None
     search: Search
     attention: str
-    score_tokenizers: dict[str, ScoreTokenizers]
+    score_tokenizers: dict[str, list[str]]
     training: TokenBudgetTrainingArguments
 
     @property
@@ -74,7 +63,7 @@ class RunPlan:
     @property
     def corpora(self) -> list[dict[str, Any]]:
         """What was read of each corpus of the training data; empty without `corpora`."""
-        return reports_of(self.splits["train"]) if "train" in self.splits else []
+        return reports_of(self.splits["train"])
 
     @property
     def shares(self) -> dict[str, float] | None:
@@ -86,13 +75,10 @@ class RunPlan:
     def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
-        It holds a digest of the texts of each split, the length limits, and the search; and the
-        defaults that the run has chosen, which a resumed run keeps.
+        It holds a digest of the texts of each split, the length limits, the search and what ends
+        the training; and the defaults that the run has chosen, which a resumed run keeps.
         """
-        settings = {
-            name: default if (value := getattr(self.search.settings, name)) is None else value
-            for name, default in _SEARCH_SETTINGS.items()
-        }
+        ends = ("max_steps", "num_train_epochs", "early_stopping_patience")
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
         digests = {
             f"{split} data": encoded_digest(rows, encoded[split])
@@ -102,8 +88,9 @@ class RunPlan:
             **digests,
             **limits,
             "shares of the corpora": self.shares,
-            "search settings": json.dumps(settings),
+            "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
             "metrics": [*self.metrics],
+            "ends": [getattr(self.training, name) for name in ends],
             "defaults": {"options": self.options.defaults},
         }
 
@@ -115,27 +102,16 @@ def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | No
     return arguments.model.model_name_or_path
 
 
-def splits_in_use(
-    training: TokenBudgetTrainingArguments, data: DatasetDict, init_from: str | None
-) -> DatasetDict:
-    """Returns those of the loaded splits that `do_train`, `do_eval` and `do_predict` allow."""
-    wanted = {
-        "train": ("`do_train`", training.do_train),
-        "validation": ("`do_eval` or `eval_strategy`", training.do_eval),
-        "test": ("`do_predict`", training.do_predict),
-    }
-    for split, (name, value) in wanted.items():
+def splits_in_use(training: TokenBudgetTrainingArguments, data: DatasetDict) -> DatasetDict:
+    """Returns those of the loaded splits that `do_eval` and `do_predict` allow."""
+    wanted = {"train": True, "validation": training.do_eval, "test": training.do_predict}
+    for split, value in wanted.items():
         if value and split not in data:
-            raise ValueError(f"{name} needs {split} data: give the data, or leave the option out.")
-    splits = DatasetDict(
-        {name: rows for name, rows in data.items() if wanted[name][1] is not False}
-    )
-    if "train" not in splits and init_from is None:
-        raise ValueError(
-            "This run trains nothing and has no saved model to score: give training data (without "
-            "`--do_train False`), or `--model_name_or_path`."
-        )
-    return splits
+            raise ValueError(
+                f"`do_eval`, `eval_strategy` or `do_predict` needs {split} data: give the data, or "
+                "leave the option out."
+            )
+    return DatasetDict({name: rows for name, rows in data.items() if wanted[name] is not False})
 
 
 def make_plan(
@@ -155,9 +131,10 @@ def make_plan(
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
-    if "train" in splits:
-        _check_average(arguments)
-    settings = load_generation_settings(config, init_from)
+    _check_average(arguments)
+    settings = GenerationConfig.from_model_config(config)
+    if init_from is not None:
+        settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
         settings = _with_languages(config, settings, tokenizer, splits, arguments.data)
     search = _plan_search(training, config, settings)
@@ -185,7 +162,13 @@ def make_plan(
         max_target_length=limits[1],
         search=search,
         attention=attention,
-        score_tokenizers=_plan_scores(arguments, splits),
+        score_tokenizers={
+            name: choose_score_tokenizers(
+                rows, arguments.data, arguments.model.metrics, arguments.model.bleu_tokenize
+            )
+            for name, rows in splits.items()
+            if name != "train"
+        },
         training=resolved,
     )
 
@@ -194,32 +177,19 @@ def _check_average(arguments: RunArguments) -> None:
     """Refuses a mean of checkpoints that the training will not keep, or of adapters."""
     training, averaging = arguments.training, arguments.averaging
     count, best, limit = averaging.num_averaged, averaging.average_best, training.save_total_limit
-    if count is None:
-        return
     # Trainer keeps the last ones, and the best one in place of the oldest.
-    needed = count + (watched_metric(arguments)[0] is not None)
-    refuse(
-        (
-            arguments.model.lora_rank is not None,
-            "`average_last` and `average_best` average whole models, not adapters (`lora_rank`): "
-            "use `ema_decay`.",
-        ),
-        (
-            training.save_strategy == SaveStrategy.NO,
-            "`save_strategy` is 'no', so there will be no checkpoints to average: set it to steps "
-            "or epoch.",
-        ),
-        (
-            best and training.eval_strategy == IntervalStrategy.NO,
-            "`eval_strategy` is 'no', but `average_best` needs scores: set it to the value of "
-            "`save_strategy`.",
-        ),
-        (
-            limit is not None and (best or limit < needed),
-            f"`save_total_limit` is {limit}, but {count} checkpoints are to be averaged: leave it "
-            "out.",
-        ),
-    )
+    needed = (count or 0) + (watched_metric(arguments)[0] is not None)
+    if count and (
+        arguments.model.lora_rank is not None
+        or training.save_strategy == SaveStrategy.NO
+        or (best and training.eval_strategy == IntervalStrategy.NO)
+        or (limit is not None and (best or limit < needed))
+    ):
+        raise ValueError(
+            f"`average_last` and `average_best` need {count} checkpoints of whole models, and the "
+            "best ones need scores: leave out `save_total_limit` and `lora_rank`, and set "
+            "`save_strategy` (with `average_best` also `eval_strategy`) to steps or epoch."
+        )
 
 
 def _with_languages(
@@ -253,19 +223,6 @@ def _with_languages(
     if starts:
         config.decoder_start_token_id = min(starts)
     return begun_by(settings, begins.pop()) if len(begins) == 1 else settings
-
-
-def _plan_scores(arguments: RunArguments, splits: DatasetDict) -> dict[str, ScoreTokenizers]:
-    """Decides how the references of each split that is scored are cut into words."""
-    languages, model = arguments.card.language or [], arguments.model
-    target = languages[1] if len(languages) == 2 else None
-    return {
-        name: choose_score_tokenizers(
-            rows, arguments.data, model.metrics, target, model.bleu_tokenize
-        )
-        for name, rows in splits.items()
-        if name != "train"
-    }
 
 
 def _plan_search(

@@ -1,8 +1,7 @@
 """What a run has before it makes its model: data as token ids, made in its cache or beforehand."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import directions_of, load_parallel_data, name_row
@@ -39,7 +37,7 @@ from vanilla_transformer.run.defaults import (
     describe_choice,
     is_free,
 )
-from vanilla_transformer.run.loading import limit_length, make_tokenizer, tokenizer_sample
+from vanilla_transformer.run.loading import make_tokenizer, tokenizer_sample
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, saved_model, splits_in_use
 from vanilla_transformer.run.prepared_data import PreparedFolder
@@ -58,7 +56,7 @@ class Preparation:
         given: The options that are given; prepared data give further ones.
         defaults: The options that the run has chosen itself.
         texts: The splits in use. Those of prepared training data may be the first ones alone.
-        inputs: What a resumed run compares; empty if nothing is trained.
+        inputs: What a resumed run compares.
     """
 
     directory: OutputDirectory
@@ -91,48 +89,54 @@ def prepare(
     if init_from is not None:
         check_model_directory(init_from)
 
-    prepared, sample, share = None, None, 0.0
-    counts: Mapping[str, int] | None = None
+    prepared = None
     if (path := arguments.preparation.prepared) is not None and into is None:
         if data is not None:
             raise ValueError(f"`prepared` {path!r} replaces the data: pass one of both.")
         prepared = PreparedFolder.read(Path(path))
         given = prepared.options_of_run(arguments)
         arguments = replace(arguments, given=given).with_defaults({})
-        texts, counts = prepared.texts(), prepared.manifest["facts"]
-    else:
-        texts = _load_data(arguments, data)
-        if "train" in texts:
-            sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
-            _warn_of_known_pairs(sample, texts)
-            share = share_of_placeholders(sample, arguments.data.placeholder_share)
-            if directory.checkpoint is None:
-                counts = {"pairs": len(texts["train"]), "characters": count_characters(sample)}
+    texts = _load_data(arguments, data) if prepared is None else prepared.texts()
+    if "train" not in texts or arguments.given.get("do_train") is False:
+        raise ValueError(
+            "A run trains: give training data. `vanilla-transformer evaluate` scores a saved model."
+        )
+    sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
+    _warn_of_known_pairs(sample, texts)
+    counts = {"pairs": len(texts["train"]), "characters": count_characters(sample)}
+    if prepared is not None:
+        counts = prepared.manifest["facts"]
     has_validation = "validation" in texts and arguments.given.get("do_eval") is not False
     arguments = _with_defaults(arguments, directory, counts, has_validation)
-    texts = splits_in_use(arguments.training, texts, init_from)
+    texts = splits_in_use(arguments.training, texts)
 
-    if into is None:
-        tokenizer = _new_tokenizer(arguments, sample, init_from, texts.get("train"), share > 0)
-    else:
-        into, tokenizer = _tokenizer_in(
-            into, arguments, sample, init_from, texts.get("train"), share > 0
-        )
-    if "train" in texts and (placeholders := placeholders_of(tokenizer)).tokens and share:
+    share = 0.0
+    if prepared is None:
+        share = share_of_placeholders(sample, arguments.data.placeholder_share)
+    tags = tags_of(arguments.data)
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags, share > 0)
+    directions = directions_of(texts["train"], arguments.data, tags_of_sources(tokenizer))
+    record_directions(tokenizer, directions)
+    if into is not None:
+        tokenizer.save_pretrained(into.tokenizer)
+        tokenizer = load_tokenizer(str(into.tokenizer))
+    if share and (placeholders := placeholders_of(tokenizer)).tokens:
         texts["train"] = with_placeholders(
             texts["train"], placeholders, share, arguments.preparation.num_proc
         )
     plan = make_plan(arguments, directory, texts, tokenizer)
+    if plan.positions is not None:
+        tokenizer.model_max_length = plan.positions
     if prepared is not None:
-        encoded = prepared.open(plan, tokenizer)
+        encoded = prepared.open(plan)
     else:
-        if "train" in texts and directory.checkpoint is None:
+        if directory.checkpoint is None:
             names = {"train": "training", "validation": "validation"}
             learnt = {names[name]: rows for name, rows in texts.items() if name in names}
             logger.info(check_characters(tokenizer, learnt))
         encoded = encode(
             texts,
-            limit_length(tokenizer, plan.positions),
+            tokenizer,
             plan.max_source_length,
             plan.max_target_length,
             arguments.preparation.num_proc,
@@ -140,15 +144,17 @@ def prepare(
             arguments.data.row_languages(),
             plan.search.settings,
         )
-    inputs: dict[str, Any] = {}
-    if "train" in texts:
-        inputs = plan.inputs(encoded)
-        _check_lengths(plan, encoded["train"])
+    _check_lengths(plan, encoded["train"])
     if into is not None:
-        assert counts is not None
-        into.finish(plan, tokenizer, encoded, counts)
+        into.finish(plan, encoded, counts)
     return Preparation(
-        directory, arguments.given, arguments.defaults, texts, tokenizer, encoded, inputs
+        directory,
+        arguments.given,
+        arguments.defaults,
+        texts,
+        tokenizer,
+        encoded,
+        plan.inputs(encoded),
     )
 
 
@@ -190,8 +196,6 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
             if name.endswith(_DATA_FILES) and value is not None:
                 existing_file(value)  # before another file is read for minutes
         return load_parallel_data(arguments.data, path)
-    if "train" not in data:
-        return data
     rows = data["train"] if path is None else add_links(data["train"], path)
     known, share = arguments.data.row_languages(), arguments.data.case_augment
     return DatasetDict({**data, "train": add_cased_copies(rows, share, known)})
@@ -199,31 +203,26 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
 
 def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
     """Warns of a split whose pairs are all training pairs: its scores say little of other texts."""
-    unseen = {
-        name: set(zip(rows["source"], rows["target"], strict=True))
-        for name, rows in texts.items()
-        if name != "train" and len(rows)
-    }
-    for batch in training.select_columns(["source", "target"]).iter(batch_size=1000):
-        pairs = set(zip(batch["source"], batch["target"], strict=True))
-        for of_split in unseen.values():
-            of_split -= pairs
-    for name in (name for name, left in unseen.items() if not left):
-        logger.warning(
-            f"All {name} pairs are training pairs: their scores tell nothing of other texts."
-        )
+    pairs = set(map(hash, zip(training["source"], training["target"], strict=True)))
+    for name, rows in texts.items():
+        if name != "train" and pairs.issuperset(
+            map(hash, zip(rows["source"], rows["target"], strict=True))
+        ):
+            logger.warning(
+                f"All {name} pairs are training pairs: their scores tell nothing of other texts."
+            )
 
 
 def _with_defaults(
     arguments: RunArguments,
     directory: OutputDirectory,
-    counts: Mapping[str, int] | None,
+    counts: Mapping[str, int],
     has_validation: bool,
 ) -> RunArguments:
     """Chooses the options that are not given, once; a resumed run keeps what it has chosen.
 
     Args:
-        counts: Numbers of training pairs and of different characters; None: they are not needed.
+        counts: Numbers of training pairs and of different characters.
     """
     given, training = arguments.given, arguments.training
     defaults: Mapping[str, Any] = {}
@@ -232,48 +231,13 @@ def _with_defaults(
         if given.get("choose_defaults", True):
             former = record.get("options", {}).items()
             defaults = {name: value for name, value in former if is_free(name, given)}
-    elif counts is not None and training.do_train is not False:
+    else:
         facts = RunFacts.on_this_machine(
             **counts, has_validation=has_validation, use_cpu=training.use_cpu
         )
         if defaults := choose_defaults(given, facts):
             logger.info(describe_choice(defaults, facts))
     return arguments.with_defaults(defaults)
-
-
-def _tokenizer_in(
-    into: PreparedFolder,
-    arguments: RunArguments,
-    sample: Dataset | None,
-    init_from: str | None,
-    rows: Dataset | None,
-    placeholders: bool,
-) -> tuple[PreparedFolder, Any]:
-    """Makes the tokenizer of prepared data, unless one of the same texts and options is there."""
-    if sample is None:
-        raise ValueError("A preparation needs training data: give them.")
-    named = arguments.data.directions()  # beside the columns of the pairs
-    origin = [sample._fingerprint, asdict(arguments.tokenizer), init_from, named, placeholders]
-    key, path = text_digest(json.dumps(origin)), into.tokenizer
-    if into.manifest.get("tokenizer_of") != key or not path.is_dir():
-        _new_tokenizer(arguments, sample, init_from, rows, placeholders).save_pretrained(path)
-        options = into.manifest["options"]
-        into = into.with_manifest({"options": options, "tokenizer_of": key, "complete": False})
-    return into, load_tokenizer(str(path))
-
-
-def _new_tokenizer(
-    arguments: RunArguments,
-    sample: Dataset | None,
-    init_from: str | None,
-    rows: Dataset | None,
-    placeholders: bool,
-) -> Any:
-    """Loads or trains the tokenizer, which records what the data say of languages."""
-    data = arguments.data
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(data), placeholders)
-    record_directions(tokenizer, directions_of(rows, data, tags_of_sources(tokenizer)))
-    return tokenizer
 
 
 def _check_lengths(plan: RunPlan, rows: Dataset) -> None:

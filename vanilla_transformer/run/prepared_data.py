@@ -15,6 +15,7 @@ from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.encoding import tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.shards import INDEX, Shards
+from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
@@ -104,15 +105,14 @@ class PreparedFolder:
         """Opens the texts of all splits; those of the training data may be the first ones alone."""
         return load_from_disk(str(self.folder / "texts"))
 
-    def open(self, plan: RunPlan, tokenizer: Any) -> DatasetDict:
+    def open(self, plan: RunPlan) -> DatasetDict:
         """Opens the token ids of the splits of a plan, without reading them.
 
         Raises:
             ValueError: If a file has changed since, or the model takes texts of another length.
         """
-        self._check_unchanged(
-            self.tokenizer, tokenizer_digest(tokenizer), self.manifest["tokenizer"]
-        )
+        digest = tokenizer_digest(load_tokenizer(str(self.tokenizer)))
+        self._check_unchanged(self.tokenizer, digest, self.manifest["tokenizer"])
         for name in _LIMITS:
             if getattr(plan, name) != (limit := self.manifest["options"].get(name)):
                 raise ValueError(
@@ -169,9 +169,7 @@ class PreparedFolder:
         write_atomic(self.folder / MANIFEST, json.dumps(whole, indent=1) + "\n")
         return type(self)(self.folder, whole)
 
-    def finish(
-        self, plan: RunPlan, tokenizer: Any, encoded: DatasetDict, counts: Mapping[str, int]
-    ) -> None:
+    def finish(self, plan: RunPlan, encoded: DatasetDict, counts: Mapping[str, int]) -> None:
         """Saves the texts that later runs need, and completes the manifest."""
         arguments, texts = plan.options, plan.splits
         holds_all_texts = arguments.subwords.enabled
@@ -187,12 +185,11 @@ class PreparedFolder:
         }
         self.with_manifest(
             {
-                "tokenizer_of": self.manifest["tokenizer_of"],
                 "complete": True,
                 "command": list(arguments.command),
                 "options": {name: value for name, value in options.items() if value is not None},
                 "facts": counts,
-                "tokenizer": tokenizer_digest(tokenizer),
+                "tokenizer": tokenizer_digest(load_tokenizer(str(self.tokenizer))),
                 "holds_all_texts": holds_all_texts,
                 "splits": {
                     name: {"pairs": len(rows), "index": content_digest(self.folder / name / INDEX)}

@@ -36,8 +36,6 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         ValueError: If the file is damaged, or does not hold one mapping of names to values.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The recipe {os.fspath(path)!r} does not exist: check the path.")
     text = "\n".join(read_lines(path))
     try:
         # YAML reads most of JSON, but neither tabs nor characters written as two escapes.

@@ -1,9 +1,11 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from logging import ERROR, INFO, getLogger
+from math import isfinite
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any, cast
@@ -22,6 +24,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
+from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import describe_report
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import RowDirections
@@ -37,8 +40,8 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import add_adapters, merge_adapters
 from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import limit_length, load_teachers
-from vanilla_transformer.run.model_card import write_model_card
+from vanilla_transformer.run.loading import load_teachers
+from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import prepare
@@ -48,20 +51,15 @@ from vanilla_transformer.training.averaging import (
     rank_checkpoints,
     refuse_sharded_weights,
 )
-from vanilla_transformer.training.callbacks import (
-    PICKLES,
-    CompletePushes,
-    ShowTranslations,
-    SubwordEpochs,
-)
+from vanilla_transformer.training.callbacks import PICKLES, CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.store import (
     CHECKSUMS,
+    RESULTS,
     OverwriteGuard,
     complete_checkpoints,
     finished_figures,
-    save_results,
     write_checksums,
 )
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -69,7 +67,6 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
-_PREFIXES = {"validation": "eval", "test": "test"}  # of the figures of each split
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """What a shell shows for a process that this signal has ended."""
 
@@ -104,9 +101,6 @@ def run(
 ) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
-    Without training data, or with `do_train` False, the run scores a saved model and writes only
-    its figures.
-
     Args:
         arguments: Options of the run. They are not changed.
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
@@ -123,35 +117,22 @@ def run(
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        return _run_in_directory(arguments, data, callbacks)
-
-
-def _run_in_directory(
-    arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
-) -> dict[str, float]:
-    prepared = compute_on_main_process(arguments.training, partial(prepare, arguments, data))
-    arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
-    plan = make_plan(arguments, prepared.directory, prepared.texts, prepared.tokenizer)
-    tokenizer = limit_length(prepared.tokenizer, plan.positions)
-    set_seed(arguments.training.seed)
-    model = make_model(plan)
-    scorer = GenerationMetrics(tokenizer, plan.metrics)
-    trainer = make_trainer(plan, model, tokenizer, scorer, prepared.encoded)
-    for callback in callbacks:
-        trainer.add_callback(callback)
-    logger.info(_describe_data(plan, prepared.encoded, tokenizer, model))
-    for report in plan.corpora:
-        logger.info(describe_report(report))
-    for line in dict.fromkeys(
-        line for s in plan.score_tokenizers.values() for line in s.describe()
-    ):
-        logger.warning(line)
-
-    run = _Run(plan, trainer, scorer, prepared.encoded)
-    if "train" not in plan.splits:
-        return run.score_saved_model()
-    trainer.record.inputs = prepared.inputs
-    return run.finished_figures() or run.train_and_score()
+        prepared = compute_on_main_process(training, partial(prepare, arguments, data))
+        arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
+        tokenizer, encoded = prepared.tokenizer, prepared.encoded
+        plan = make_plan(arguments, prepared.directory, prepared.texts, tokenizer)
+        set_seed(arguments.training.seed)
+        model = make_model(plan)
+        scorer = GenerationMetrics(tokenizer, plan.metrics)
+        trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+        for callback in callbacks:
+            trainer.add_callback(callback)
+        logger.info(_describe_data(plan, encoded, tokenizer, model))
+        for report in plan.corpora:
+            logger.info(describe_report(report))
+        trainer.record.inputs = prepared.inputs
+        run = _Run(plan, trainer, scorer, encoded)
+        return run.finished_figures() or run.train_and_score()
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, tokenizer: Any, model: Any) -> str:
@@ -191,7 +172,7 @@ def make_trainer(
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,
-        train_dataset=encoded.get("train"),
+        train_dataset=encoded["train"],
         eval_dataset=encoded.get("validation"),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
@@ -203,8 +184,7 @@ def make_trainer(
             report["corpus"]: report["used"] + report.get("copies", 0) for report in plan.corpora
         }
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
-    if "train" in plan.splits:
-        trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
+    trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
@@ -212,14 +192,14 @@ def make_trainer(
         trainer.add_callback(PrinterCallback)
     validated = plan.splits.get("validation")
     sources = None if validated is None else validated["source"]
-    trainer.add_callback(TrainingLog(trainer, scorer, sources))
+    trainer.add_callback(TrainingLog(trainer, scorer, sources, show.show_examples))
     if averaging.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
     if averaging.num_averaged is not None:
         refuse_sharded_weights(
             "A mean of checkpoints", "run `vanilla-transformer average` after the training"
         )
-    if "train" in plan.splits and subwords.enabled:
+    if subwords.enabled:
         sampled = SampledSubwords(
             plan.splits["train"],
             encoded["train"],
@@ -236,14 +216,6 @@ def make_trainer(
         )
         trainer.train_dataset = sampled
         trainer.add_callback(SubwordEpochs(sampled))
-    if "train" in plan.splits and show.show_every is not None:
-        rows = plan.splits.get("validation", plan.splits["train"])
-        shown = rows.select(range(min(show.show_examples, len(rows))))
-        sources, targets = list(shown["source"]), list(shown["target"])
-        languages = list(languages_of_rows(shown, plan.options.data.row_languages()))
-        trainer.add_callback(
-            ShowTranslations(trainer, sources, targets, show.show_every, languages)
-        )
     return trainer
 
 
@@ -269,11 +241,7 @@ class _Run:
         plan, trainer = self.plan, self.trainer
         if plan.directory.checkpoint is None or plan.training.push_to_hub:
             return {}
-        with torch.random.fork_rng([]):  # making the loader may draw a random number
-            loader = trainer.get_train_dataloader()
-        max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
-        patience = plan.training.early_stopping_patience
-        figures = finished_figures(plan.directory, max_steps, patience, trainer.record.inputs)
+        figures = finished_figures(plan.directory, trainer.record.inputs)
         trainer.accelerator.wait_for_everyone()  # all processes have read the files
         if figures:
             logger.warning(
@@ -282,17 +250,12 @@ class _Run:
             )
         return figures
 
-    def score_saved_model(self) -> dict[str, float]:
-        """Scores the validation and the test split, and saves the figures alone."""
-        guard = self._guard()
-        figures = self._score_splits({})
-        guard.delete()
-        self._save_figures(figures)
-        return figures
-
     def train_and_score(self) -> dict[str, float]:
         """Trains, and saves the model; scores it, and saves figures, history and model card."""
-        guard = self._guard()
+        # What the run replaces is deleted, but not too early.
+        guard = OverwriteGuard(self.plan.directory, self.plan.training.process_index == 0)
+        self.trainer.accelerator.wait_for_everyone()
+        self.trainer.add_callback(guard)
         self._score_texts_of("validation")
         figures = self._train(guard)
         self._save_figures(figures)
@@ -306,13 +269,6 @@ class _Run:
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
         return figures
-
-    def _guard(self) -> OverwriteGuard:
-        """Sees to it that what the run replaces is deleted, but not too early."""
-        guard = OverwriteGuard(self.plan.directory, self.plan.training.process_index == 0)
-        self.trainer.accelerator.wait_for_everyone()
-        self.trainer.add_callback(guard)
-        return guard
 
     def _train(self, guard: OverwriteGuard) -> dict[str, float]:
         plan, trainer = self.plan, self.trainer
@@ -354,9 +310,9 @@ class _Run:
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
-        plan, is_trained = self.plan, "train" in self.plan.splits
+        plan = self.plan
         self.scorer.with_intervals = True
-        for split, prefix in _PREFIXES.items():
+        for split, prefix in PREFIXES.items():
             if split not in plan.splits:
                 continue
             self._score_texts_of(split)
@@ -364,15 +320,14 @@ class _Run:
             scores.pop("epoch", None)
             logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
             if self.scorer.num_cut:
-                sooner = " (shorter during the training)" if is_trained else ""
                 logger.warning(
                     f"{split.capitalize()}: outputs that are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens{sooner}: {self.scorer.num_cut:,}. Give a "
-                    "larger `generation_max_length`, or train longer if they repeat themselves."
+                    f"{plan.search.max_new_tokens} tokens (shorter during the training): "
+                    f"{self.scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
+                    "longer if they repeat themselves."
                 )
             figures = {**figures, **scores}
-            if is_trained:  # a kill loses no score
-                self._save_figures(figures)
+            self._save_figures(figures)  # a kill loses no score
         return figures
 
     def _score_texts_of(self, split: str) -> None:
@@ -386,7 +341,7 @@ class _Run:
             return
         rows = plan.splits[split]
         scorer.references = rows["references" if "references" in rows.column_names else "target"]
-        scorer.tokenizers = plan.score_tokenizers[split].names
+        scorer.tokenizers = plan.score_tokenizers[split]
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
         languages = list(languages_of_rows(rows, plan.options.data.row_languages()))
@@ -420,28 +375,18 @@ class _Run:
 
     def _save_figures(self, figures: dict[str, float]) -> None:
         if self.is_main:
-            save_results(self.folder, figures)
+            finite = {name: value if isfinite(value) else None for name, value in figures.items()}
+            text = json.dumps(finite, indent=4, sort_keys=True) + "\n"
+            write_atomic(self.folder / RESULTS, text)
 
     def _push_to_hub(self) -> None:
-        """Pushes the directory of a finished run, without pickle files and checkpoints.
-
-        Raises:
-            ConnectionError: If the Hub does not take it.
-        """
-        try:
-            HfApi().upload_folder(
-                repo_id=str(self.trainer.hub_model_id),
-                folder_path=self.folder,
-                commit_message="End of training",
-                token=self.plan.training.hub_token,
-                revision=self.plan.training.hub_revision,
-                ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
-                delete_patterns=list(PICKLES),
-            )
-        except Exception as error:  # of the Hub, of the network, of any type
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise ConnectionError(
-                f"The model is saved in {str(self.folder)!r}, but the Hub did not take it "
-                f"({reason}): to push it, give the same command with `--resume_from_checkpoint "
-                "True`, which trains no further step."
-            ) from error
+        """Pushes the directory of a finished run, without pickle files and checkpoints."""
+        HfApi().upload_folder(
+            repo_id=str(self.trainer.hub_model_id),
+            folder_path=self.folder,
+            commit_message="End of training",
+            token=self.plan.training.hub_token,
+            revision=self.plan.training.hub_revision,
+            ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
+            delete_patterns=list(PICKLES),
+        )

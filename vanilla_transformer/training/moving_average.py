@@ -1,7 +1,5 @@
 """An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.averaging import refuse_sharded_weights
-from vanilla_transformer.training.store import TRAINING_WEIGHTS
+
+TRAINING_WEIGHTS = "training_weights.safetensors"
+"""File of a checkpoint with the training weights, where the model is a running mean."""
 
 
 class ExponentialMovingAverage(TrainerCallback):
@@ -132,18 +132,6 @@ class ExponentialMovingAverage(TrainerCallback):
         best_is_loaded = args.load_best_model_at_end and state.best_model_checkpoint is not None
         if not self._model_holds_average and not best_is_loaded:
             self._swap_weights()
-
-    @contextmanager
-    def in_model(self) -> Iterator[None]:
-        """Puts the average into the model for a block, and leaves the training as it is."""
-        held_before = self._model_holds_average
-        if not held_before:
-            self._swap_weights()
-        try:
-            yield
-        finally:
-            if not held_before:
-                self._swap_weights()
 
     def _move_average(self, averages: Any, weights: Any, _: Any) -> None:
         """Moves the average towards the weights after a step; the first step copies them.

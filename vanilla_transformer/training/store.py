@@ -5,8 +5,6 @@ files do not count. A checkpoint is whole if it has its list of checksums, which
 and all files are as listed. A run is finished if its directory is whole in the same sense.
 """
 
-import json
-import math
 import os
 import secrets
 import shutil
@@ -24,7 +22,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.names import MUON, NOAM, SCHEDULES_OF_A_SCORE
+from vanilla_transformer.names import NOAM, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.rules import refuse
 
 logger = logging.get_logger(__name__)
@@ -34,9 +32,6 @@ TRAINER_STATE = "trainer_state.json"
 
 CHECKSUMS = "checksums.sha256"
 """List of the files of a folder, in the form that `sha256sum --check` reads."""
-
-TRAINING_WEIGHTS = "training_weights.safetensors"
-"""File of a checkpoint with the training weights, where the model is a running mean."""
 
 RESULTS = "all_results.json"
 """File with the figures of a run."""
@@ -253,11 +248,6 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     replaces = bool(contents) and not resumes_here
     refuse(
         (
-            resumes_here and overwrite,
-            f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
-            "`resume_from_checkpoint` continues it: leave one of them out.",
-        ),
-        (
             newest and checkpoint is None and of_a_run,
             f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but files of the "
             f"types that a new training writes ({', '.join(of_a_run[:3])}): choose another "
@@ -274,8 +264,6 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
             "choose another directory.",
         ),
     )
-    if newest and checkpoint is None:
-        logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
     return OutputDirectory(folder, checkpoint, replaces)
 
 
@@ -311,22 +299,11 @@ class OverwriteGuard(TrainerCallback):
         self._former = []
 
 
-def save_results(folder: Path, figures: Mapping[str, float]) -> None:
-    """Writes the figures of a run; one that is not finite becomes null, and a warning names it."""
-    finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-    for name in (name for name, value in finite.items() if value is None):
-        logger.warning(f"The figure {name} is {figures[name]}: it is written as null.")
-    write_atomic(folder / RESULTS, json.dumps(finite, indent=4, sort_keys=True) + "\n")
-
-
-def finished_figures(
-    directory: OutputDirectory, max_steps: int, patience: int | None, inputs: Mapping[str, Any]
-) -> dict[str, float]:
+def finished_figures(directory: OutputDirectory, inputs: Mapping[str, Any]) -> dict[str, float]:
     """Returns the figures of a finished run; empty if something is left to do.
 
     Args:
-        patience: Number of evaluations without progress that end the training. None: none do.
-        inputs: What the run trains on and scores with.
+        inputs: How long the run trains, what it trains on and what it scores with.
     """
     folder, checkpoint = directory.folder, directory.checkpoint
     is_written = (folder / CHECKSUMS).is_file()
@@ -339,87 +316,62 @@ def finished_figures(
         )
         return {}
     ended = Checkpoint(folder)  # its state was written at the end of the run
-    step = ended.state["global_step"]
-    counts = _saved_attributes(ended.state["stateful_callbacks"], "EarlyStopping")
-    without_progress = counts.get("early_stopping_patience_counter", 0)
-    has_stopped = patience is not None and without_progress >= patience
-    if step < checkpoint.step or not (step >= max_steps or has_stopped):
-        return {}
     saved = ended.record.get("inputs", {})
-    changed_inputs = {name for name, value in inputs.items() if saved.get(name) != value}
     # The defaults that a run has chosen yield to the options that are given now.
-    return {} if changed_inputs - {"defaults"} else read_object(folder / RESULTS)
+    changes = {name for name, value in inputs.items() if saved.get(name) != value} - {"defaults"}
+    is_left = ended.state["global_step"] < checkpoint.step
+    return {} if changes or is_left else read_object(folder / RESULTS)
 
 
 # What a resumption must find equal ---------------------------------------------------------------
 
-KEPT = (
-    "A resumed training keeps what its checkpoint has: give the former value, or train the model "
-    "further, in another directory, with `--model_name_or_path`."
+_KEPT = (
+    *("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
 )
-TRACKED = {
-    KEPT: (
-        *("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
-        *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
-    ),
-    "The rest of the training follows the new value, unlike an uninterrupted training.": (
-        *("lr_scheduler_type", "warmup_steps", "max_steps", "max_grad_norm"),
-        *("gradient_accumulation_steps", "number of processes", "validation data"),
-    ),
-    "The rest of its epoch may repeat some examples and leave out others. To train on other data, "
-    "give `--model_name_or_path` and another directory.": (
-        *("max_tokens", "seed", "max_source_length", "max_target_length"),
-        *("train data", "shares of the corpora"),
-    ),
-    "The scores are those of the new value.": ("test data", "search settings"),
-}
-"""What may have changed since a checkpoint was saved, by what a change leads to.
-
-`KEPT` is an error; the others are warnings when the training goes on.
-"""
-_WITHOUT_VALUES = ("train data", "validation data", "test data", "search settings")
-_KEEP_THEIR_OPTIONS = (NOAM, *SCHEDULES_OF_A_SCORE)
-"""Schedules that are resumed with the options of the checkpoint."""
-_OF_ANY_LENGTH = ("constant", "constant_with_warmup", "inverse_sqrt", *_KEEP_THEIR_OPTIONS)
-"""Schedules that do not depend on the number of steps."""
+"""What a training takes from its checkpoint: another value is an error."""
+_FOLLOWED = (
+    *("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps"),
+    *("number of processes", "max_tokens", "seed", "max_source_length", "max_target_length"),
+    *("train data", "shares of the corpora", "validation data", "test data", "search settings"),
+)
+"""What a resumed training takes anew: another value is a warning."""
 
 
 def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuses or reports what has changed since a checkpoint was saved, with both values.
+    """Refuses or reports what has changed since a checkpoint was saved; of options, both values.
 
     What the checkpoint does not have has not changed.
     """
-    for effect, names in TRACKED.items():
-        labels = [
-            (name if " " in name else f"`{name}`")  # an option
-            + ("" if name in _WITHOUT_VALUES else f" ({saved[name]}, now {current[name]})")
-            for name in names
-            if name in current and name in saved and current[name] != saved[name]
-        ]
-        if labels:
-            sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed. {effect}"
-            if effect == KEPT:
-                raise ValueError(sentence)
-            logger.warning(sentence)
+    changed = [
+        name
+        for name in (*_KEPT, *_FOLLOWED)
+        if name in current and name in saved and current[name] != saved[name]
+    ]
+    labels = (
+        name if " " in name else f"`{name}` ({saved[name]}, now {current[name]})"
+        for name in changed
+    )
+    sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed."
+    if {*changed} & {*_KEPT}:
+        raise ValueError(
+            f"{sentence} A resumed training keeps what its checkpoint has: give the former value, "
+            "or train the model further, in another directory, with `--model_name_or_path`."
+        )
+    if changed:
+        logger.warning(f"{sentence} The rest of the run differs from that of an uninterrupted one.")
 
 
-def _tracked_options(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
+def _tracked_options(args: TrainingArguments) -> dict[str, Any]:
     """Returns the options that decide the course of a training, by their names."""
-    names = (name for names in TRACKED.values() for name in names)
-    options = {name: vars(args)[name] for name in names if name in vars(args)}
+    options = {name: vars(args)[name] for name in (*_KEPT, *_FOLLOWED) if name in vars(args)}
     options = {name: getattr(value, "value", value) for name, value in options.items()}
     options["seed"] = args.seed if args.data_seed is None else args.data_seed
-    options["number of processes"], options["max_steps"] = args.world_size, max_steps
+    options["number of processes"] = args.world_size
     options["lr_scheduler_kwargs"] = args.lr_scheduler_kwargs or {}
-    if options["optim"] != MUON:
-        options = {name: value for name, value in options.items() if not name.startswith("muon_")}
-    schedule = options["lr_scheduler_type"]
-    if schedule in _KEEP_THEIR_OPTIONS:
+    if options["lr_scheduler_type"] in (NOAM, *SCHEDULES_OF_A_SCORE):  # they keep their options
         warmup = {"warmup_steps": options.pop("warmup_steps")}
         options["lr_scheduler_kwargs"] = {**warmup, **options["lr_scheduler_kwargs"]}
-    has_share = 0 < args.warmup_steps < 1  # of the steps
-    if schedule in _OF_ANY_LENGTH and not has_share:
-        del options["max_steps"]
     if (watched := options.pop("metric_for_best_model")) is not None:
         options["metric_for_best_model"] = watched.removeprefix("eval_")
     return options
@@ -435,8 +387,8 @@ class TrainingRecord(TrainerCallback, ExportableState):
         first_step: The step after which the record begins; 0 unless the checkpoint had none.
         seconds: Time of the training up to the last call of `update`.
         loss: Sum of the losses of all steps up to the last call of `update`.
-        inputs: What decides the course of the training, by the names in `TRACKED`: the options, and
-            what the run adds, such as digests of its texts.
+        inputs: What decides the course of the training, by name: the options, and what the run
+            adds, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved.
     """
 
@@ -455,7 +407,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
         saved = _saved_attributes(states, "TrainingRecord") if step else {}
         self.training = saved.get("training") or secrets.token_hex(8)
         self.first_step = saved.get("first_step", 0 if saved else step)
-        self.inputs |= _tracked_options(args, state.max_steps)
+        self.inputs |= _tracked_options(args)
         _check_changes(self.inputs, saved.get("inputs", {}))
         self.seconds, self.loss = saved.get("seconds", 0.0), saved.get("loss", 0.0)
         self._began, self._loss_before = time.monotonic() - self.seconds, self.loss

@@ -50,7 +50,7 @@ from vanilla_transformer.training.guided_alignment import (
     recorded_heads,
 )
 from vanilla_transformer.training.metrics import deciding_scores
-from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.moving_average import TRAINING_WEIGHTS, ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import (
     Teachers,
@@ -60,7 +60,6 @@ from vanilla_transformer.training.objectives import (
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.store import (
     TRAINER_STATE,
-    TRAINING_WEIGHTS,
     Checkpoint,
     TrainingRecord,
     resumed_checkpoint,
@@ -433,16 +432,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         except ValueError:  # there are too few examples
             return stock
         return self._loader_like(stock, sampler)
-
-    # Private: one option decides for the loaders of trainings and of evaluations.
-    def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
-        """Returns a stock loader; only those of a training drop the examples of a last batch."""
-        drops = self.args.dataloader_drop_last
-        self.args.dataloader_drop_last = drops and is_training
-        try:
-            return cast(Any, super())._get_dataloader(*args, is_training=is_training, **options)
-        finally:
-            self.args.dataloader_drop_last = drops
 
     def _loader_like(
         self, stock: DataLoader[Any], sampler: TokenBudgetBatchSampler

@@ -69,9 +69,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     _argument_group_name = "training"  # in the help
 
     # None is not a value of the base class: it means "if there are such data".
-    do_train: bool | None = option(  # type: ignore[assignment]
-        "Whether to train. By default, if training data are given."
-    )
     do_eval: bool | None = option(  # type: ignore[assignment]
         "Whether to score the validation data after training. By default, if validation data are "
         "given."

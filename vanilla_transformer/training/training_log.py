@@ -38,12 +38,14 @@ class TrainingLog(TrainerCallback):
 
     On a terminal it is a bar, elsewhere a line at most once a minute. Each evaluation adds a line:
     the losses since the last one and of the validation, its scores, tokens per second (source and
-    target, without padding), the time left, and an example with the model's output. The lines go to
+    target, without padding), the time left, and examples with the model's outputs. The lines go to
     the logger of this module, and only the main process has any.
 
     Args:
         scorer: What scores the outputs, and keeps those of the last evaluation.
-        sources: Texts that are evaluated. A short one is the example. None: there is none.
+        sources: Texts that are evaluated. The first short ones are the examples. None: there are
+            none.
+        count: Number of examples.
     """
 
     def __init__(
@@ -51,10 +53,11 @@ class TrainingLog(TrainerCallback):
         trainer: TokenBudgetSeq2SeqTrainer,
         scorer: GenerationMetrics,
         sources: Sequence[str] | None = None,
+        count: int = 1,
     ) -> None:
         self.trainer, self.scorer, self.sources = trainer, scorer, sources or []
-        short = (row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE)
-        self.example = next(short, 0)
+        short = [row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE]
+        self.examples = short[:count] or [0]
         self._progress: Progress | None = None
         self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0  # of all, of the last one
 
@@ -117,7 +120,7 @@ class TrainingLog(TrainerCallback):
             f"{time_left} left" if time_left else "",
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
-        logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_example()}")
+        logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_examples()}")
         self._last_line = self._last_evaluation = now
 
     def on_train_end(
@@ -157,14 +160,13 @@ class TrainingLog(TrainerCallback):
         loss = (last.loss - first.loss) / steps
         return f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
 
-    def _describe_example(self) -> str:
+    def _describe_examples(self) -> str:
         outputs = self.scorer.last_predictions
         if not len(self.sources) or not outputs:
             return ""
-        texts = (
-            short_line(each[self.example], _LONGEST_EXAMPLE) for each in (self.sources, outputs)
-        )
-        return ' "{}" → "{}"'.format(*texts)
+        pairs = ((self.sources[row], outputs[row]) for row in self.examples)
+        short = ([short_line(text, _LONGEST_EXAMPLE) for text in pair] for pair in pairs)
+        return " " + "\n    ".join(f'"{source}" → "{output}"' for source, output in short)
 
 
 def _evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
