@@ -61,7 +61,7 @@ class ModelArguments(_Checked):
     _argument_group_name = "model"
 
     model_name_or_path: str | None = option(
-        "Saved model to fine-tune or to score, a directory or a name on the Hub; its tokenizer is "
+        "Saved model to fine-tune, a directory or a name on the Hub; its tokenizer is "
         "used too. Default: a new model is trained."
     )
     choose_defaults: bool = option(
