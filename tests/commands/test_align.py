@@ -2,16 +2,12 @@
 
 import json
 from functools import partial
-from io import StringIO
-from types import SimpleNamespace
 
 import pytest
 from toy import command
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.commands.translate import parse, print_outputs
 from vanilla_transformer.data.word_alignment import format_links, parse_links
-from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 
 align, translate = partial(run_subcommand, "align"), partial(run_subcommand, "translate")
@@ -115,12 +111,3 @@ def test_outputs_carry_their_links(trained, capsys, engine, expected):
     assert "word_alignment" not in row["outputs"][0]
     translate([str(trained), "--alignment", "words", "--num-beams", "2", "--n-best", "2", ""])
     assert capsys.readouterr().out == " |||\n" * 2
-
-
-def test_the_sign_before_links_occurs_once_in_a_line():
-    output = Translation("a ||| b |||| | &", word_alignment=((0, 0),))
-    translator = SimpleNamespace(translate=lambda *_, **__: [output])
-    options = parse(["model", "--alignment", "words", "a"])
-    stream = StringIO()
-    print_outputs(translator, options, ["a"], stream)
-    assert stream.getvalue() == ("a &#124;&#124;&#124; b &#124;&#124;&#124;| | & ||| 0-0\n")

@@ -173,16 +173,6 @@ def test_few_texts_do_not_make_a_difference_significant(count, p_value):
         assert [pair["p_value"] for pair in compared["pairs"]] == [pytest.approx(p_value)]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "expected"),
-    [(["bleu", "chrf"], "chrf"), (["mismatch", "per"], "per"), (["chrf", "bleu"], "chrf")],
-)
-def test_a_score_that_tells_nothing_decides_nothing(metrics, expected):
-    outputs = {"first": ["abx z"] * 9, "second": ["abc x"] * 9}  # fewer than four words
-    found = compare_outputs(["a"] * 9, outputs, ["abc z"] * 8 + ["xyz"], metrics)
-    assert found.text_metric == expected
-
-
 def test_a_score_that_is_not_finite_is_null(trained, corpus, monkeypatch, capsys):
     scores = {"ter": math.inf, "signature": "s"}
     monkeypatch.setattr(evaluation, "score_texts", lambda *_, **__: scores)

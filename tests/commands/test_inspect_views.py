@@ -72,28 +72,6 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
         assert list(map(float, line[3:])) == pytest.approx(changes[0].tolist(), abs=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
-        (["shapes", "RUN", "--output", "there.png"], "exists: add --overwrite"),
-        (["attention", "RUN", "--text", "a", "--output", "x"], "'x' is no picture"),
-        (["heads", "RUN", "--source", "no.en", "--target", "no.de"], "no.en"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.png").touch()
-    try:
-        status = main(["inspect", *(str(trained) if word == "RUN" else word for word in words)])
-    except SystemExit as ended:
-        status = ended.code
-    assert status == (2 if message.startswith("--") else 1)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert [path.name for path in tmp_path.iterdir()] == ["there.png"]
-
-
 def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(trained, tmp_path):
     path = tmp_path / "there.png"
     path.write_bytes(b"older")

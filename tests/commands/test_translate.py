@@ -12,11 +12,9 @@ from math import inf
 import pytest
 from toy import NOUNS, VERBS, command
 
-from vanilla_transformer import progress
 from vanilla_transformer.commands import files as program_files
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference import translator
 from vanilla_transformer.inference.results import Score, Translation
 from vanilla_transformer.inference.translator import Translator
 
@@ -91,30 +89,6 @@ def test_a_killed_output_loses_and_doubles_no_line(trained, tmp_path):
     assert all(by_source[source] == target for source, target in rows)
     assert by_source[LINES[0]] == "Hund sieht Katze ."
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out.tsv"}
-
-
-@pytest.mark.parametrize(
-    ("engine", "chunk", "expected"),
-    [("transformers", 3, [1]), ("transformers", 1, [1, 2]), ("ctranslate2", 1, [1, 2])],
-)
-def test_a_file_tells_how_far_it_is(trained, files, monkeypatch, capsys, engine, chunk, expected):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(translator, "TEXTS_PER_CHUNK", chunk)
-    translate([str(trained), *files, "--engine", engine, "--batch-tokens", "1"])
-    *lines, written = capsys.readouterr().err.splitlines()
-    assert written.endswith("out.de: written.")
-    assert sorted({int(line.split(" of 3 texts, ")[0]) for line in lines}) == expected
-    assert all(line.endswith(" left") for line in lines)
-
-
-@pytest.mark.parametrize("name", ["score", "align"])
-def test_pairs_tell_how_far_they_are(trained, files, tmp_path, monkeypatch, capsys, name):
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(program_files, "LINES_PER_CHUNK", 2)
-    (tmp_path / "out.de").write_text(OUTPUTS, encoding="utf-8")
-    pairs = ["--source", str(tmp_path / "in.en"), "--target", str(tmp_path / "out.de")]
-    run_subcommand(name, [str(trained), *pairs, "--output", str(tmp_path / "found")])
-    assert capsys.readouterr().err.startswith("2 of 3 pairs, ")
 
 
 @pytest.fixture

@@ -61,21 +61,6 @@ def test_a_file_holds_arguments_and_the_command_line_wins(tmp_path, suffix):
     assert arguments.recipe.path == recipe
 
 
-@pytest.mark.parametrize("source", ["command", "file"])
-def test_parameters_of_rotation_are_json_or_a_mapping(tmp_path, source):
-    parameters = {"rope_theta": 500.0}
-    argv = ["--output_dir", str(tmp_path), "--position_embedding_type", "rope"]
-    argv += ["--rope_parameters", json.dumps(parameters)]
-    if source == "file":
-        recipe = tmp_path / "recipe.json"
-        content = {"output_dir": str(tmp_path), "position_embedding_type": "rope"}
-        recipe.write_text(json.dumps(content | {"rope_parameters": parameters}))
-        argv = [str(recipe)]
-    changes = parse_arguments(argv).architecture
-    assert changes == {"position_embedding_type": "rope", "rope_parameters": parameters}
-    assert VanillaTransformerConfig(**changes).rope_parameters["rope_theta"] == 500.0
-
-
 def test_files_hold_odd_values(tmp_path):
     recipe = tmp_path / "recipe.json"
     content = '\ufeff{\n\t"output_dir": "out",\n\t"dataset_label": "--x \\ud83d\\ude00"\n}'

@@ -4,10 +4,9 @@ import json
 import subprocess
 
 from huggingface_hub import ModelCard
-from toy import arguments, command, main
+from toy import arguments, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.run.model_card import wrapped_command
 
 CODE = {"configuration", "modeling", "tokenization"}
@@ -71,42 +70,3 @@ def test_a_trained_model_translates_through_the_auto_classes(trained):
     inputs = tokenizer(["a dog likes a boat .", "a man finds a cat ."], return_tensors="pt")
     texts = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
     assert texts == ["Hund mag Boot .", "Mann findet Katze ."]
-
-
-def test_a_directory_in_use_is_not_overwritten(trained, corpus):
-    before = (trained / "model.safetensors").read_bytes()
-    done = command("train", *arguments(corpus, trained))
-    assert done.returncode != 0
-    assert "--resume_from_checkpoint True" in done.stderr.splitlines()[-1]
-    assert (trained / "model.safetensors").read_bytes() == before
-
-
-def test_other_models_are_refused(corpus, tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
-    done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=tmp_path))
-    assert "holds a model of type 'marian'" in done.stderr.splitlines()[-1]
-
-
-def test_the_recipes_for_more_data(trained, tmp_path):
-    """As the README has them: several outputs per source, and sampling that a seed repeats."""
-    source = tmp_path / "mono.en"
-    source.write_text("a dog likes a boat .\n\na man finds a cat .\n", encoding="utf-8")
-    nbest = tmp_path / "distilled.de"
-    options = ["--input", str(source), "--device", "cpu"]
-    several = ["--num_beams", "5", "--n-best", "5"]
-    run_subcommand("translate", [str(trained), *options, "--output", str(nbest), *several])
-    lines = nbest.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 15
-    assert (lines[0], lines[5:10], lines[10]) == (
-        "Hund mag Boot .",
-        [""] * 5,
-        "Mann findet Katze .",
-    )
-    assert len(set(lines[:5])) == 5
-    sampling = ["--num_beams", "1", "--do_sample", "--top_k", "0", "--temperature", "3.0"]
-    drawn = []
-    for seed in ("1", "1", "2"):
-        output = [str(tmp_path / "mono.de"), "--overwrite", "--seed", seed]
-        run_subcommand("translate", [str(trained), *options, "--output", *output, *sampling])
-        drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
-    assert drawn[0] == drawn[1] != drawn[2]

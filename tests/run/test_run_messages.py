@@ -63,19 +63,6 @@ def test_the_log_of_ten_epochs_fits_a_page(printed, folder):
     assert "\r" not in text
 
 
-def test_each_evaluation_is_a_line_with_an_example(printed, corpus):
-    source = (corpus / "val.en").read_text(encoding="utf-8").splitlines()[0]
-    number = r"[\d.,]+"
-    line = re.compile(
-        rf"Epoch (\d+), step {number} of {number}: training loss {number} {number} tokens/s; "
-        rf"validation loss {number} bleu {number} chrf {number[:-1]}+(; outputs cut off: \d+)?; "
-        rf'\d\d:\d\d left\. "{re.escape(source)}" → "(.*)"'
-    )
-    found = [match for text in printed if (match := line.fullmatch(text))]
-    assert [int(match[1]) for match in found] == list(range(1, EPOCHS + 1))
-    assert found[-1][3]  # it has learned to say something
-
-
 def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(corpus, tmp_path, capsys):
     argv = four_options(corpus, tmp_path / "out", "train", "validation", **SMALL)
     assert program.main(["train", *argv, "--dry-run"]) == 0
@@ -120,19 +107,6 @@ def test_the_first_line_tells_the_time_left_after_ten_seconds(monkeypatch):
         "10 of 100 steps, 1.0 steps/s, 01:30 left",
         "70 of 100 steps, 1.0 steps/s, 00:30 left",
     ]
-
-
-def test_verbose_has_the_rest(printed, corpus, tmp_path):
-    changes = {**SMALL, "num_train_epochs": 1}
-    done = command(
-        "train",
-        *four_options(corpus, tmp_path / "out", "train", "validation", **changes),
-        "--verbose",
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (done.stdout + done.stderr).count("\n") > 2 * len(printed)
-    assert "***** Running training *****" in done.stderr
-    assert "'train_loss'" in done.stdout
 
 
 def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch, caplog):

@@ -193,19 +193,6 @@ def test_evaluation_and_generation_know_no_links(tmp_path):
     assert run.evaluate(max_length=4)["eval_loss"] == plain.evaluate()["eval_loss"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"guided_alignment_layer": 1}, "`guided_alignment_layer` is 1.*choose 0 to 0"),
-        ({"guided_alignment_layer": -1}, "`guided_alignment_layer` is -1"),
-        ({"guided_alignment_head": 2}, "`guided_alignment_head` is 2.*choose 0 to 1"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        trainer(tmp_path, data=linked_rows(), **{**GUIDED, **options})
-
-
 def test_a_model_that_the_trainer_makes_names_the_head(tmp_path):
     options = {**GUIDED, "guided_alignment_head": 1, "max_steps": 1}
     made = trainer(tmp_path, data=linked_rows(), **options)
@@ -218,11 +205,3 @@ def test_a_model_that_the_trainer_makes_names_the_head(tmp_path):
     )
     of_a_function.train()
     assert of_a_function.model.config.alignment_heads == [[0, 1]]
-
-
-def test_data_that_cannot_work_are_refused(tmp_path):
-    with pytest.raises(KeyError, match="alignment"):
-        trainer(tmp_path, data=rows(), max_steps=1, **GUIDED).train()
-    beyond = {**rows(1)[0], "alignment": [[0, 99]]}
-    with pytest.raises(ValueError, match=r"\[\[0, 99\]\] has a link beyond"):
-        LinkCollator(DataCollatorForSeq2Seq(tokenizer()))([beyond])

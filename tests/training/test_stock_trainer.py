@@ -1,7 +1,6 @@
 """A model that the stock `Seq2SeqTrainer` has evaluated and saved generates as it should."""
 
 import pytest
-import torch
 from small import losses, model, rows, stock, tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
 from watch import callback
@@ -124,20 +123,3 @@ def test_the_gradient_of_24_examples_is_the_same_under_accumulation(tmp_path, ow
         difference = sum((other[n] - g).square().sum() for n, g in gradients[0].items()).sqrt()
         assert difference / norm < 1e-4
     assert logged == pytest.approx([logged[0]] * 4, rel=1e-4)
-
-
-def test_learned_positions_limit_the_output(tmp_path):
-    net = model(position_embedding_type="learned", max_position_embeddings=24)
-    assert net.generation_config.max_length == 24
-    ids = torch.tensor([[5, 6, 2]])
-    assert net.generate(input_ids=ids).shape[1] <= 24
-
-
-def test_a_number_of_new_tokens_gives_no_warning(heard):
-    ids = torch.tensor([[5, 6, 2]])
-    assert endless().generate(input_ids=ids, max_new_tokens=3).shape[1] == 4
-    assert [record.getMessage() for record in heard.records] == []
-    net = endless()
-    net.generation_config.max_length = 30
-    net.generate(input_ids=ids, max_new_tokens=3)
-    assert "Both `max_new_tokens`" in heard.records[0].getMessage()

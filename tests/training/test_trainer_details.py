@@ -95,14 +95,6 @@ def test_settings_without_effect_do_not_end_a_training_at_its_first_checkpoint(
     assert {name: saved.get(name) for name in settings} == dict.fromkeys(settings) | kept
 
 
-def test_settings_that_contradict_each_other_make_no_trainer(tmp_path):
-    net = model()
-    net.generation_config.suppress_tokens = [net.generation_config.eos_token_id]
-    net.generation_config.forced_eos_token_id = net.generation_config.eos_token_id
-    with pytest.raises(ValueError, match="suppress_tokens"):
-        trainer(tmp_path, net=net)
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
     options = {"max_steps": 4, "logging_steps": 1, "learning_rate": 0.01}

@@ -60,7 +60,7 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
         if "train" in splits:
             known = args.row_languages()
             splits["train"] = add_cased_copies(splits["train"], args.case_augment, known)
-    return DatasetDict(splits)
+    return DatasetDict({name: splits[name] for name in SPLITS if name in splits})
 
 
 def first_rows(rows: Dataset, args: DataArguments, split: str) -> Dataset:
@@ -91,7 +91,7 @@ def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
         name: select_text_columns(load_table(files[name]), args, files[name])
         if name in files
         else load_text_pairs(*sides[name])
-        for name in SPLITS
+        for name in reversed(SPLITS)  # a missing file is found before the training data are read
         if name in files or name in sides
     }
 

@@ -163,7 +163,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
     model_digest, splits = _digest_of_model(source), split_data(options)
     digests = map(content_digest, filter(None, [options.recipe, options.general_texts]))
-    identity = {**asdict(options), "contents": [model_digest, splits.digest(), *digests]}
+    of_pairs = text_digest(json.dumps(asdict(splits)))
+    identity = {**asdict(options), "contents": [model_digest, of_pairs, *digests]}
     del identity["output_dir"]
     folder.mkdir(parents=True, exist_ok=True)
     contents = [path for path in folder.iterdir() if path.name != _OWN_OUTPUTS]  # they take hours

@@ -207,10 +207,6 @@ class Splits:
         """What sources of the corpora begin with."""
         return list(dict.fromkeys(said["tag"] for said in self.named.values() if "tag" in said))
 
-    def digest(self) -> str:
-        """Returns the SHA-256 digest of all pairs and what the training takes with them."""
-        return text_digest(json.dumps(list(vars(self).values())))
-
     def write(self, folder: Path) -> list[dict[str, Any]]:
         """Writes two text files for each corpus of each split.
 

@@ -298,10 +298,10 @@ def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
 def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     """Says in one sentence what was chosen and why."""
     parts = [f"{name} {options[name]}" for name in _TOLD if name in options]
-    pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     return (
-        f"{pairs}{' on a CPU' * facts.on_cpu}: {', '.join(parts) or 'all sizes are given'}. Each "
-        "can be given as an option, e.g. `--d_model 256`."
+        f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}{' on a CPU' * facts.on_cpu}: "
+        f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
+        "`--d_model 256`."
     )
 
 

@@ -63,7 +63,7 @@ def write_model_card(
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(plan.splits["train"][0]["source"]),
-        results=_results_table(plan.metrics, results, signatures),
+        results=_results_table(plan.options.model.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
         corpora=_corpora_table(plan, results),
@@ -125,7 +125,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
             metric_value=round(results[f"{prefix}_{metric}"], 2),
         )
         for split, prefix in PREFIXES.items()
-        for metric in plan.metrics
+        for metric in plan.options.model.metrics
         if f"{prefix}_{metric}" in results
     ]
     return ModelCardData(
@@ -136,7 +136,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         tags=["vanilla_transformer", "encoder-decoder"],
         base_model=name_on_hub(plan.options.model.model_name_or_path),
         datasets=name_on_hub(plan.options.data.dataset_name),
-        metrics=list(plan.metrics),
+        metrics=list(plan.options.model.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
     )
@@ -154,7 +154,7 @@ def _languages(plan: RunPlan) -> list[str]:
 
 
 def _results_table(
-    metrics: tuple[str, ...], results: Mapping[str, float], signatures: Mapping[str, str]
+    metrics: Sequence[str], results: Mapping[str, float], signatures: Mapping[str, str]
 ) -> str:
     rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
@@ -187,7 +187,7 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
         scores = ", ".join(
             f"{split} {metric} {results[name]:.2f}"
             for split, prefix in PREFIXES.items()
-            for metric in plan.metrics
+            for metric in plan.options.model.metrics
             if (name := f"{prefix}_{metric}_{report['corpus']}") in results
         )
         cells = [report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}"]

@@ -56,11 +56,6 @@ class RunPlan:
     training: TokenBudgetTrainingArguments
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the scores, the main one first."""
-        return tuple(self.options.model.metrics)
-
-    @property
     def corpora(self) -> list[dict[str, Any]]:
         """What was read of each corpus of the training data; empty without `corpora`."""
         return reports_of(self.splits["train"])
@@ -89,7 +84,7 @@ class RunPlan:
             **limits,
             "shares of the corpora": self.shares,
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
-            "metrics": [*self.metrics],
+            "metrics": self.options.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
             "defaults": {"options": self.options.defaults},
         }

@@ -45,8 +45,6 @@ from vanilla_transformer.training.store import OutputDirectory, resolve_output_d
 
 logger = logging.get_logger(__name__)
 
-_DATA_FILES = ("_file", "_source", "_target")
-
 
 @dataclass(frozen=True)
 class Preparation:
@@ -110,9 +108,7 @@ def prepare(
     arguments = _with_defaults(arguments, directory, counts, has_validation)
     texts = splits_in_use(arguments.training, texts)
 
-    share = 0.0
-    if prepared is None:
-        share = share_of_placeholders(sample, arguments.data.placeholder_share)
+    share = 0.0 if prepared else share_of_placeholders(sample, arguments.data.placeholder_share)
     tags = tags_of(arguments.data)
     tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags, share > 0)
     directions = directions_of(texts["train"], arguments.data, tags_of_sources(tokenizer))
@@ -192,9 +188,6 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
     links = arguments.training.guided_alignment
     path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
     if data is None:
-        for name, value in vars(arguments.data).items():
-            if name.endswith(_DATA_FILES) and value is not None:
-                existing_file(value)  # before another file is read for minutes
         return load_parallel_data(arguments.data, path)
     rows = data["train"] if path is None else add_links(data["train"], path)
     known, share = arguments.data.row_languages(), arguments.data.case_augment

@@ -123,7 +123,7 @@ def run(
         plan = make_plan(arguments, prepared.directory, prepared.texts, tokenizer)
         set_seed(arguments.training.seed)
         model = make_model(plan)
-        scorer = GenerationMetrics(tokenizer, plan.metrics)
+        scorer = GenerationMetrics(tokenizer, plan.options.model.metrics)
         trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
         for callback in callbacks:
             trainer.add_callback(callback)
@@ -190,8 +190,7 @@ def make_trainer(
     trainer.remove_callback(bars)
     if show.verbose:
         trainer.add_callback(PrinterCallback)
-    validated = plan.splits.get("validation")
-    sources = None if validated is None else validated["source"]
+    sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
     trainer.add_callback(TrainingLog(trainer, scorer, sources, show.show_examples))
     if averaging.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
