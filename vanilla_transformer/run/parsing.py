@@ -4,7 +4,6 @@ import argparse
 import inspect
 import json
 import re
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from difflib import get_close_matches
@@ -169,14 +168,12 @@ def option_parser() -> HfArgumentParser:
     return parser
 
 
-def parse_arguments(
-    argv: Sequence[str] | None = None, command: Sequence[str] | None = None
-) -> RunArguments:
+def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -> RunArguments:
     """Reads the options of a run and checks them.
 
     Args:
-        argv: Arguments; None: those of the process. If the first one ends in .yaml, .yml or .json,
-            it is a recipe, and the arguments after it override it.
+        argv: Arguments. If the first one ends in .yaml, .yml or .json, it is a recipe, and the
+            arguments after it override it.
         command: Words of the command on the model card. None: `vanilla-transformer train` with
             the arguments.
 
@@ -185,7 +182,6 @@ def parse_arguments(
         ValueError: If the recipe cannot be read, an option is unknown, or a value is illegal or of
             the wrong type.
     """
-    argv = list(sys.argv[1:] if argv is None else argv)
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
     words = [*recipe.words, *argv[1:]] if recipe else argv
     names = [field.name for topic in TOPICS.values() for field in fields(topic) if field.init]
