@@ -223,7 +223,8 @@ class PoDocument:
             if entry.fuzzy:
                 entry.flags.remove("fuzzy")
                 entry.previous_msgctxt = entry.previous_msgid = entry.previous_msgid_plural = None
-        return str(self._file).encode()
+        text = str(self._file)
+        return (text if self._file.header else text.removeprefix("#\n")).encode()
 
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {

@@ -300,13 +300,13 @@ class _Reader:
                         if line:
                             in_run(runs[-1])
                             parts.append(html.escape(line, quote=False))
-                elif item.text == _RUN:
-                    runs.pop()
-                elif item.text.startswith(_RUN):
-                    runs.append(item.text.removeprefix(_RUN))
-                else:
+                elif not item.text.startswith(_RUN):
                     in_run(None)
                     parts.append(item.text)
+                elif item.kind == "begin":
+                    runs.append(item.text.removeprefix(_RUN))
+                else:
+                    runs.pop()
             in_run(None)
             return "".join(parts)
 
@@ -366,7 +366,7 @@ def _with_runs(items: Sequence[tuple[str, Item]], usual: str) -> Iterator[Item]:
     for number, (properties, item) in enumerate(items):
         if isinstance(item, Code):  # the runs of a pair of codes are within it
             properties = current if item.kind == "empty" else usual
-        elif item.isspace():
+        elif not item.strip():
             properties = current
         if properties != current:
             if current != usual:
