@@ -20,6 +20,8 @@ from vanilla_transformer.languages import word_borders
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
+_NEAR = 16
+"""Tokens on each side of an empty tag that decide its place."""
 _BESIDE = 1.0
 """What a place beside the word that a tag goes with counts, beside its order with that word."""
 
@@ -167,7 +169,10 @@ class _Placement:
         self.texts = [output[slice(*span)] for span in self.units]
         self.starts = [start for start, _ in self.units]
         self.stops = [stop for _, stop in self.units]
-        self.is_kept = [span in kept for span in self.units]
+        self.units_of: dict[str, list[int]] = {}
+        for unit, span in enumerate(self.units):
+            if span not in kept:
+                self.units_of.setdefault(self.texts[unit], []).append(unit)
         self.is_word = np.array([not _SIGNS.fullmatch(text) for text in self.texts], bool)
         self.copies: dict[int, int] = {}  # the unit that is the word at a place of the source
         rows = [  # for each link of a unit: its number, the token of the source, is that a word?
@@ -179,7 +184,9 @@ class _Placement:
         ]
         self.links = np.array(rows, int).reshape(-1, 4)  # (links, 4)
         self.of_words = self.links[self.is_word[self.links[:, 0]] & (self.links[:, 3] > 0)]
+        self.of_words = self.of_words[np.argsort(self.of_words[:, 1], kind="stable")]
         self.of_signs = self.links[~self.is_word[self.links[:, 0]]]
+        self.begins, self.ranks = np.unique(self.of_words[:, 1], return_inverse=True)
 
     def place(self, root: _Node) -> None:
         """Finds the places of all nodes below one that has its place."""
@@ -232,17 +239,16 @@ class _Placement:
     def _copy(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns where a part of a word of the source is in the same word of the output."""
         after = bisect_right(self.source_words, node.begin)
-        begin, end = [*self.source_words, 0][after - 1 : after + 1]
+        begin = self.source_words[after - 1]
+        end = self.source_words[after] if after < len(self.source_words) else begin
         if node.end > end or (node.begin, node.end) == (begin, end) or node.end == begin:
             return None
         if begin not in self.copies:
-            word = self.source[begin:end]
-            for unit in np.flatnonzero(is_free):
-                if self.texts[unit] == word and not self.is_kept[unit]:
-                    self.copies[begin] = int(unit)
-                    break
-            else:
+            same = self.units_of.get(self.source[begin:end], ())
+            copy = next((unit for unit in same if is_free[unit]), None)
+            if copy is None:
                 return None
+            self.copies[begin] = copy
         shift = self.starts[self.copies[begin]] - begin
         return node.begin + shift, node.end + shift
 
@@ -294,13 +300,14 @@ class _Placement:
         before, behind = self.source[:place][-1:], self.source[place:][:1]
         goes_with_next = before.isspace() and not _CLOSING.match(behind)
         # Near tokens count more; those before the place have the ranks -1, -2, ...
-        begins = np.unique(self.of_words[:, 1])
-        ranks = np.searchsorted(begins, self.of_words[:, 1]) - np.searchsorted(begins, place)
+        rank = np.searchsorted(self.begins, place)
+        near = slice(*np.searchsorted(self.ranks, [rank - _NEAR, rank + _NEAR]))
+        units, ranks = self.of_words[near, 0], self.ranks[near] - rank
         ranks[ranks >= 0] += 1
         low, high = bisect_left(self.starts, parent.start), bisect_right(self.stops, parent.stop)
-        votes = np.bincount(self.of_words[:, 0], -1.0 / ranks, len(self.units))[low:high]
+        votes = np.bincount(units, -1.0 / ranks, len(self.units))[low:high]
         scores = np.concatenate([[0.0], np.cumsum(votes)])
-        nearest = self.of_words[ranks == (1 if goes_with_next else -1), 0] - low
+        nearest = units[ranks == (1 if goes_with_next else -1)] - low
         nearest = nearest[(nearest >= 0) & (nearest < high - low)] + (not goes_with_next)
         scores[nearest] += _BESIDE
         share = (place - parent.begin) / (parent.end - parent.begin)

@@ -1,6 +1,7 @@
 """A file with numbered places for its texts: what is around them stays as it is."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -135,7 +136,7 @@ def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Ite
             split[-1] = replace(former, text=former.text + item.text)  # they stay together
         else:
             split.append(item)
-    partners = _partners(split)
+    partners = partners_of(split)
     begin, end = 0, len(split)
 
     def is_edge(index: int) -> bool:
@@ -166,21 +167,22 @@ def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Ite
     return split[:begin], MarkedText(text, tuple(tags)), split[end:]
 
 
-def _partners(items: Sequence[Item]) -> dict[int, int]:
+def partners_of(items: Sequence[Item]) -> dict[int, int]:
     """Pairs the codes that open and close; what would cross another pair has no partner."""
     partners: dict[int, int] = {}
     waiting: list[tuple[str, int]] = []
+    counts = Counter[str]()
     for index, item in enumerate(items):
         if isinstance(item, str) or item.kind == "empty":
             continue
         if item.kind == "begin":
             waiting.append((item.name, index))
-            continue
-        alike = [place for place, (name, _) in enumerate(waiting) if name == item.name]
-        if alike:
-            first = waiting[alike[-1]][1]
-            partners |= {first: index, index: first}
-            del waiting[alike[-1] :]
+            counts[item.name] += 1
+        while item.kind == "end" and counts[item.name] and index not in partners:
+            name, first = waiting.pop()
+            counts[name] -= 1
+            if name == item.name:
+                partners |= {first: index, index: first}
     return partners
 
 

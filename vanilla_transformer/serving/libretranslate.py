@@ -7,11 +7,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.inference.results import OutputOptions
+from vanilla_transformer.documents.html import HtmlDocument
+from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.inference.results import NO_LINKS, OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import FORM, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.html_text import split_html
 from vanilla_transformer.serving.models import Query, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
@@ -31,7 +32,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         )
         target: Text = Field(description="Code of the target language")
         format: Literal["text", "html"] = Field(
-            "text", description="In html, tags, scripts, comments and entities stay as they are"
+            "text", description="In html, text is translated, and inline tags go with their words"
         )
         alternatives: int = Field(
             0, ge=0, le=limits.max_beams - 1, description="Number of further outputs"
@@ -55,8 +56,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
         given = asked.q if isinstance(asked.q, list) else [asked.q]
         service.check_size(given)
-        pages = [split_html(page) for page in given] if asked.format == "html" else []
-        texts = [text for page in pages for text in page.texts] if pages else given
+        pages = [HtmlDocument.read(page) for page in given] if asked.format == "html" else []
+        marked = [text for page in pages for text in page.texts]
+        texts = [text.text for text in marked] if pages else given
         source, confidence = asked.source, 0
         if source == "auto":
             sample = "\n".join(texts)[:_ENOUGH]
@@ -65,12 +67,12 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         model = service.models.for_direction(source, asked.target)
         n_best = asked.alternatives + 1
         beams = max(model.default_beams, n_best)
-        query = Query(n_best, OutputOptions(), (("num_beams", beams),))
+        details = OutputOptions(links=any(text.tags for text in marked))
+        query = Query(n_best, details, (("num_beams", beams),))
         answers = await service.answer(request, model, texts, query)
         rows = [[output.text for output in outputs] for outputs in answers.outputs]
         if pages:
-            translated = iter(rows)
-            rows = [page.join_all([next(translated) for _ in page.texts], n_best) for page in pages]
+            rows = await asyncio.to_thread(_joined, pages, answers.outputs, n_best)
         answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
         if asked.alternatives:
             # Without repetitions.
@@ -145,6 +147,27 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     @app.get("/spec", tags=[TAG], summary="Describes the interface, as /openapi.json does.")
     async def spec() -> JSONResponse:
         return JSONResponse(app.openapi())
+
+
+def _joined(
+    pages: list[HtmlDocument], outputs: list[list[Translation]], n_best: int
+) -> list[list[str]]:
+    """Returns each page with the outputs of each rank in the place of its texts."""
+    remaining, rows = iter(outputs), []
+    for page in pages:
+        of_page = [(marked, next(remaining)) for marked in page.texts]
+        rows.append(
+            [
+                page.join(
+                    [
+                        place_tags(marked, ranks[rank].text, ranks[rank].links or NO_LINKS)
+                        for marked, ranks in of_page
+                    ]
+                )
+                for rank in range(n_best)
+            ]
+        )
+    return rows
 
 
 def _describe(code: str, confidence: int) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """HTML: what is text is found as browsers find it, and all else stays as it is."""
 
 import html
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from justhtml import stream
 
-from vanilla_transformer.serving.html_text import split_html, split_markup
+from vanilla_transformer.documents.html import HtmlDocument, split_markup
+from vanilla_transformer.documents.kept import TokenLinks
+from vanilla_transformer.documents.markup import place_tags
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A dog &amp; a cat</title><meta charset=utf-8>
@@ -19,24 +22,31 @@ PAGE = """<!DOCTYPE html>
 <p translate="no">kept</p><span class="notranslate big">kept <i>too</i></span>
 <pre>two
 lines</pre><code>kept = 1</code><textarea>kept</textarea><p>&nbsp;</p><p>...</p></body></html>"""
-TEXTS = (
+TEXTS = [
     "A dog & a cat",
-    "See\u00a0the",
-    "dog",
-    ", 3 < 4 \u00a9 2020.",
+    "See\u00a0the dog, 3 < 4 \u00a9 2020.",
     "Tom & Jerry",
     "two\nlines",
-)
+]
+
+
+def texts_of(source):
+    return [marked.text for marked in HtmlDocument.read(source).texts]
 
 
 def shouted(source):
-    page = split_html(source)
-    return page.join([text.upper() for text in page.texts])
+    """HTML whose texts are in capitals, each letter where it was."""
+    page = HtmlDocument.read(source)
+    outputs = []
+    for marked in page.texts:
+        spans = [(place, place + 1) for place in range(len(marked.text))]
+        links = TokenLinks(spans, spans, range(len(spans)))
+        outputs.append(place_tags(marked, marked.text.upper(), links))
+    return page.join(outputs)
 
 
 def test_a_page_keeps_its_markup():
-    page = split_html(PAGE)
-    assert page.texts == TEXTS
+    assert texts_of(PAGE) == TEXTS
     expected = PAGE.replace("A dog &amp; a cat", "A DOG &amp; A CAT")
     expected = expected.replace("See&nbsp;the <b>dog</b>", "SEE&nbsp;THE <b>DOG</b>")
     expected = expected.replace(", 3 < 4 &copy;", ", 3 &lt; 4 &copy;")
@@ -57,10 +67,10 @@ def test_a_page_keeps_its_markup():
         ("a<br>b<BR/>c", "A<br>B<BR/>C"),
         ("<a title='x > y' href=\"a>b\">x</a>", "<a title='x > y' href=\"a>b\">X</a>"),
         ("<p a=>x</p >", "<p a=>X</p >"),
-        ("a<!-->b<!--->c<!-- x --!>d", "A<!-->B<!--->C<!-- x --!>D"),
+        ("a <!-->b <!--->c <!-- x --!>d", "A <!-->B <!--->C <!-- x --!>D"),
         ("a<!-- open", "A<!-- open"),
         ("a <b x='open", "A <b x='open"),
-        ("a</>b</ x>c<?php d?>e", "A</>B</ x>C<?php d?>E"),
+        ("a </>b </ x>c <?php d?>e", "A </>B </ x>C <?php d?>E"),
         ("<SCRIPT>a</b></ScRiPt >b", "<SCRIPT>a</b></ScRiPt >B"),
         ("<style>a", "<style>a"),
         ("<script><!--<script></script>a</script>b", "<script><!--<script></script>a</script>B"),
@@ -109,10 +119,11 @@ PIECES += [" ", "&", "dog", "<br>"]
 def test_no_output_of_a_model_becomes_markup(pieces):
     """Whatever stands in the place of the texts, the markup is that of the source."""
     source = "".join(pieces)
-    page = split_html(source)
-    joined = page.join(["<script>alert('&')</script>"] * len(page.texts))
-    assert events(joined) == events(source)
-    assert split_html(page.join(page.texts)).texts == page.texts
+    page = HtmlDocument.read(source)
+    output, no_links = "<script>alert('&')</script>", TokenLinks((), (), ())
+    joined = page.join([place_tags(marked, output, no_links) for marked in page.texts])
+    assert Counter(map(str, events(joined))) == Counter(map(str, events(source)))
+    assert texts_of(page.join(page.texts)) == [marked.text for marked in page.texts]
 
 
 TAGS = ["<p>", "</p>", "<b x='>'", "<!--", "-->", "--!>", "<script>", "</script>", "<style>"]
@@ -122,7 +133,7 @@ TAGS += ["</style>", "<!doctype a>", "<", ">", "/", "'", "a", " ", "&lt;", "=", 
 @given(st.lists(st.sampled_from(TAGS), max_size=12))
 def test_texts_are_those_of_a_parser_that_passes_the_tests_of_the_standard(pieces):
     source = "".join(pieces)
-    ours = [html.unescape(piece) for piece, is_text, _ in split_markup(source) if is_text]
+    ours = [html.unescape(piece.text) for piece in split_markup(source) if piece.kind == "text"]
     theirs, raw = [], False
     for kind, data in stream(source):
         if kind == "start":
@@ -137,14 +148,14 @@ def test_texts_are_those_of_a_parser_that_passes_the_tests_of_the_standard(piece
 @pytest.mark.parametrize(
     ("source", "texts"),
     [
-        ("<p>你好\n  世界。\r\n\n今天</p>", ("你好世界。今天",)),
-        ("<p>カー\nド 漢</p>", ("カード 漢",)),
-        ("<p>你好\nworld\n한국\n어 สวัส\nดี</p>", ("你好 world 한국 어 สวัส ดี",)),
-        ("<pre>你好\n世界</pre>", ("你好\n世界",)),
+        ("<p>你好\n  世界。\r\n\n今天</p>", ["你好世界。今天"]),
+        ("<p>カー\nド 漢</p>", ["カード 漢"]),
+        ("<p>你好\nworld\n한국\n어 สวัส\nดี</p>", ["你好 world 한국 어 สวัส ดี"]),
+        ("<pre>你好\n世界</pre>", ["你好\n世界"]),
     ],
 )
 def test_a_line_break_between_characters_without_spaces_is_none(source, texts):
-    assert split_html(source).texts == texts
+    assert texts_of(source) == texts
 
 
 @pytest.mark.parametrize(
@@ -152,6 +163,17 @@ def test_a_line_break_between_characters_without_spaces_is_none(source, texts):
     [
         *("<", "<a ", "<!--", "<a x='", "&nbsp;", "<p>", "</", "<a =", "<![CDATA[>", " "),
         *("<script>", "<script><!--", "<a class= ", "<p class='notranslat"),
+        *(
+            "<b>",
+            "</b>",
+            "<b></b>",
+            "<b>a</b>",
+            "<b>a ",
+            "<i></b>",
+            "<img>",
+            "a<img>",
+            "</i><b><u>",
+        ),
     ],
 )
 def test_long_input_takes_linear_time(part):
