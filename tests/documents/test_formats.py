@@ -129,6 +129,7 @@ BOLD, FOOTNOTE = "<w:rPr><w:b/></w:rPr>", '<w:r><w:footnoteReference w:id="2"/><
         ("a.txt", "\ufeffA line\r\n\r\n  and\u2028one\n"),
         ("a.txt", ""),
         ("a.srt", "\n"),
+        ("a.html", "<p class='x'>A <b>dog</b> &lt;&nbsp;<br>runs.</p>\r\n<script>a</script>"),
         ("a.po", FULL_PO),
     ],
 )
@@ -164,6 +165,7 @@ def test_a_file_whose_texts_stay_is_equal_to_the_byte(name, content):
             "\ufeffA line\r\n\r\n  and\u2028one\n",
             {"A line": "A LINE", "and": "AND", "one": "ONE"},
         ),
+        ("a.htm", "<p>A <b>dog</b>\n<p>x", {"A <": "A <", "dog": "DOG", ">x": ">X"}),
         (
             "a.xlf",
             XLIFF_1,

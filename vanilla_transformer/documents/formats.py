@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
+from vanilla_transformer.documents.html import HtmlDocument
 from vanilla_transformer.documents.kept import Span
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -99,6 +100,10 @@ def _place(
 
     if has_letters(text.text):
         yield Place(*span, text, written, source[slice(*span)])
+
+
+def _read_html(content: bytes) -> HtmlDocument:
+    return HtmlDocument.read(_decoded(content))
 
 
 def _read_lines(content: bytes) -> Document:
@@ -229,6 +234,8 @@ class PoDocument:
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".docx": partial(PackedDocument, form=DOCX),
+    ".htm": _read_html,
+    ".html": _read_html,
     ".json": _read_json,
     ".odt": partial(PackedDocument, form=ODT),
     ".po": PoDocument,
