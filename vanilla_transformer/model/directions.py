@@ -12,7 +12,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from .tokenization_vanilla_transformer import SPECIAL_TOKENS, copy_backend
+from .tokenization_vanilla_transformer import SPECIAL_TOKENS, TERM_TOKENS, copy_backend
 
 Row = tuple[str | None, str, str]
 """Source and target language of a direction, and the tag that its sources begin with; "": none."""
@@ -111,7 +111,7 @@ def tags_of_sources(tokenizer: Any) -> set[str]:
     codes = getattr(tokenizer, "supported_language_codes", [])
     recorded = (tag for _, _, tag in recorded_directions(tokenizer) if tag)
     special = {*SPECIAL_TOKENS, *map(str, tokenizer.special_tokens_map.values())}
-    special |= {*getattr(tokenizer, "placeholders", ())}
+    special |= {*TERM_TOKENS, *getattr(tokenizer, "placeholders", ())}
     return {*tokenizer.get_added_vocab(), *codes, *recorded} - special
 
 

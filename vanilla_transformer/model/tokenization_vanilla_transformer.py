@@ -52,6 +52,9 @@ SPECIAL_TOKENS = (BOS_TOKEN, PAD_TOKEN, EOS_TOKEN, UNK_TOKEN)
 PLACEHOLDERS = tuple(f"<ph{number}>" for number in range(1, 9))
 """Tokens that stand for parts of a text that stay as they are; see `add_placeholders`."""
 
+TERM_TOKENS = ("<|term|>", "<|trans|>", "<|end|>")
+"""What stands before a term of a source, between it and its target, and behind that."""
+
 KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` can train."""
 

@@ -28,6 +28,7 @@ from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 from vanilla_transformer.names import ADAMW, ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
@@ -189,7 +190,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         print_message(f"{name}: {sum(map(len, corpora.values())):,} pairs")
     files = [entry["train"] for entry in entries if "train" in entry]
     files += splits.files("validation", folder / "data").values()
-    model = _with_vocabulary(before, options, files, splits.tags)
+    tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
+    model = _with_vocabulary(before, options, files, tokens)
     return _PreparedStart(splits, entries, before, model)
 
 

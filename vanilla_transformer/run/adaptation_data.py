@@ -25,14 +25,14 @@ from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
+from vanilla_transformer.names import ADAMW, ANNOTATE, METRIC_NAMES, MUON, SCORE_TOKENIZERS
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 from vanilla_transformer.run.parsing import parse_arguments
 
 RULES = (
     Rule(
-        ("validation", "test", "case_augment", *LANGUAGE_COLUMNS),
+        ("validation", "test", "case_augment", "terms", *LANGUAGE_COLUMNS),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -93,6 +93,10 @@ class AdaptArguments:
     case_augment: float | None = option(
         "share of the training pairs that are also used in capitals or in title case (default: "
         "none)"
+    )
+    terms: str | None = option(
+        f"{ANNOTATE}: show the model in half of the pairs how some terms are translated, so that "
+        "it obeys a glossary"
     )
     source_language: str | None = option("language of the sources, which a .tmx needs")
     target_language: str | None = option(
@@ -156,6 +160,7 @@ class AdaptArguments:
                 source_language=self.source_language,
                 target_language=self.target_language,
                 case_augment=self.case_augment,
+                terms=self.terms,
             )
         arguments = parse_arguments([self.recipe])
         known = {field.name for field in fields(DataArguments)}
@@ -290,8 +295,12 @@ def split_data(options: AdaptArguments) -> Splits:
             held_out[name] = {first: part}
             _drop_held_out(training, part)
     training = {name: pairs for name, pairs in training.items() if pairs}
-    limits = ("corpora_temperature", "max_source_length", "max_target_length", *LANGUAGE_COLUMNS)
-    passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
+    names = ("corpora_temperature", "max_source_length", "max_target_length", "terms")
+    passed = {
+        name: value
+        for name in (*names, *LANGUAGE_COLUMNS)
+        if (value := getattr(data, name)) is not None
+    }
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)

@@ -81,7 +81,7 @@ def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
         ids = tokenizer(tag, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
             raise ValueError(
-                f"`corpora`: the tag {tag!r} is no token of the tokenizer in {path!r}: add it with "
+                f"{tag!r} is no token of the tokenizer in {path!r}: add it with "
                 f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
             )
 

@@ -24,11 +24,13 @@ from vanilla_transformer.data.placeholders import (
     share_of_placeholders,
     with_placeholders,
 )
+from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.directions import record_directions, tags_of_sources
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.defaults import (
     RunFacts,
@@ -109,17 +111,19 @@ def prepare(
     texts = splits_in_use(arguments.training, texts)
 
     share = 0.0 if prepared else share_of_placeholders(sample, arguments.data.placeholder_share)
-    tags = tags_of(arguments.data)
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags, share > 0)
+    tags, num_proc = tags_of(arguments.data), arguments.preparation.num_proc
+    tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tokens, share > 0)
     directions = directions_of(texts["train"], arguments.data, tags_of_sources(tokenizer))
     record_directions(tokenizer, directions)
     if into is not None:
         tokenizer.save_pretrained(into.tokenizer)
         tokenizer = load_tokenizer(str(into.tokenizer))
     if share and (placeholders := placeholders_of(tokenizer)).tokens:
-        texts["train"] = with_placeholders(
-            texts["train"], placeholders, share, arguments.preparation.num_proc
-        )
+        texts["train"] = with_placeholders(texts["train"], placeholders, share, num_proc)
+    if arguments.data.terms and prepared is None:
+        known = arguments.data.row_languages()
+        texts["train"] = annotate_terms(texts["train"], known, tags, num_proc)
     plan = make_plan(arguments, directory, texts, tokenizer)
     if plan.positions is not None:
         tokenizer.model_max_length = plan.positions
@@ -187,6 +191,10 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
     """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
     links = arguments.training.guided_alignment
     path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
+    if arguments.data.terms and path is not None:
+        raise ValueError(
+            f"`terms` moves the words that the links in {path!r} number: leave one of them out."
+        )
     if data is None:
         return load_parallel_data(arguments.data, path)
     rows = data["train"] if path is None else add_links(data["train"], path)

@@ -1,0 +1,165 @@
+"""Which words of pairs of texts translate each other, learnt from the pairs alone.
+
+Source: IBM model 1 (Brown et al. 1993, "The Mathematics of Statistical Machine Translation"), with
+the preference for the diagonal of Dyer et al. 2013 ("A Simple, Fast, and Effective
+Reparameterization of IBM Model 2"), learnt in both directions; a link counts as much as both agree
+(Liang et al. 2006, "Alignment by Agreement").
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, trainers
+
+from vanilla_transformer.data.word_alignment import Span
+from vanilla_transformer.languages import letter_runs
+
+_ROUNDS = 5
+_TENSION = 4.0  # of the diagonal
+_COMMON, _SHARE_OF_COMMON = 30, 0.01  # the most frequent words, most of which mean little alone
+_MOST_WORDS = 100  # of a text; the rest is not aligned
+_LEAST = 1e-100
+_SEGMENTS = 8000  # words of a script without spaces
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Words:
+    """Finds the words of the texts of one side, in small letters, and numbers the frequent ones.
+
+    Letters of a script without spaces are cut into their frequent sequences, by byte-pair encoding.
+
+    Args:
+        texts: What the words are learnt from.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        runs: dict[int, list[str]] = {}
+        for text in texts:
+            for begin, end, longest in letter_runs(text):
+                if longest:
+                    runs.setdefault(longest, []).append(text[begin:end])
+        self._cutters = {}
+        for longest, some in runs.items():
+            trainer = trainers.BpeTrainer(
+                vocab_size=_SEGMENTS, max_token_length=longest, show_progress=False
+            )
+            self._cutters[longest] = Tokenizer(models.BPE())
+            self._cutters[longest].train_from_iterator(some, trainer)
+        self.counts = Counter(
+            text[begin:end].lower() for text in texts for begin, end in self.spans(text)
+        )
+        self.numbers = {word: number for number, word in enumerate(self.counts)}
+        common = min(_COMMON, int(_SHARE_OF_COMMON * len(self.counts)))
+        self.common = {word for word, _ in self.counts.most_common(common)}
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns where the first words of a text begin and end."""
+        spans: list[Span] = []
+        for begin, end, longest in letter_runs(text):
+            if cutter := self._cutters.get(longest):
+                parts = cutter.encode(text[begin:end]).offsets
+                spans += [(begin + first, begin + last) for first, last in parts]
+            else:
+                spans.append((begin, end))
+        return spans[:_MOST_WORDS]
+
+    def ids(self, text: str) -> Ints:
+        """Returns the numbers of the words of a text; -1 for unknown ones."""
+        words = (text[begin:end].lower() for begin, end in self.spans(text))
+        return np.array([self.numbers.get(word, -1) for word in words], np.int64)
+
+
+class _Places(NamedTuple):
+    """Each word of each source beside each word of its target.
+
+    Attributes:
+        keys: Number of the pair of words; -1 with an unknown one.
+        sources: Number of the source word among those of all texts.
+        targets: Number of the target word among those of all texts.
+        weights: The preference for the diagonal.
+    """
+
+    keys: Ints
+    sources: Ints
+    targets: Ints
+    weights: Floats
+
+
+class Lexicon:
+    """The probabilities that words translate each other.
+
+    Args:
+        source: The words of sources.
+        target: The words of targets.
+        pairs: Pairs of texts that they are learnt from.
+    """
+
+    def __init__(self, source: Words, target: Words, pairs: Iterable[tuple[str, str]]) -> None:
+        self.sides = source, target
+        places = self._places(pairs)
+        self.keys, pair = np.unique(places.keys, return_inverse=True)
+        size = len(target.numbers)
+        # p(target word | source word), the other way round, and 0 for other pairs
+        self.tables = [np.ones(len(self.keys) + 1), np.ones(len(self.keys) + 1)]
+        for _ in range(_ROUNDS):
+            for side, condition in enumerate((self.keys // size, self.keys % size)):
+                counts = np.bincount(pair, self._shares(places, pair, side), len(self.keys))
+                probabilities = counts / np.bincount(condition, counts)[condition]
+                self.tables[side] = np.append(probabilities, 0)
+
+    @classmethod
+    def learn(cls, pairs: Sequence[tuple[str, str]]) -> Self:
+        """Learns the words of both sides, and which translate each other."""
+        sources, targets = zip(*pairs, strict=True)
+        return cls(Words(sources), Words(targets), pairs)
+
+    def agreements(self, pair: tuple[str, str]) -> Floats:
+        """Returns how much each word of a source belongs to each of its target.
+
+        Returns:
+            Numbers from 0 to 1, of shape (source words, target words).
+        """
+        places = self._places([pair])
+        shape = len(self.sides[0].spans(pair[0])), len(self.sides[1].spans(pair[1]))
+        index = np.searchsorted(self.keys, places.keys)
+        known = self.keys.take(index, mode="clip") == places.keys
+        index[~known] = -1  # the last one is 0
+        forth, back = (self._shares(places, index, side) for side in (0, 1))
+        return (forth * back).reshape(shape)
+
+    def _shares(self, places: _Places, pair: Ints, side: int) -> Floats:
+        """Returns the share of each source word in its target word (0), or the other way round."""
+        shares = self.tables[side][pair] * places.weights + _LEAST
+        owners = places.sources if side else places.targets
+        return shares / np.bincount(owners, shares)[owners]
+
+    def _places(self, pairs: Iterable[tuple[str, str]]) -> _Places:
+        rows: list[_Places] = []
+        num_sources = num_targets = 0
+        size = len(self.sides[1].numbers)
+        for source, target in pairs:
+            s, t = self.sides[0].ids(source), self.sides[1].ids(target)
+            if not (len(s) and len(t)):
+                continue
+            first, second = (grid.ravel() for grid in np.indices((len(s), len(t))))
+            distance = np.abs((first + 0.5) / len(s) - (second + 0.5) / len(t))
+            is_known = (s[first] >= 0) & (t[second] >= 0)
+            rows.append(
+                _Places(
+                    np.where(is_known, s[first] * size + t[second], -1),
+                    first + num_sources,
+                    second + num_targets,
+                    np.exp(-_TENSION * distance),
+                )
+            )
+            num_sources += len(s)
+            num_targets += len(t)
+        if not rows:
+            empty = np.zeros(0, np.int64)
+            return _Places(empty, empty, empty, np.zeros(0))
+        return _Places(*map(np.concatenate, zip(*rows, strict=True)))

@@ -1,0 +1,180 @@
+"""Training pairs whose sources show how terms of theirs are translated, so that a model obeys.
+
+The terms come from the pairs themselves, by word alignment (Dinu et al. 2019); half of their
+targets are in the basic form, so that the model learns to inflect (Bergmanis and Pinnis 2021).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from random import Random
+from typing import Any
+
+import numpy as np
+import regex
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from numpy.typing import NDArray
+
+from vanilla_transformer.data.cased_copies import drawn_rows
+from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
+from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
+from vanilla_transformer.data.word_alignment import Span
+from vanilla_transformer.documents.kept import apply_edits, kept_spans
+from vanilla_transformer.documents.terms import edits_to_annotate
+from vanilla_transformer.languages import is_within_word, lemma
+
+_SHARE = 0.5  # of the pairs
+_LEARNT_FROM = 50_000  # pairs of each direction
+_LINKED, _SURE = 0.1, 0.4  # agreements of words of a term; of one of them
+_LONGEST = 3  # words of a term
+_MOST_TERMS = 3  # of a pair
+_TERM = regex.compile(r"[\p{L}\p{M}]+(?:[ '\u2019-]?[\p{L}\p{M}]+)*")
+
+Languages = tuple[str | None, str | None]
+
+
+def annotate_terms(
+    rows: Dataset, known: RowLanguages, tags: Sequence[str] = (), num_proc: int | None = None
+) -> Dataset:
+    """Puts the targets of some terms behind them in the sources of a share of the pairs.
+
+    Args:
+        rows: Pairs with the columns "source" and "target".
+        known: The languages of the rows.
+        tags: Words that sources may begin with, which stay in front.
+    """
+    begins = tuple(f"{tag} " for tag in tags)
+    names = [name for name in ("corpus", *LANGUAGE_COLUMNS) if name in rows.column_names]
+
+    def languages_of(batch: dict[str, Any]) -> list[Languages]:
+        return known.of({name: batch[name] for name in names}, len(batch["source"]))
+
+    def split(source: str) -> tuple[str, str]:
+        begin = next((begin for begin in begins if source.startswith(begin)), "")
+        return begin, source[len(begin) :]
+
+    lexicons = _learn(rows, languages_of, split)
+    drawn = np.random.default_rng(1).random(len(rows)) < _SHARE  # others than for placeholders
+
+    def annotate(batch: dict[str, Any], numbers: list[int]) -> dict[str, list[str]]:
+        sources = list(batch["source"])
+        of_rows = zip(sources, batch["target"], languages_of(batch), numbers, strict=True)
+        for index, (source, target, languages, number) in enumerate(of_rows):
+            if drawn[number]:
+                begin, text = split(source)
+                terms = draw_terms((text, target), lexicons[languages], languages, Random(number))
+                sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms))
+        return {"source": sources}
+
+    key = Hasher.hash([rows._fingerprint, asdict(known), begins, "terms"])
+    return rows.map(
+        annotate,
+        with_indices=True,
+        batched=True,
+        num_proc=num_proc,
+        new_fingerprint=key,
+        desc="Annotating terms",
+    )
+
+
+def draw_terms(
+    pair: tuple[str, str], lexicon: Lexicon, languages: Languages, chance: Random
+) -> list[tuple[Span, str]]:
+    """Draws terms of a pair: their spans in the source, in order, and their targets.
+
+    Half of the targets are in the basic form.
+    """
+    units = _units(pair, lexicon)
+    chance.shuffle(units)
+    terms: list[tuple[Span, str]] = []
+    for (begin, end), (first, last) in units[: chance.randint(1, _MOST_TERMS)]:
+        target = pair[1][first:last]
+        if chance.random() < 0.5 and " " not in target:
+            target = lemma(target, languages[1])
+        terms.append(((begin, end), target))
+    return sorted(terms)
+
+
+def _learn(rows: Dataset, languages_of: Any, split: Any) -> dict[Languages, Lexicon]:
+    """Learns the lexicon of each direction from some of its pairs, always the same ones."""
+    count = min(len(rows), 8 * _LEARNT_FROM)
+    pairs: dict[Languages, list[tuple[str, str]]] = {}
+    drawn = rows.select(drawn_rows(len(rows), count / len(rows)))
+    for batch in drawn.iter(1000):
+        of_rows = zip(batch["source"], batch["target"], languages_of(batch), strict=True)
+        for source, target, languages in of_rows:
+            of_direction = pairs.setdefault(languages, [])
+            if len(of_direction) < _LEARNT_FROM:
+                of_direction.append((split(source)[1], target))
+    return {languages: Lexicon.learn(some) for languages, some in pairs.items()}
+
+
+def _units(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:
+    """Finds parts of a source and of a target, of a few words, that translate each other."""
+    spans = [words.spans(text) for text, words in zip(pair, lexicon.sides, strict=True)]
+    if not all(spans):
+        return []
+    kept = [kept_spans(text) for text in pair]
+    agreements = lexicon.agreements(pair)
+    links = agreements >= _LINKED
+    lonely = ~links.any(1), ~links.any(0)
+    units = []
+    for ranges in _blocks(agreements, links):
+        if all(map(_is_term, pair, spans, ranges, lexicon.sides, lonely, kept)):
+            source, target = (
+                (of_side[words[0]][0], of_side[words[-1]][1])
+                for words, of_side in zip(ranges, spans, strict=True)
+            )
+            units.append((source, target))
+    return units
+
+
+def _is_term(
+    text: str,
+    spans: Sequence[Span],
+    indices: range,
+    words: Words,
+    lonely: NDArray[np.bool_],
+    kept: Sequence[Span],
+) -> bool:
+    """Returns whether some words of a text are a term: letters alone, and not all of them common.
+
+    A word beside them that is linked with nothing may belong to it: then they are none.
+    """
+    names = [text[slice(*span)] for span in spans]
+    matters = [
+        len(name) >= (3 if is_within_word(name, 1) else 2) and name.lower() not in words.common
+        for name in names
+    ]
+    beside = [index for index in (indices.start - 1, indices.stop) if 0 <= index < len(names)]
+    begin, end = spans[indices[0]][0], spans[indices[-1]][1]
+    return (
+        _TERM.fullmatch(text, begin, end) is not None
+        and any(matters[index] for index in indices)
+        and not any(lonely[index] and matters[index] for index in beside)
+        and not any(begin < last and first < end for first, last in kept)
+    )
+
+
+def _blocks(agreements: Floats, links: NDArray[np.bool_]) -> Iterator[tuple[range, range]]:
+    """Yields ranges of source and target words that are linked with nothing outside of them."""
+    done = np.zeros(len(links), np.bool_)
+    for first in range(len(links)):
+        if done[first]:
+            continue
+        s, t = {first}, set[int]()
+        while True:  # all that is linked, directly or not
+            more_t = {int(j) for i in s for j in links[i].nonzero()[0]}
+            more_s = s | {int(i) for j in more_t for i in links[:, j].nonzero()[0]}
+            if (more_s, more_t) == (s, t):
+                break
+            s, t = more_s, more_t
+        done[list(s)] = True
+        sides = [range(min(side), max(side) + 1) for side in (s, t) if side]
+        if (
+            len(sides) == 2
+            and all(len(side) <= _LONGEST for side in sides)
+            and [*map(len, sides)] == [len(s), len(t)]
+            and agreements[np.ix_(sorted(s), sorted(t))].max() >= _SURE
+        ):
+            yield sides[0], sides[1]
