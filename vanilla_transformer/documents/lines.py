@@ -53,6 +53,7 @@ class Segment:
         direction: Its languages, and the tag that the model reads before its text.
         unknown: Number of its characters that the vocabulary does not know.
         kept: Spans that its output has too, unchanged.
+        terms: Texts that its output must contain.
     """
 
     text: str
@@ -60,6 +61,7 @@ class Segment:
     direction: Direction
     unknown: int = 0
     kept: tuple[tuple[int, int], ...] = ()
+    terms: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import log
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +20,7 @@ from transformers import (
 )
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
+from vanilla_transformer.inference.constrained import Forms, constrained_search
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 from vanilla_transformer.search import Search
@@ -86,6 +88,7 @@ class TransformersEngine:
         batch_tokens: int,
         align: bool = False,
         on_batch: Callable[[int], None] | None = None,
+        terms: Sequence[Sequence[Forms]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes `search.n_best` outputs for each source, best first.
 
@@ -96,6 +99,8 @@ class TransformersEngine:
                 one cannot, see `alignments`.
             on_batch: Is called with the number of its sources after each batch, by an engine that
                 computes one batch after the other.
+            terms: The terms that the outputs of each source must contain, which need a search of
+                `search_with_terms`. None: there are none.
         """
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         arguments: dict[str, Any] = {"generation_config": search.settings}
@@ -104,6 +109,9 @@ class TransformersEngine:
         with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
+                if terms is not None:
+                    of_rows = [terms[row] for row in rows]
+                    arguments["custom_generate"] = partial(constrained_search, terms=of_rows)
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = self.searching_model(inputs).generate(**inputs, **arguments).tolist()
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])

@@ -44,6 +44,7 @@ class Translation:
             does not know: the model reads a token for "unknown" in their place.
         restored: What the model did not copy from the source, such as a placeholder, and the
             alignment put into `text`.
+        missing_terms: Those of the `terms` of its segments that it does not contain.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Translation:
     is_complete: bool = True
     unknown_share: float = 0.0
     restored: tuple[str, ...] = ()
+    missing_terms: tuple[str, ...] = ()
 
     @property
     def pharaoh(self) -> str:
@@ -161,6 +163,7 @@ class SegmentOutput:
     aligned: tuple[int, ...] = ()
     links: TokenLinks = NO_LINKS
     restored: tuple[str, ...] = ()
+    missing_terms: tuple[str, ...] = ()
 
 
 def join_segments(
@@ -198,6 +201,7 @@ def join_segments(
         is_complete=all(part.is_complete for part in parts),
         unknown_share=share,
         restored=tuple(span for part in parts for span in part.restored),
+        missing_terms=tuple(term for part in parts for term in part.missing_terms),
     )
 
 

@@ -32,6 +32,11 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
+from vanilla_transformer.inference.constrained import (
+    forms_of_term,
+    missing_terms,
+    search_with_terms,
+)
 from vanilla_transformer.inference.engines import (
     Engine,
     Hypothesis,
@@ -59,7 +64,7 @@ from vanilla_transformer.inference.results import (
     linked_words,
     metric_by_name,
 )
-from vanilla_transformer.languages import closest_tag
+from vanilla_transformer.languages import closest_tag, known_tag
 from vanilla_transformer.model.directions import (
     Begin,
     Direction,
@@ -415,7 +420,8 @@ class Translator:
         """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`.
 
         Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned.
+        are kept, which are aligned. Those whose outputs lack terms are computed once more, with a
+        search that must place them, by transformers.
         """
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
@@ -425,21 +431,58 @@ class Translator:
                 search = replace(search, settings=settings)
                 engine = self._engine_without(self.engine.problems(search))
             of_these = replace(call, search=search, engine=engine, keep=keeps)
-            return self._compute_alike(alike, of_these, on_batch)
+            rows = self._compute_alike(alike, of_these, on_batch)
+            lacking = [
+                number
+                for number, row in enumerate(rows)
+                if any(output.missing_terms for output in row)
+            ]
+            if lacking:
+                if not isinstance(engine, TransformersEngine):
+                    logger.warning_once("Terms that outputs lack are placed by transformers.")
+                    of_these = replace(of_these, engine=self._transformers_engine)
+                again = self._compute_with_terms([alike[number] for number in lacking], of_these)
+                for number, row in zip(lacking, again, strict=True):
+                    rows[number] = row
+            return rows
 
         keys = [(segment.direction.begin, call.keep and bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
+
+    def _compute_with_terms(
+        self, segments: list[Segment], call: "TranslatorCall"
+    ) -> list[list[SegmentOutput]]:
+        """Computes outputs that contain terms; those with equally many beams share batches."""
+        rows = []
+        for segment in segments:
+            language = known_tag(segment.direction.target)
+            forms = (
+                forms_of_term(self._target_tokenizer, term, language) for term in segment.terms
+            )
+            rows.append([of_term for of_term in forms if of_term is not None])
+        searches = [search_with_terms(call.search, terms) for terms in rows]
+
+        def compute(beams: int, alike: list[int]) -> list[list[SegmentOutput]]:
+            return self._compute_alike(
+                [segments[number] for number in alike],
+                replace(call, search=searches[alike[0]]),
+                terms=[rows[number] for number in alike],
+            )
+
+        numbers = list(range(len(segments)))
+        return in_groups(numbers, [search.num_beams for search in searches], compute)
 
     def _compute_alike(
         self,
         segments: Sequence[Segment],
         call: "TranslatorCall",
-        on_batch: Callable[[int], None] | None,
+        on_batch: Callable[[int], None] | None = None,
+        **options: Any,
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments whose targets begin with the same token."""
         search, sources = call.search, [segment.ids for segment in segments]
         align = call.keep or call.details.linked
-        rows = call.engine.generate(sources, search, call.batch_tokens, align, on_batch)
+        rows = call.engine.generate(sources, search, call.batch_tokens, align, on_batch, **options)
         # From here on there is a row for each output.
         hypotheses = [hypothesis for row in rows for hypothesis in row]
         segments = [segment for segment, row in zip(segments, rows, strict=True) for _ in row]
@@ -494,6 +537,7 @@ class Translator:
                     aligned=aligned,
                     links=of_tokens,
                     restored=restored,
+                    missing_terms=missing_terms(segment.terms, text),
                 )
             )
         remaining = iter(outputs)

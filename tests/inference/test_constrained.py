@@ -1,0 +1,175 @@
+"""Outputs contain the terms that they must contain, and other outputs stay as they are."""
+
+import random
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from conftest import make_model
+from converted_models import save_marian, save_of_many_languages, train_pieces
+from toy import REPOSITORY
+
+from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.constrained import constrained_search, missing_terms
+from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.interop.funnel import convert
+
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+TEXTS = [" ".join(random.Random(number).choices(WORDS, k=5)) for number in range(40)]
+
+
+def translate(translator, texts, terms, languages=(None, None), **options):
+    """Translates texts of one line whose outputs must contain terms."""
+    call = translator.plan_call(**options)
+    directions = translator.directions(len(texts), *languages, call.search)
+    split = translator.split_texts(texts, directions)
+    segments = [
+        replace(segment, terms=tuple(of_text))
+        for segment, of_text in zip(split.segments, terms, strict=True)
+    ]
+    computed = translator.compute_segments(segments, call)
+    rows = [translator.join_outputs(document, computed, call) for document in split.documents]
+    return [row if options.get("n_best") else row[0] for row in rows]
+
+
+def toy(kind="word", **changes):
+    tokenizer = VanillaTransformerTokenizer.train(TEXTS, kind=kind, vocab_size=300)
+    sizes = {"d_model": 32, "encoder_layers": 1, "vocab_size": len(tokenizer)}
+    model = make_model(noise=0.3, **{**sizes, **changes})
+    model.generation_config.max_new_tokens = 12
+    return Translator.from_model(model, tokenizer)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("kind", ["word", "bpe", "unigram", "byte_bpe", "char"])
+def test_outputs_contain_their_terms_and_those_without_terms_stay(kind, num_beams):
+    translator = toy(kind)
+    chance = random.Random(1)
+    terms = [chance.choices(WORDS, k=chance.choice([0, 1, 1, 2])) for _ in TEXTS]
+    options = {"num_beams": num_beams, "max_new_tokens": 30}
+    outputs = translate(translator, TEXTS, terms, **options)
+    plain = translator.translate(TEXTS, **options)
+    for output, text, of_text in zip(outputs, plain, terms, strict=True):
+        assert output.missing_terms == ()
+        assert all(output.text.count(term) >= of_text.count(term) for term in of_text)
+        if not missing_terms(of_text, text):
+            assert output.text == text
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_all_sets_of_terms_end_and_tell_what_is_missing(num_beams):
+    translator, chance = toy(), random.Random(2)
+    phrases = ["alpha", "beta", "alpha beta", "beta alpha", "alpha alpha beta", "beta gamma delta"]
+    terms = [chance.choices(phrases, k=chance.randint(1, 5)) for _ in TEXTS]
+    outputs = translate(translator, TEXTS, terms, num_beams=num_beams, max_new_tokens=14)
+    for output, of_text in zip(outputs, terms, strict=True):
+        assert len(output.text.split()) <= 14
+        assert output.missing_terms == missing_terms(of_text, output.text)
+        if len(" ".join(of_text).split()) < 14:
+            assert output.missing_terms == ()
+
+
+def test_what_cannot_be_placed_is_told():
+    translator = toy()
+    terms = [["alpha beta gamma", "zeta"], ["snow", "zeta"], ["zeta " * 5 + "zeta"]]
+    outputs = translate(translator, TEXTS[:3], terms, max_new_tokens=3)
+    assert [output.missing_terms for output in outputs] == [
+        ("alpha beta gamma",),
+        ("snow",),
+        ("zeta zeta zeta zeta zeta zeta",),
+    ]
+    assert all(len(output.text.split()) <= 3 for output in outputs)
+
+
+def test_terms_are_words_and_those_within_others_stand_for_themselves():
+    assert missing_terms(("und",), "Der Hund") == ("und",)
+    assert missing_terms(("Hund",), "Die Hunde") == ()
+    assert missing_terms(("文件",), "打开文件夹") == ()
+    assert missing_terms(("file", "open file"), "open file") == ("file",)
+    assert missing_terms(("a", "a"), "a b") == ("a",)
+
+
+def test_a_wide_search_finds_the_best_output_with_its_term():
+    translator = toy()
+    engine, tokenizer = translator.engine, translator.tokenizer
+    source, (term,) = tokenizer(TEXTS[0])["input_ids"], tokenizer("theta")["input_ids"][:1]
+    others = [index for index in range(len(tokenizer)) if index != tokenizer.eos_token_id]
+    targets = [
+        [*ids, tokenizer.eos_token_id][:3]  # what is cut off at the longest length has no end
+        for length in (1, 2, 3)
+        for ids in product(others, repeat=length)
+        if term in ids
+    ]
+    scores = engine.token_scores([source] * len(targets), targets, 4000, tokenizer.bos_token_id)
+    best = max(zip(map(sum, scores), targets, strict=True))[1]
+    search = translator.resolve_search(num_beams=60, max_new_tokens=3, length_penalty=0.0)
+    ((output,),) = engine.generate([source], search, 1000, terms=[[((term,), ())]])
+    assert [*output.ids, *([] if output.end is None else [output.end])] == best
+
+
+def test_rows_without_terms_beside_others_are_those_of_a_beam_search():
+    translator = toy()
+    engine, sources = translator.engine, translator.tokenizer(TEXTS)["input_ids"]
+    search = translator.resolve_search(num_beams=4, n_best=4)
+    terms = [[((9,), ())] if number % 2 else [] for number in range(len(TEXTS))]
+    outputs = engine.generate(sources, search, 4096, terms=terms)
+    assert outputs[::2] == engine.generate(sources, search, 4096)[::2]
+    assert all(9 in output.ids for row in outputs[1::2] for output in row[:1])
+
+
+def test_every_output_of_several_contains_the_term():
+    outputs = translate(toy(), TEXTS[:4], [["zeta"]] * 4, n_best=3, num_beams=3)
+    assert all("zeta" in output.text for row in outputs for output in row)
+
+
+def test_every_engine_places_terms(trained):
+    terms = [["Boot"], [], ["Pferd"]]
+    texts = ["a dog sees a cat .", "a man likes a bird .", "a child finds a horse ."]
+    expected = translate(Translator.from_pretrained(trained, "transformers", "cpu"), texts, terms)
+    assert [output.missing_terms for output in expected] == [()] * 3
+    fast = Translator.from_pretrained(trained, "ctranslate2", "cpu")
+    assert translate(fast, texts, terms) == expected
+    for path, engine in ((trained, "int8"), ([trained, trained], "auto")):
+        outputs = translate(Translator.from_pretrained(path, engine, "cpu"), texts, terms)
+        assert [output.text for output in outputs] == [output.text for output in expected]
+
+
+@pytest.mark.parametrize("kind", ["marian", "marian-two", "m2m100"])
+def test_converted_models_place_terms(kind, tmp_path):
+    if kind.startswith("marian"):
+        save_marian(train_pieces(tmp_path), tmp_path / "source", separate=kind == "marian-two")
+    else:
+        save_of_many_languages(kind, tmp_path / "source", train_pieces(tmp_path))
+    convert(kind.partition("-")[0], str(tmp_path / "source"), tmp_path / "own")
+    translator = Translator.from_pretrained(tmp_path / "own", "transformers", "cpu")
+    terms = [["the cat"], ["mat", "cat"]]
+    for num_beams in (1, 4):
+        options = {"num_beams": num_beams, "max_new_tokens": 24}
+        outputs = translate(translator, ["a dog ran", "the mat"], terms, **options)
+        assert [output.missing_terms for output in outputs] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("language", "terms"),
+    [("de", ["Dokument", "Reiter"]), ("ja", ["フォルダー"]), ("zh_CN", ["标签页", "文档"])],
+)
+def test_the_model_in_the_repository_places_terms(language, terms):
+    translator = Translator.from_pretrained(REPOSITORY / "model_cards" / "program-texts")
+    text = "Open the file %s in a new window."
+    (output,) = translate(translator, [text], [terms], (None, language))
+    assert output.missing_terms == ()
+    assert all(term in output.text for term in [*terms, "%s"])
+    assert output.is_complete
+
+
+def test_the_search_is_one_that_generate_takes():
+    translator = toy()
+    model, inputs = translator.engine.model, translator.tokenizer(TEXTS[:1], return_tensors="pt")
+    ids = model.generate(
+        **inputs,
+        num_beams=2,
+        custom_generate=constrained_search,
+        terms=[[((9, 10), ())]],
+    )
+    assert isinstance(translator.engine, TransformersEngine)
+    assert "9, 10" in str(ids[0].tolist())

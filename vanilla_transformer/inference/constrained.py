@@ -1,0 +1,245 @@
+"""Beam search whose outputs contain given terms.
+
+The beams are shared out among banks, which hold hypotheses that lack equally many tokens of the
+terms (Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation"), by
+turns and from the bank that lacks the fewest (Hu et al. 2019). All else is the beam search of
+transformers: how hypotheses end, and which of those that have ended is the best.
+"""
+
+from collections.abc import Sequence
+from copy import copy, deepcopy
+from dataclasses import replace
+from typing import Any
+
+import regex
+import torch
+from transformers import GenerationConfig
+
+from vanilla_transformer.languages import is_within_word, words_have_spaces
+from vanilla_transformer.search import Search
+
+Forms = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids of a term within a sentence, and at its beginning if these differ."""
+
+_MOST_BANKS = 16
+_HOPELESS = -1e5
+"""Is added to the score of what ends, or must end, before it has all terms."""
+
+
+def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
+    """Returns the terms that a text has less often than all terms together, as words."""
+
+    def count(term: str, text: str) -> int:
+        places = (match.start() for match in regex.finditer(regex.escape(term), text))
+        return sum(
+            not (place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place))
+            for place in places
+        )
+
+    needed = {term: sum(count(term, other) for other in terms) for term in terms}
+    return tuple(term for term, least in needed.items() if count(term, text) < least)
+
+
+def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:
+    """Finds the ids of a term; None if the vocabulary lacks a part of it.
+
+    Args:
+        tokenizer: Of the targets.
+        language: The tag of the target; None: one with spaces.
+    """
+
+    def encode(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
+
+    has_spaces = language is None or words_have_spaces(language)
+    sign = ", " if has_spaces else "\uff0c"
+    before, first = encode(sign.strip()), encode(term)
+    within = encode(sign + term)
+    within = within[len(before) :] if within[: len(before)] == before else first
+    known = [form for form in (within, first) if form and tokenizer.unk_token_id not in form]
+    if not known:
+        return None
+    return known[0], known[-1] if known[-1] != known[0] else ()
+
+
+def search_with_terms(search: Search, terms: Sequence[Forms]) -> Search:
+    """Returns a search that draws no tokens, and has a beam for each bank, up to a number."""
+    settings = deepcopy(search.settings)
+    if search.num_beams == 1:
+        settings.early_stopping, settings.length_penalty = True, search.length_penalty
+    banks = 1 + sum(max(map(len, forms)) for forms in terms)
+    settings.num_beams = max(search.num_beams, search.n_best, min(banks, _MOST_BANKS))
+    settings.do_sample = False
+    return replace(search, settings=settings, num_beams=settings.num_beams, do_sample=False)
+
+
+def constrained_search(
+    model: Any,
+    input_ids: torch.Tensor,
+    generation_config: GenerationConfig,
+    terms: Sequence[Sequence[Forms]],
+    **options: Any,
+) -> Any:
+    """Searches as the `custom_generate` of `generate()`; the arguments are those of transformers.
+
+    Args:
+        terms: The forms of the terms of each source. What is too long for an output is left out.
+    """
+    searching = copy(model)
+    banks = _Banks(terms, generation_config, input_ids)
+    searching._get_top_k_continuations = banks.choose
+    searching._get_running_beams_for_next_iteration = banks.go_on
+    return type(model)._beam_search(
+        searching, input_ids, generation_config=generation_config, **options
+    )
+
+
+class _Banks:
+    """Which tokens of the terms each hypothesis has, and which hypotheses go on."""
+
+    def __init__(
+        self,
+        terms: Sequence[Sequence[Forms]],
+        settings: GenerationConfig,
+        input_ids: torch.Tensor,
+    ) -> None:
+        device = input_ids.device
+        ends = settings.eos_token_id
+        self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
+        self.max_length = settings.max_length
+        self.begin = input_ids.shape[1] + (settings.forced_bos_token_id is not None)
+        rows = [_that_fit(forms, self.max_length - self.begin - 1) for forms in terms]
+        most = max(1, *map(len, rows))
+        longest = max((len(form) for row in rows for forms in row for form in forms), default=1)
+        # How often each term is wanted, how often it is within each, and its forms, padded with -1.
+        wanted = torch.zeros(len(rows), most, dtype=torch.long)
+        within = torch.zeros(len(rows), most, most, dtype=torch.long)
+        forms = torch.full((len(rows), most, 2, longest + 1), -1)
+        for row, of_row in enumerate(rows):
+            unique = list(dict.fromkeys(of_row))
+            for number, term in enumerate(unique):
+                wanted[row, number] = of_row.count(term)
+                for other, of_other in enumerate(unique):
+                    within[row, number, other] = _count(term[0], of_other[0])
+                for place, form in enumerate(term):
+                    forms[row, number, place, : len(form)] = torch.tensor(form)
+        self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
+        self.within = (within - torch.eye(most, dtype=torch.long)).clamp(min=0).to(device)
+        self.forms = forms.to(device)
+        self.sizes = (self.forms >= 0).sum(-1)  # (batch, terms, 2)
+        beams = settings.num_beams
+        self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
+        self.progress = torch.zeros_like(self.sizes)[:, None].repeat(1, beams, 1, 1)
+
+    def choose(
+        self,
+        accumulated_log_probs: torch.Tensor,
+        running_sequences: torch.Tensor,
+        running_beam_indices: torch.Tensor,
+        cur_len: int,
+        decoder_prompt_len: int,
+        beams_to_keep: int,
+        num_beams: int,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Chooses continuations, in the order in which they may go on.
+
+        Args:
+            accumulated_log_probs: Of each hypothesis with each token, (batch, beams · vocab).
+            running_sequences: (batch, beams, max_length), and of `cur_len` tokens so far.
+        """
+        scores, batch = accumulated_log_probs, len(accumulated_log_probs)
+        vocab = scores.shape[1] // num_beams
+        firsts = torch.arange(num_beams, device=scores.device) * vocab
+        best = scores.topk(beams_to_keep).indices
+        best_of_each = scores.unflatten(1, (num_beams, vocab)).argmax(-1) + firsts
+        lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
+        forms = self.forms[:, None].expand(-1, num_beams, -1, -1, -1)
+        following = forms.gather(-1, self.progress[..., None])[..., 0]  # (batch, beams, terms, 2)
+        # A form at the beginning goes on from all of the output so far.
+        at_begin = self.progress[..., 1] == cur_len - self.begin
+        following[..., 1].masked_fill_(~at_begin, -1)
+        following = torch.where(
+            lacking & (following >= 0), following + firsts[:, None, None], best[:, :1, None, None]
+        )
+        candidates = torch.cat([best, best_of_each, following.flatten(1)], 1)
+        is_again = (candidates[:, :, None] == candidates[:, None]).tril(-1).any(-1)
+        values = scores.gather(1, candidates).masked_fill(is_again, -torch.inf)
+        values, order = values.sort(descending=True, stable=True)
+        candidates = candidates.gather(1, order)
+
+        parents, tokens = candidates // vocab, candidates % vocab
+        outputs = running_sequences[:, :, self.begin : cur_len].take_along_dim(
+            parents[..., None], 1
+        )
+        progress = self._progress_of(torch.cat([outputs, tokens[..., None]], -1), cur_len)
+        completed = (progress == self.sizes[:, None]) & (progress > 0)
+        counts = self.counts.take_along_dim(parents[..., None], 1) + completed.any(-1)
+        progress = progress.masked_fill(completed, 0)
+        lacking = (self.needed[:, None] - counts).clamp(min=0)  # (batch, candidates, terms)
+        # What is within other terms comes with them.
+        alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
+        missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
+        missing -= (progress.amax(-1) * lacking.sign()).amax(-1)  # (batch, candidates)
+        is_late = missing > self.max_length - cur_len - 2  # without room for the end
+        values += _HOPELESS * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
+
+        rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
+        turn = rank * (missing.max() + 1) + missing
+        turn += (values < _HOPELESS / 2) * (turn.max() + 1)
+        turns = turn.argsort(stable=True)[:, :beams_to_keep]
+        self.counts = counts.take_along_dim(turns[..., None], 1)
+        self.progress = progress.take_along_dim(turns[..., None, None], 1)
+        parents = parents.gather(1, turns)
+        sequences = running_sequences.take_along_dim(parents[..., None], 1)
+        sequences[:, :, cur_len] = tokens.gather(1, turns)
+        indices = running_beam_indices.take_along_dim(parents[..., None], 1)
+        offsets = torch.arange(batch, device=scores.device)[:, None] * num_beams
+        indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
+        return values.gather(1, turns), sequences, indices
+
+    def go_on(
+        self,
+        topk_log_probs: torch.Tensor,
+        topk_running_sequences: torch.Tensor,
+        topk_running_beam_indices: torch.Tensor,
+        next_token_hits_stopping_criteria: torch.Tensor,
+        num_beams: int,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Takes the first continuations that have not ended, and sorts them by their scores."""
+        ended = next_token_hits_stopping_criteria
+        scores = topk_log_probs + ended * -1e9
+        order = ended.int().argsort(stable=True)[:, :num_beams]
+        order = order.gather(1, scores.gather(1, order).argsort(descending=True, stable=True))
+        self.counts = self.counts.take_along_dim(order[..., None], 1)
+        self.progress = self.progress.take_along_dim(order[..., None, None], 1)
+        return (
+            topk_running_sequences.take_along_dim(order[..., None], 1),
+            scores.gather(1, order),
+            topk_running_beam_indices.take_along_dim(order[..., None], 1),
+        )
+
+    def _progress_of(self, outputs: torch.Tensor, cur_len: int) -> torch.Tensor:
+        """Counts the tokens of each form with which outputs end: (batch, outputs, terms, 2)."""
+        length = cur_len + 1 - self.begin
+        progress = torch.zeros_like(self.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
+        for size in range(1, min(length, self.forms.shape[-1] - 1) + 1):
+            end = outputs[:, :, None, None, -size:]
+            fits = (end == self.forms[:, None, :, :, :size]).all(-1)
+            fits[..., 1] &= size == length
+            progress = torch.where(fits, size, progress)
+        return progress
+
+
+def _that_fit(terms: Sequence[Forms], room: int) -> list[Forms]:
+    fitting = []
+    for forms in terms:
+        if (size := max(map(len, forms))) <= room:
+            fitting.append(forms)
+            room -= size
+    return fitting
+
+
+def _count(part: Sequence[int], whole: Sequence[int]) -> int:
+    places = range(len(whole) - len(part) + 1)
+    return sum(whole[place : place + len(part)] == part for place in places)
