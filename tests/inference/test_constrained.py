@@ -87,6 +87,7 @@ def test_terms_are_words_and_those_within_others_stand_for_themselves():
     assert missing_terms(("文件",), "打开文件夹") == ()
     assert missing_terms(("file", "open file"), "open file") == ("file",)
     assert missing_terms(("a", "a"), "a b") == ("a",)
+    assert missing_terms(("Cafe\u0301",), "Das Caf\u00e9") == ()
 
 
 def test_a_wide_search_finds_the_best_output_with_its_term():

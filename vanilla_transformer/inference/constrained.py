@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
+from unicodedata import normalize
 
-import regex
 import torch
 from transformers import GenerationConfig
 
@@ -30,10 +30,11 @@ def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
     """Returns the terms that a text has less often than all terms together, as words."""
 
     def count(term: str, text: str) -> int:
-        places = (match.start() for match in regex.finditer(regex.escape(term), text))
+        term, text = normalize("NFC", term), normalize("NFC", text)
         return sum(
             not (place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place))
-            for place in places
+            for place in range(len(text))
+            if text.startswith(term, place)
         )
 
     needed = {term: sum(count(term, other) for other in terms) for term in terms}
@@ -49,6 +50,7 @@ def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | No
     """
 
     def encode(text: str) -> tuple[int, ...]:
+        text = normalize("NFC", text)
         return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
 
     has_spaces = language is None or words_have_spaces(language)
@@ -108,7 +110,14 @@ class _Banks:
         self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
         self.max_length = settings.max_length
         self.begin = input_ids.shape[1] + (settings.forced_bos_token_id is not None)
-        rows = [_that_fit(forms, self.max_length - self.begin - 1) for forms in terms]
+        rows: list[list[Forms]] = []
+        for of_row in terms:
+            rows.append([])
+            room = self.max_length - self.begin - 1  # for tokens before the end
+            for term in of_row:
+                if (size := max(map(len, term))) <= room:
+                    rows[-1].append(term)
+                    room -= size
         most = max(1, *map(len, rows))
         longest = max((len(form) for row in rows for forms in row for form in forms), default=1)
         # How often each term is wanted, how often it is within each, and its forms, padded with -1.
@@ -229,15 +238,6 @@ class _Banks:
             fits[..., 1] &= size == length
             progress = torch.where(fits, size, progress)
         return progress
-
-
-def _that_fit(terms: Sequence[Forms], room: int) -> list[Forms]:
-    fitting = []
-    for forms in terms:
-        if (size := max(map(len, forms))) <= room:
-            fitting.append(forms)
-            room -= size
-    return fitting
 
 
 def _count(part: Sequence[int], whole: Sequence[int]) -> int:

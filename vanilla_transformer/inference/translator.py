@@ -463,9 +463,10 @@ class Translator:
         searches = [search_with_terms(call.search, terms) for terms in rows]
 
         def compute(beams: int, alike: list[int]) -> list[list[SegmentOutput]]:
+            batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
             return self._compute_alike(
                 [segments[number] for number in alike],
-                replace(call, search=searches[alike[0]]),
+                replace(call, search=searches[alike[0]], batch_tokens=batch_tokens),
                 terms=[rows[number] for number in alike],
             )
 
