@@ -1,6 +1,7 @@
 """Every subcommand on every kind of converted model: it works, or ends in one plain sentence."""
 
 import asyncio
+import re
 
 import pytest
 import torch
@@ -8,6 +9,9 @@ from converted_models import convert_all
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.kept import kept_spans
+from vanilla_transformer.inference.documents import translate_document
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.models import Query, load_models
@@ -119,6 +123,61 @@ def test_a_subcommand_works_or_says_why_not(converted, tmp_path, capsys, kind, c
     *_, first = (line for line in printed.err.splitlines() if ": error: " in line)
     assert "--debug ..." not in first
     assert not list(tmp_path.iterdir())
+
+
+WITH_TEXTS = tuple(kind for kind in NAMES if kind not in (*NO_TOKENIZER, "encoder"))
+SOME = ("marian, apart", "fsmt", "nllb", "mbart", "t5")
+KEEPING = [
+    "the cat %s sat on {name}",
+    "a dog sees https://a.org/b?c=d now 🙂",
+    "the %1$s\nthe mat %2$s ran /etc/x.y\n",
+    "文件%s无法 the 日本 cat",
+    "%s",
+]
+SUBTITLES = """1
+00:00:01,000 --> 00:00:02,000
+the <i>cat <b>%s</b></i> sat on {name}
+
+2
+00:00:03,000 --> 00:00:04,000
+<u>a dog</u>, the cat
+"""
+WAYS = {
+    "greedy": {"num_beams": 1},
+    "beams": {"num_beams": 3, "n_best": 2, "return_scores": True},
+    "minimum risk": {"minimum_risk": "chrf", "candidates": 3},
+    "samples": {"do_sample": True, "minimum_risk": "chrf", "candidates": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [
+        *((kind, engine) for kind in WITH_TEXTS for engine in ("auto", "transformers")),
+        *((kind, engine) for kind in SOME for engine in ("int8", "ensemble")),
+    ],
+)
+def test_what_no_model_may_change_comes_back_once(converted, kind, engine):
+    path = [converted / kind] * 2 if engine == "ensemble" else converted / kind
+    engine = "transformers" if engine == "ensemble" else engine
+    translator = Translator.from_pretrained(path, engine, "cpu")
+    for name, options in WAYS.items():
+        if name == "samples" and isinstance(path, list):
+            continue
+        for text, row in zip(KEEPING, translator.translate(KEEPING, **options), strict=True):
+            for output in row if isinstance(row, list) else [row]:
+                for span in {text[begin:end] for begin, end in kept_spans(text)}:
+                    written = output if isinstance(output, str) else output.text
+                    assert written.count(span) == text.count(span), (name, text, written)
+    document = read_document("a.srt", SUBTITLES.encode())
+    tagged = translate_document(translator, document).decode().split("\n")
+    plain = translator.translate([marked.text for marked in document.texts])
+    written = "\n".join(tagged[2:]).split("\n\n2\n00:00:03,000 --> 00:00:04,000\n")
+    assert [re.sub("</?[ibu]>", "", text).strip("\n") for text in written] == plain
+    for text, tags in zip(written, ("ib", "u"), strict=True):
+        order = "".join(re.findall("</?[ibu]>", text))
+        opened = "".join(f"<{tag}>" for tag in tags)
+        assert order == opened + "".join(f"</{tag}>" for tag in reversed(tags))
 
 
 FAST = ("marian", "marian, apart", "pegasus", "bart", "mbart", "mbart, no start", "m2m100", "nllb")
