@@ -145,7 +145,7 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     match = langcodes.closest_supported_match(asked, list(spellings), _FARTHEST)
     if match is None:  # of one script, where none is asked for
         match = next((known for known in spellings if _language_of(known) == asked), None)
-    elif langcodes.tag_distance(*map(_language_of, (asked, match))) >= _OTHER_LANGUAGE:
+    elif langcodes.tag_distance(_language_of(asked), _language_of(match)) >= _OTHER_LANGUAGE:
         match = None
     return None if match is None else spellings[match]
 

@@ -170,7 +170,8 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
 
 
 def _read(path: Path) -> list[Term]:
-    columns, terms = _COLUMNS, []
+    columns: tuple[str, ...] = _COLUMNS
+    terms: list[Term] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         place = f"{path}, line {number}"
         try:
