@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _pronounce_in_new_process(folder, options.words or WORDS)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     print("\nErrors in percent of the words and of the phonemes, for words that it has not seen:")
-    print(f"WER {figures['test_mismatch']:.1f} PER {figures['test_per']:.1f}")
+    print(f"mismatch {figures['test_mismatch']:.1f} PER {figures['test_per']:.1f}")
     print(f"\n{_next_steps(folder, WORDS[0])}")
 
 

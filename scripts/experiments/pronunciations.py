@@ -133,12 +133,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def print_scores(outputs: list[str], rows: Dataset) -> None:
-    """Prints WER and PER against the first and against any pronunciation of each word.
+    """Prints mismatch and PER against the first and against any pronunciation of each word.
 
     Raises:
         ValueError: If the number of outputs is not that of the words.
     """
-    print("| references | WER | PER |")
+    print("| references | mismatch | PER |")
     print("|---|---|---|")
     first = [[target] for target in rows["target"]]
     for title, references in (("the first", first), ("any", list(rows["references"]))):

@@ -47,7 +47,7 @@ def workspace(corpus, trained, tmp_path_factory):
         shutil.copytree(checkpoint, runs / "en-de" / f"checkpoint-{step}")
     (recipe,) = [one.code for one in blocks(DOCS / "corpora.md") if one.language == "yaml"]
     (folder / "corpora.yaml").write_text(recipe, encoding="utf-8")
-    save_multi30k(folder)
+    save_data(folder)
     save_checkpoint_of_system_c(folder)
     make("marian").save_pretrained(folder / "opus-mt-en-de")
     assert not main(
@@ -69,14 +69,20 @@ def page_server(workspace):
         yield running
 
 
-def save_multi30k(folder):
-    """Saves the toy texts under the names of Multi30k, and once more as a second language."""
+def save_data(folder):
+    """Saves the toy texts under the names of Multi30k (two languages) and of program texts."""
     data = folder / "data" / "multi30k"
     data.mkdir(parents=True)
     for side, of_side in (("en", "en"), ("de", "de"), ("fr", "de")):
         for split, name in (("train", "train"), ("val", "val"), ("test", "test_2016_flickr")):
             text = (folder / f"{split}.{of_side}").read_bytes()
             (data / f"{name}.{side}.gz").write_bytes(gzip.compress(text))
+    texts = folder / "data" / "program-texts"
+    texts.mkdir()
+    for split, name in (("train", "train"), ("val", "validation"), ("test", "test")):
+        sides = ((folder / f"{split}.{side}").read_text().splitlines() for side in ("en", "de"))
+        lines = (f"{source}\t{target}\tpackage\n" for source, target in zip(*sides, strict=True))
+        (texts / f"{name}.en-de.tsv").write_text("".join(lines))
     shutil.copy(folder / "test.en", folder / "french.en")
     shutil.copy(folder / "test.de", folder / "french.fr")
 

@@ -41,7 +41,7 @@ def test_it_trains_pronounces_words_and_reuses_the_model(tmp_path, monkeypatch):
 
     lines = run_demo("--words", "two\nlines", "na\u00efve", *SHORT, *SMALL)
     figures = json.loads((tmp_path / "model/all_results.json").read_text(encoding="utf-8"))
-    assert f"WER {figures['test_mismatch']:.1f} PER {figures['test_per']:.1f}" in lines
+    assert f"mismatch {figures['test_mismatch']:.1f} PER {figures['test_per']:.1f}" in lines
     table = lines.index("Ten words that the model has not seen:")
     assert lines[table + 1].split() == ["word", "prediction", "reference"]
     assert all(lines[table + 2 : table + 12])
