@@ -93,12 +93,6 @@ def test_text_files(write, suffix):
     assert data["train"].to_dict() == PAIRS
 
 
-def test_a_line_ends_at_newlines_only(write):
-    lines = ["a\u2028b", "c\u0085d\x0be", "f\x1cg\rh", "i\u2029j"]
-    source = "\ufeff" + "\r\n".join(lines)
-    assert load_texts(write, source, "1\n2\n3\n4\n")["source"][:] == lines
-
-
 def test_splits_and_limits(write):
     def text(number):
         return "".join(f"line {i}\n" for i in range(number))
@@ -237,12 +231,6 @@ def test_references_that_cannot_be_scored_are_found_before_the_training(write, b
     path = write_columns(write, "x.jsonl", columns)
     with pytest.raises(ValueError, match=r"row 2: 'references' holds .* at least one text"):
         load(test_file=path)
-
-
-def test_columns_can_change_places(write):
-    path = write_columns(write, "x.csv", PAIRS)
-    data = load(train_file=path, source_column="target", target_column="source")["train"]
-    assert data.to_dict() == {"source": PAIRS["target"], "target": PAIRS["source"]}
 
 
 def test_nulls_are_empty(write, caplog):

@@ -121,14 +121,6 @@ def test_what_a_family_cannot_tie_is_copied_on_the_way_back(kind, shared, tied):
     assert_same_function(to_transformers(ours, kind=kind), ours, beams=(1,))
 
 
-def test_half_precision_weights_are_kept_as_they_are():
-    source = make("marian").to(torch.bfloat16)
-    ours = from_transformers(source)
-    assert ours.dtype == torch.bfloat16
-    back = to_transformers(ours, kind="marian").to(torch.bfloat16)
-    assert_same_weights(source, back)
-
-
 def test_learned_positions_keep_their_limit_and_their_two_unused_rows():
     source = make("bart")
     ours = from_transformers(source)

@@ -35,7 +35,7 @@ from vanilla_transformer.interop.probe import compare_logits
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 TYPES = ("int8", "int16", "float16", "bfloat16", "int8_float32", "int8_bfloat16")
-ANEW = ("scaled residuals", "DeepNorm", "Admin", "learned from 2")
+ANEW = ("scaled residuals", "learned from 2")
 """Exports of these models hold other weights: factors are in them, or rows are left out."""
 
 

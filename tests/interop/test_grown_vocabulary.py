@@ -8,7 +8,6 @@ from converted_models import (
 from test_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.commands import vocabulary
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -165,19 +164,3 @@ def test_the_command_trims_and_then_adds(new, tmp_path):
     assert old.keys() > trimmed.keys()
     assert both.keys() - trimmed.keys() == {"<2pl>"}
     assert verify_model(out).problems == ()
-
-
-def test_the_command_prints_what_is_new(new, tmp_path, capsys):
-    source, out = save_own(tmp_path / "model"), str(tmp_path / "out")
-    words = [str(source), out, "--add-for", str(new), "--add", "20", "--add-tokens", "<2pl>"]
-    options = vocabulary.parse(words)
-    vocabulary.run(options)
-    printed = capsys.readouterr().out
-    assert "20 new subwords" in printed
-    assert "Source tokens: 90 before, 111 after." in printed
-    new.write_text("a\n")
-    run_subcommand("vocabulary", [out, f"{out}-2", "--add-for", str(new), "--add", "20"])
-    printed = capsys.readouterr().out
-    assert "Nothing is added" in printed
-    assert "Train it" not in printed
-    assert "new subwords" not in printed

@@ -53,20 +53,6 @@ def test_a_directory_with_its_tokenizer_translates_the_same(trained_pieces, tmp_
     assert_inspectable(tmp_path / "out", TEXTS[0])
 
 
-def test_the_program_prints_the_comparison_and_writes_it_into_the_card(tmp_path, capsys):
-    make("marian").save_pretrained(tmp_path / "source")
-    paths = (str(tmp_path / "source"), str(tmp_path / "out"))
-    run_subcommand("convert", ["--from", "marian", *paths])
-    printed = capsys.readouterr().out
-    sentence = next(line for line in printed.splitlines() if "Compared with" in line)
-    assert "MarianMTModel" in sentence
-    assert sentence.endswith("tokens equal.")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert sentence in card
-    assert str(tmp_path) not in card
-    assert "The source has no tokenizer" in printed
-
-
 def test_an_old_checkpoint_of_torch_is_read(tmp_path):
     """As most OPUS-MT models are stored: with every name, and no file of generation settings."""
     source = make("marian")

@@ -131,11 +131,6 @@ def test_an_adapter_is_found_by_the_auto_classes(tiny_model, tiny_batch, tmp_pat
         torch.testing.assert_close(loaded(**batch).logits, expected)
 
 
-def test_the_layers_to_adapt_must_be_named(tiny_model):
-    with pytest.raises(ValueError, match="target_modules"):
-        peft.get_peft_model(tiny_model(), lora())
-
-
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi", "relative"])
 @pytest.mark.parametrize("kind", ["PrefixTuningConfig", "PromptTuningConfig"])
 def test_virtual_tokens_are_generated_from_as_they_are_trained(

@@ -156,17 +156,3 @@ def test_the_cache_holds_key_value_heads(
     heads = encoder_shared or 2
     shape = parameters[name.format("qkv" if fused else "k")].shape
     assert shape == ((16 + 2 * 8 * heads, 16) if fused else (8 * heads, 16))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["sinusoidal", "rope", "alibi"])
-@pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
-def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
-    batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
-    changes |= {"position_embedding_type": scheme, "qk_norm": "all"}
-    with torch.no_grad():
-        expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
-        model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)
-        found = model(**batch).logits
-    real = batch["decoder_attention_mask"].bool()
-    torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)

@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import TorchAoConfig
@@ -123,17 +122,6 @@ def test_tuples_can_be_asked_for_by_argument_and_by_config(tiny_model, tiny_batc
         assert torch.equal(model.generate(**inputs, max_new_tokens=6), tokens)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope"])
-def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch, positions):
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model = tiny_model(position_embedding_type=positions, noise=0.0).train()
-        batch = {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in tiny_batch().items()}
-        output = model(**batch)
-        output.loss.backward()
-        assert output.logits.shape == (3, 6, 40)
-        assert model.lm_head.weight.grad.shape == (40, 16)
-
-
 # --- generation ----------------------------------------------------------------------------------
 
 
@@ -222,18 +210,6 @@ def test_a_type_can_be_chosen_and_is_kept_by_auto(sharded, tiny_batch, tmp_path,
         assert {p.dtype for p in loaded.parameters()} == {wanted} == {loaded.dtype}
         assert (loaded(**batch).logits - model(**batch).logits).abs().max() < 0.2
     assert type(model).from_pretrained(directory, dtype="auto").dtype == torch.float32
-
-
-def test_a_model_is_built_on_meta_and_filled_later(tiny_model, tiny_batch):
-    model = tiny_model(position_embedding_type="learned")
-    with torch.device("meta"):
-        empty = VanillaTransformerForConditionalGeneration(model.config)
-    assert all(p.is_meta for p in empty.parameters())
-    empty.to_empty(device="cpu")
-    empty.tie_weights()
-    empty.load_state_dict(model.state_dict())
-    batch = tiny_batch()
-    torch.testing.assert_close(empty.eval()(**batch).logits, model(**batch).logits)
 
 
 # --- attention -----------------------------------------------------------------------------------

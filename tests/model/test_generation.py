@@ -58,18 +58,6 @@ def test_greedy_search_equals_a_loop_without_cache(
         assert rows_of(ids) == expected
 
 
-def test_dropout_is_off_while_generating(tiny_model, tiny_batch):
-    inputs = source(tiny_batch)
-    rates = {"dropout": 0.9, "attention_dropout": 0.5, "activation_dropout": 0.5}
-    noisy, clean = (tiny_model(seed=1, **LIVELY, **r) for r in (rates, dict.fromkeys(rates, 0.0)))
-    for _ in range(2):
-        assert torch.equal(
-            noisy.generate(**inputs, max_new_tokens=MAX_NEW),
-            clean.generate(**inputs, max_new_tokens=MAX_NEW),
-        )
-    assert not noisy.training
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_scores_attentions_and_hidden_states_are_returned(tiny_model, tiny_batch, attention):
     model, inputs = tiny_model(seed=1, **LIVELY, attention=attention), source(tiny_batch)
@@ -159,16 +147,6 @@ def test_a_compiled_forward_generates_the_same(tiny_model, tiny_batch, scheme):
     model.forward = torch.compile(model.forward, fullgraph=True)
     found = model.generate(**inputs, max_new_tokens=4, cache_implementation="static")
     assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_source_of_padding_only_generates_something(tiny_model, attention):
-    model = tiny_model(seed=1, **LIVELY, attention=attention)
-    ids, mask = torch.ones(2, 4).long(), torch.tensor([[0] * 4, [1] * 4])
-    output = model.generate(
-        ids, attention_mask=mask, max_new_tokens=4, output_scores=True, return_dict_in_generate=True
-    )
-    assert all(not score.isnan().any() for score in output.scores)
 
 
 def test_encoder_outputs_and_embeddings_can_be_given(tiny_model, tiny_batch):

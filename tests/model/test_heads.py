@@ -113,20 +113,6 @@ def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
                                torch.tensor(True))  # fmt: skip
 
 
-def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch):
-    gradients = []
-    for checkpointing in (False, True):
-        model = tiny_model(cls=Classifier, dropout=0.0).train()
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        batch = source(tiny_batch())
-        model(**batch, labels=labels_for(batch)).loss.backward()
-        assert all(p.grad is not None for p in model.parameters())
-        gradients.append([p.grad for p in model.parameters()])
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", MODELS)
 def test_the_models_compile_whole(tiny_model, tiny_batch, cls):

@@ -15,7 +15,6 @@ from vanilla_transformer import (
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerDecoder,
     token_loss,
 )
 
@@ -235,14 +234,6 @@ def test_a_step_without_any_layer_still_trains_the_embeddings(tiny_model, tiny_b
     model(**tiny_batch()).loss.backward()
     trained = {name for name, p in model.named_parameters() if p.grad is not None}
     assert trained == {"model.shared.weight"}
-
-
-def test_the_decoder_is_not_the_encoder(tiny_model):
-    model = tiny_model()
-    assert model.get_decoder() is model.model.decoder
-    assert isinstance(model.get_decoder(), VanillaTransformerDecoder)
-    assert model.get_encoder() is model.model.encoder
-    assert model.get_output_embeddings() is model.lm_head
 
 
 # --- initial values ----------------------------------------------------------------------------

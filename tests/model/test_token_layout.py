@@ -143,15 +143,6 @@ def test_a_mask_that_is_no_plain_padding_mask_removes_no_padding(tiny_model, tin
     assert target_slots(batch["labels"], None, (3, 5)) is None
 
 
-def test_gradient_checkpointing(tiny_model, tiny_batch):
-    model, batch = tiny_model(dropout=0.0), tiny_batch()
-    _, expected = step(model, batch, False)
-    model.gradient_checkpointing_enable()
-    _, found = step(model, batch, True)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("given", ["inputs_embeds", "encoder_outputs", "decoder_inputs_embeds"])
 def test_embeddings_and_encoded_sources(tiny_model, tiny_batch, given):
     model, batch = tiny_model(dropout=0.0), tiny_batch()
@@ -293,17 +284,6 @@ def test_a_traced_call_keeps_padding(tiny_model, tiny_batch):
     real = other["labels"] != -100
     found = program.module()(*(other[name] for name in names))
     torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
-
-
-def test_a_call_transformed_by_torch_func_keeps_padding(tiny_model, tiny_batch):
-    model, batch = tiny_model(dropout=0.0), tiny_batch()
-    _, expected = step(model, batch, True)
-    parameters = dict(model.named_parameters())
-    found = torch.func.grad(
-        lambda values: torch.func.functional_call(model, values, kwargs=batch).loss
-    )(parameters)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_accelerates_mixed_precision_does_not_make_logits(tiny_model, tiny_batch):
