@@ -2,7 +2,7 @@
 
 import pytest
 
-from vanilla_transformer.documents.lines import split_lines, split_texts
+from vanilla_transformer.documents.lines import Segment, split_lines, split_texts
 from vanilla_transformer.model.directions import Direction
 
 
@@ -31,7 +31,10 @@ def test_what_surrounds_a_line_stays_around_it(text):
 
 def test_long_lines_are_cut_and_joined_as_the_target_language_joins_sentences():
     split = split_texts(
-        ["a b.\nc d. e f"], lambda texts, _: [text.split() for text in texts], 2, [Direction()]
+        ["a b.\nc d. e f"],
+        lambda texts, of: list(map(Segment, texts, map(str.split, texts), of)),
+        2,
+        [Direction()],
     )
     assert [segment.text for segment in split.segments] == ["a b.", "c d.", "e f"]
     (document,) = split.documents

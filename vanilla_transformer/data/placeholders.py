@@ -17,13 +17,6 @@ _SHARE, _LEAST_SHARE = 0.5, 0.01
 _SAMPLE = 10_000  # pairs that are looked at, spread over all of them
 
 
-def placeholders_of(tokenizer: Any) -> Placeholders:
-    """Returns the tokens that a model has learnt to copy, which may be none."""
-    tokens = getattr(tokenizer, "placeholders", ())
-    whole_words = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
-    return Placeholders(tokens, whole_words)
-
-
 def share_of_placeholders(rows: Dataset, share: float | None) -> float:
     """Returns the share of the pairs whose placeholders become tokens.
 
@@ -40,14 +33,18 @@ def share_of_placeholders(rows: Dataset, share: float | None) -> float:
 
 
 def with_placeholders(
-    rows: Dataset, placeholders: Placeholders, share: float, num_proc: int | None
+    rows: Dataset, tokenizer: Any, share: float, num_proc: int | None = None
 ) -> Dataset:
     """Puts tokens for placeholders into a share of some pairs, always the same ones.
 
     Args:
         rows: Pairs with the columns "source" and "target". Pairs with links whose words would be
             others stay, as all other columns do.
+        tokenizer: Tells the tokens; without any, the pairs stay.
     """
+    placeholders = Placeholders.of(tokenizer)
+    if not placeholders.tokens:
+        return rows
     drawn = np.random.default_rng(0).random(len(rows)) < share
     has_links = LINKS in rows.column_names
 

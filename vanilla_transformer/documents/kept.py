@@ -82,10 +82,15 @@ class TokenLinks:
         )
 
     def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
-        """Returns the links into an output with its edits; the new parts count as tokens of it."""
+        """Returns the links into an output with its edits.
+
+        What comes from the source counts as a token, in the place of those that it replaces.
+        """
+        new_parts = [edit for edit in edits if edit.source[0] < edit.source[1]]
         pairs = [
             (moved(part, edits), index)
             for part, index in zip(self.targets, self.aligned, strict=True)
+            if not any(e.begin <= part[0] < part[1] <= e.end for e in new_parts)
         ]
         grown = 0
         for edit in edits:
@@ -113,6 +118,10 @@ class Edit:
     end: int
     text: str
     source: Span = (0, 0)
+
+    def meets(self, span: Span) -> bool:
+        """Returns whether it replaces something of a part."""
+        return self.begin < span[1] and span[0] < self.end
 
 
 def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:

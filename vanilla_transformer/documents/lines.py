@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from vanilla_transformer.documents.kept import Edit, Span
+from vanilla_transformer.documents.readings import Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.directions import Direction
@@ -47,12 +49,14 @@ class Document:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the model gets at once: a line, or a part of one, and its ids, the end included.
+    """What the model gets at once: a line, or a part of one.
 
     Attributes:
+        ids: Those of its reading, the end included.
         direction: Its languages, and the tag that the model reads before its text.
-        unknown: Number of its characters that the vocabulary does not know.
+        unknown: Number of its characters that the model reads as unknown.
         kept: Spans that its output has too, unchanged.
+        edits: What the model reads in the place of parts of it.
         terms: Texts that its output must contain.
     """
 
@@ -60,8 +64,14 @@ class Segment:
     ids: Sequence[int]
     direction: Direction
     unknown: int = 0
-    kept: tuple[tuple[int, int], ...] = ()
+    kept: tuple[Span, ...] = ()
+    edits: Sequence[Edit] = ()
     terms: tuple[str, ...] = ()
+
+    @property
+    def reading(self) -> Reading:
+        """What the model reads."""
+        return Reading(self.text, self.edits)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,18 +91,20 @@ class SplitTexts:
 
 def split_texts(
     texts: Sequence[str],
-    encode: Callable[[list[str], list[Direction]], list[Sequence[int]]],
+    make: Callable[[list[str], list[Direction]], list[Segment]],
     limit: int,
     directions: Sequence[Direction],
     tags: Collection[str] = (),
+    whole: Callable[[str], Sequence[Span]] = lambda _: (),
 ) -> SplitTexts:
-    """Splits texts into lines, and cuts long lines; encodes all of them.
+    """Splits texts into lines, and cuts long lines.
 
     Args:
-        encode: Returns the ids of each text, which the model reads by its direction.
+        make: Returns the segment of each text, which the model reads by its direction.
         limit: Largest number of ids of a segment. Only a single character may have more.
         directions: That of each text.
         tags: Words at the beginning of a line that each part of it gets.
+        whole: Returns the parts of a line in which it is not cut.
     """
     documents, lines = split_lines(texts)
     of_lines = [
@@ -101,27 +113,30 @@ def split_texts(
         for number in document.segments
     ]
     read = [replace(direction, tag="") if tag else direction for tag, direction in of_lines]
-    encoded = encode(lines, read)
-    if max(map(len, encoded), default=0) <= limit:  # the usual case
-        return SplitTexts(documents, list(map(Segment, lines, encoded, read)))
+    segments = make(lines, read)
+    if max(map(len, segments), default=0) <= limit:  # the usual case
+        return SplitTexts(documents, segments)
     pieces: list[str] = []
     of_pieces: list[Direction] = []
     parts_of_line: list[list[int | Cut]] = []
-    for line, ids, (tag, direction), whole in zip(lines, encoded, of_lines, read, strict=True):
+    for segment, (tag, direction) in zip(segments, of_lines, strict=True):
+        line = segment.text
         parts: list[str | Cut] = [line]
-        if len(ids) > limit:
+        if len(segment) > limit:
 
             def count(text: str, direction: Direction = direction) -> int:
-                return len(encode([text], [direction])[0])
+                return len(make([text], [direction])[0])
 
-            parts = cut_line(line[len(tag) :], count, limit, known_tag(direction.source))
+            line = line[len(tag) :]
+            language = known_tag(direction.source)
+            parts = cut_line(line, count, limit, language, whole(line))
             parts[0] = f"{tag}{parts[0]}"
         parts_of_line.append([])
         for number, part in enumerate(parts):
             if isinstance(part, str):
                 parts_of_line[-1].append(len(pieces))
                 pieces.append(part)
-                of_pieces.append(direction if number else whole)
+                of_pieces.append(direction if number else segment.direction)
             else:
                 parts_of_line[-1].append(part)
     documents = [
@@ -135,8 +150,7 @@ def split_texts(
         )
         for document in documents
     ]
-    encoded = encode(pieces, of_pieces)
-    return SplitTexts(documents, list(map(Segment, pieces, encoded, of_pieces)))
+    return SplitTexts(documents, make(pieces, of_pieces))
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import regex
 
@@ -46,12 +47,15 @@ class Reading:
 
     def restored(self, output: str) -> list[Edit]:
         """Returns what puts the parts that tokens stand for into an output with these tokens."""
-        parts = {edit.text: self.original[edit.begin : edit.end] for edit in self.edits}
-        return [
-            Edit(begin := match.start(), end := match.end(), set_apart(text, output, begin, end))
-            for match in _TOKEN.finditer(output)
-            if (text := parts.get(match[0])) is not None
-        ]
+        if not self.edits:  # the usual case
+            return []
+        spans = {edit.text: (edit.begin, edit.end) for edit in self.edits}
+        edits = []
+        for match in _TOKEN.finditer(output):
+            if span := spans.get(match[0]):
+                text = set_apart(self.original[slice(*span)], output, *match.span())
+                edits.append(Edit(match.start(), match.end(), text, span))
+        return edits
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,13 @@ class Placeholders:
 
     tokens: tuple[str, ...]
     whole_words: bool = False
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Self:
+        """Returns those of a tokenizer's model, which may be none."""
+        tokens = getattr(tokenizer, "placeholders", ())
+        is_word = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
+        return cls(tokens, is_word)
 
     def reading(self, text: str, spans: Sequence[Span]) -> Reading:
         """Returns a reading with a token for each span; what is left over stays."""

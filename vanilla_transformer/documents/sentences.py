@@ -40,13 +40,18 @@ class Cut:
 
 
 def cut_line(
-    line: str, count_tokens: Callable[[str], int], limit: int, language: str | None = None
+    line: str,
+    count_tokens: Callable[[str], int],
+    limit: int,
+    language: str | None = None,
+    whole: Sequence[tuple[int, int]] = (),
 ) -> list[str | Cut]:
     """Cuts a line into pieces that are short enough, at as few places as possible.
 
     Args:
         limit: Largest number of tokens of a piece. Only a single character may have more.
         language: The tag of the line's language; None: it is unknown.
+        whole: Parts that are cut only where they do not fit alone.
 
     Returns:
         Pieces and cuts by turns: piece, cut, piece, ... With the spaces of the cuts they are the
@@ -60,12 +65,16 @@ def cut_line(
         ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
     ]
 
-    def cut(text: str, level: int) -> list[str | Cut]:
+    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+
+    def cut(text: str, level: int, before: int) -> list[str | Cut]:
         if count_tokens(text) <= limit or level == len(kinds):
             return [text]
         between, find_ends = kinds[level]
         parts: list[str | Cut] = []
-        units = _units(text, find_ends(text))
+        is_last = level == len(kinds) - 1
+        ends = [end for end in find_ends(text) if is_last or before + end not in inner]
+        units = _units(text, ends)
         start = first = 0
         while first < len(units):
 
@@ -78,11 +87,12 @@ def cut_line(
                 is_letters = between == "letters" and is_within_word(text, begin)
                 kind = "words" if between == "letters" and not is_letters else between
                 parts.append(Cut(text[start:begin], kind))
-            parts += cut(text[begin:end], level + 1) if first == last else [text[begin:end]]
+            part = text[begin:end]
+            parts += cut(part, level + 1, before + begin) if first == last else [part]
             start, first = end, last + 1
         return parts
 
-    return cut(line, 0)
+    return cut(line, 0, 0)
 
 
 def _units(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:

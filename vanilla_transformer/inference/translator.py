@@ -32,6 +32,7 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
+from vanilla_transformer.documents.readings import Placeholders
 from vanilla_transformer.inference.constrained import (
     forms_of_term,
     missing_terms,
@@ -144,6 +145,7 @@ class Translator:
             "target": lru_cache(partial(target_side, tokenizer)),
         }
         self._tags = tags_of_sources(tokenizer)
+        self._placeholders = Placeholders.of(tokenizer)
         ends = settings.eos_token_id
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
 
@@ -297,15 +299,16 @@ class Translator:
             return_scores, return_tokens, return_alignment, return_word_alignment, return_links
         )
         among = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, among, keep, **options)
+        call = self.plan_call(n_best, details, batch_tokens, among, **options)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
+        how = call, keep, metric, n_best
         if isinstance(texts, str):
-            (output,) = self._translate_stream([texts], directions, call, metric, n_best, False)
+            (output,) = self._translate_stream([texts], directions, *how, progress=False)
             return output
-        stream = self._translate_stream(texts, directions, call, metric, n_best, progress)
+        stream = self._translate_stream(texts, directions, *how, progress=progress)
         return list(stream) if isinstance(texts, list | tuple) else stream
 
     def resolve_search(
@@ -332,7 +335,6 @@ class Translator:
         details: OutputOptions | None = None,
         batch_tokens: int = 4096,
         candidates: int | None = None,
-        keep: bool = True,
         **options: Any,
     ) -> "TranslatorCall":
         """Decides what `compute_segments` computes, and with which engine.
@@ -343,14 +345,13 @@ class Translator:
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
-            keep: As for `translate`.
 
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, candidates, **options)
         engine = self._engine_without(self.engine.problems(search))
-        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens, keep)
+        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
     def directions(
         self,
@@ -384,12 +385,13 @@ class Translator:
         return [known[pair] for pair in pairs]
 
     def split_texts(
-        self, texts: list[str], directions: Sequence[Direction] | None = None
+        self, texts: list[str], directions: Sequence[Direction] | None = None, keep: bool = True
     ) -> SplitTexts:
         """Splits texts into lines, and cuts those that are too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
+            keep: As for `translate`.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
@@ -398,18 +400,34 @@ class Translator:
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         directions = directions or self.directions(len(texts))
-        split = split_texts(texts, self._encode_sources, self.source_limit, directions, self._tags)
+        find = kept_spans if keep else _nothing_kept
+        make = partial(self._make_segments, find)
+        return split_texts(texts, make, self.source_limit, directions, self._tags, find)
+
+    def _make_segments(
+        self,
+        find_kept: Callable[..., list[Span]],
+        texts: Sequence[str],
+        directions: Sequence[Direction],
+    ) -> list[Segment]:
+        """Decides what is kept of lines, and what the model reads of them."""
         # With two vocabularies, a target need not be in the letters of its source.
         keeps_unknown = not has_two_vocabularies(self.tokenizer)
-        for number, segment in enumerate(split.segments):
+        segments = list(map(Segment, texts, self._encode_sources(texts, directions), directions))
+        for number, (text, direction) in enumerate(zip(texts, directions, strict=True)):
             unknown: list[Span] = []
-            if self.tokenizer.unk_token_id in segment.ids:
-                (unknown,) = unknown_spans(self.tokenizer, [segment.text])
-            kept = kept_spans(segment.text, unknown if keeps_unknown else ())
-            if kept or unknown:
-                count = sum(count_characters(segment.text[slice(*span)]) for span in unknown)
-                split.segments[number] = replace(segment, unknown=count, kept=tuple(kept))
-        return split
+            if self.tokenizer.unk_token_id in (ids := segments[number].ids):
+                (unknown,) = unknown_spans(self.tokenizer, [text])
+            kept = find_kept(text, unknown if keeps_unknown else ())
+            if not kept and not unknown:
+                continue
+            reading = self._placeholders.reading(text, kept)
+            if reading.edits:
+                (ids,) = self._encode_sources([reading.text], [direction])
+                unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
+            count = sum(count_characters(text[slice(*span)]) for span in unknown)
+            segments[number] = Segment(text, ids, direction, count, tuple(kept), reading.edits)
+        return segments
 
     def compute_segments(
         self,
@@ -425,12 +443,12 @@ class Translator:
         """
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
-            begin, keeps = key
+            begin, _ = key
             search, engine = call.search, call.engine
             if (settings := begun_by(search.settings, begin)) is not search.settings:
                 search = replace(search, settings=settings)
                 engine = self._engine_without(self.engine.problems(search))
-            of_these = replace(call, search=search, engine=engine, keep=keeps)
+            of_these = replace(call, search=search, engine=engine)
             rows = self._compute_alike(alike, of_these, on_batch)
             lacking = [
                 number
@@ -446,7 +464,7 @@ class Translator:
                     rows[number] = row
             return rows
 
-        keys = [(segment.direction.begin, call.keep and bool(segment.kept)) for segment in segments]
+        keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
 
     def _compute_with_terms(
@@ -482,22 +500,26 @@ class Translator:
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments whose targets begin with the same token."""
         search, sources = call.search, [segment.ids for segment in segments]
-        align = call.keep or call.details.linked
+        align = any(segment.kept for segment in segments) or call.details.linked
         rows = call.engine.generate(sources, search, call.batch_tokens, align, on_batch, **options)
         # From here on there is a row for each output.
         hypotheses = [hypothesis for row in rows for hypothesis in row]
         segments = [segment for segment, row in zip(segments, rows, strict=True) for _ in row]
         ids = [list(hypothesis.ids) for hypothesis in hypotheses]
-        texts = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True) if ids else []
+        written = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True) if ids else []
+        put_back = [
+            segment.reading.restored(text) for segment, text in zip(segments, written, strict=True)
+        ]
+        texts = list(map(apply_edits, written, put_back))
         lacks = [
-            call.keep and not is_kept(segment.text, segment.kept, text)
+            bool(segment.kept) and not is_kept(segment.text, segment.kept, text)
             for segment, text in zip(segments, texts, strict=True)
         ]
         some = [number for number, lack in enumerate(lacks) if lack or call.details.linked]
         of_some = self._links(
             [segments[number] for number in some],
             [hypotheses[number] for number in some],
-            [texts[number] for number in some],
+            [written[number] for number in some],
             call,
         )
         links = dict(zip(some, of_some, strict=True))
@@ -519,6 +541,7 @@ class Translator:
             of_tokens = links.get(number, NO_LINKS)
             restored: tuple[str, ...] = ()
             aligned = tuple(of_tokens.aligned)
+            of_tokens = of_tokens.edited(put_back[number])
             if lacks[number]:
                 edits = edits_to_keep(segment.text, segment.kept, text, of_tokens)
                 text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
@@ -705,8 +728,10 @@ class Translator:
         texts: Iterable[str],
         directions: Sequence[Direction],
         call: "TranslatorCall",
+        keep: bool,
         metric: Metric | None,
         n_best: int | None,
+        *,
         progress: bool,
     ) -> Iterator[Any]:
         """Yields what is returned for each text; warns at the end of what is cut off or unknown."""
@@ -723,7 +748,7 @@ class Translator:
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = self.split_texts(chunk, list(islice(of_remaining, len(chunk))))
+                split = self.split_texts(chunk, list(islice(of_remaining, len(chunk))), keep)
                 num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
                 for document in split.documents:
@@ -781,16 +806,17 @@ class Translator:
 
     def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
         """Returns the span of each token in its text, without the tag that is read before it."""
-        texts = [segment.text for segment in segments]
+        readings = [segment.reading for segment in segments]
+        texts = [reading.text for reading in readings]
         directions = [segment.direction for segment in segments]
         find = partial(spans_of_encoding, self.tokenizer, side="source")
-        shifts = [len(direction.read("")) for direction in directions]
-        return [
-            [stripped(text, (max(begin - shift, 0), max(end - shift, 0))) for begin, end in row]
-            for text, row, shift in zip(
-                texts, self._read_sources(texts, directions, find), shifts, strict=True
-            )
-        ]
+        rows = self._read_sources(texts, directions, find)
+        spans = []
+        for reading, direction, row in zip(readings, directions, rows, strict=True):
+            shift = len(direction.read(""))
+            places = (reading.place((max(b - shift, 0), max(e - shift, 0))) for b, e in row)
+            spans.append([stripped(reading.original, place) for place in places])
+        return spans
 
     def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
         return self._read_sources(texts, directions, _ids_of_encoding)
@@ -850,7 +876,10 @@ class TranslatorCall:
     engine: Engine
     details: OutputOptions
     batch_tokens: int
-    keep: bool
+
+
+def _nothing_kept(*_: Any) -> list[Span]:
+    return []
 
 
 def _chosen_scores(

@@ -188,7 +188,7 @@ def score_training(
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
-    quick: dict[str, Any] = {"num_beams": 1, "keep": False} if trainer.is_in_train else {}
+    quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
     call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
     of_sources, of_targets = zip(*languages, strict=True)
     directions = translator.directions(len(sources), of_sources, of_targets)
@@ -205,7 +205,9 @@ def score_training(
     ):
         for call, numbers in groups:
             split = translator.split_texts(
-                [sources[number] for number in numbers], [directions[number] for number in numbers]
+                [sources[number] for number in numbers],
+                [directions[number] for number in numbers],
+                keep=not trainer.is_in_train,
             )
 
             def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:

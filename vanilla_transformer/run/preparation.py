@@ -19,11 +19,7 @@ from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import directions_of, load_parallel_data, name_row
-from vanilla_transformer.data.placeholders import (
-    placeholders_of,
-    share_of_placeholders,
-    with_placeholders,
-)
+from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
@@ -119,8 +115,8 @@ def prepare(
     if into is not None:
         tokenizer.save_pretrained(into.tokenizer)
         tokenizer = load_tokenizer(str(into.tokenizer))
-    if share and (placeholders := placeholders_of(tokenizer)).tokens:
-        texts["train"] = with_placeholders(texts["train"], placeholders, share, num_proc)
+    if share:
+        texts["train"] = with_placeholders(texts["train"], tokenizer, share, num_proc)
     if arguments.data.terms and prepared is None:
         known = arguments.data.row_languages()
         texts["train"] = annotate_terms(texts["train"], known, tags, num_proc)

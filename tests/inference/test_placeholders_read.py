@@ -1,0 +1,121 @@
+"""A model that has learnt tokens for placeholders reads these, and the parts come back."""
+
+import pytest
+from transformers import GenerationConfig
+
+from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.engines import Hypothesis
+
+TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]
+
+
+class Copying:
+    """An engine that writes the tokens of a source, those of placeholders from behind."""
+
+    name = "copying"
+
+    def __init__(self, tokenizer, change=lambda places: places):
+        self.tokenizer, self.change, self.sources = tokenizer, change, []
+        self.special = {*tokenizer.convert_tokens_to_ids(list(tokenizer.placeholders))}
+
+    def problems(self, search):
+        return []
+
+    def generate(self, sources, search, batch_tokens, align=False, on_batch=None):
+        self.sources += [self.tokenizer.convert_ids_to_tokens(list(ids)) for ids in sources]
+        outputs = []
+        for ids in sources:
+            back = [place for place, index in enumerate(ids) if index in self.special]
+            places = [
+                back.pop() if index in self.special else place
+                for place, index in enumerate(ids[:-1])
+            ]
+            places = tuple(self.change(places))
+            body = tuple(ids[place] for place in places)
+            outputs.append([Hypothesis(body, ids[-1], places)] * search.n_best)
+        return outputs
+
+
+@pytest.fixture(params=["bpe", "char", "byte_bpe", "word"])
+def tokenizer(request):
+    tokenizer = VanillaTransformerTokenizer.train(TEXTS, kind=request.param, vocab_size=300)
+    tokenizer.add_placeholders()
+    return tokenizer
+
+
+def translator_of(tokenizer, limit=100, **options):
+    settings = GenerationConfig(
+        decoder_start_token_id=0, eos_token_id=2, pad_token_id=1, max_length=200
+    )
+    return Translator(Copying(tokenizer, **options), tokenizer, settings, limit)
+
+
+def read_by(translator):
+    return [[t for t in tokens if t.startswith("<ph")] for tokens in translator.engine.sources]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("open %(name)s now {0} .", ["%(name)s", "{0}"]),
+        ("%s %s", ["%s", "%s"]),
+        ("open <ph3> now", ["<ph3>"]),
+        ("https://a.org/b?c=d open --force", ["https://a.org/b?c=d", "--force"]),
+        (" ".join(["%s"] * 9), ["%s"] * 9),
+    ],
+)
+def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
+    translator = translator_of(tokenizer)
+    output = translator.translate(text, return_links=True, return_tokens=True)
+    assert read_by(translator) == [[f"<ph{n}>" for n in range(1, min(len(parts), 8) + 1)]]
+    assert [part for part in output.text.split() if part in parts] == parts[::-1]
+    links = output.links
+    for part, index in zip(links.targets, links.aligned, strict=True):
+        linked = text[slice(*links.sources[index])]
+        assert linked == output.text[slice(*part)] or len(parts) > 8
+
+
+def test_a_text_without_such_parts_is_read_as_ever(tokenizer):
+    translator = translator_of(tokenizer)
+    (segment,) = translator.split_texts(["open the file now ."]).segments
+    assert list(segment.ids) == tokenizer("open the file now .")["input_ids"]
+    translator.translate("open %s now", keep=False)
+    assert read_by(translator) == [[]]
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
+@pytest.mark.parametrize("change", [lambda ids: ids[:1], lambda ids: ids * 2, lambda ids: []])
+def test_what_the_model_loses_or_doubles_is_put_right(tokenizer, change):
+    output = translator_of(tokenizer, change=change).translate("{0} open %s", num_beams=2, n_best=2)
+    for text in output:
+        assert [text.count(part) for part in ("{0}", "%s", "<ph")] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "char"], indirect=True)
+def test_unknown_characters_are_read_as_tokens(tokenizer):
+    translator = translator_of(tokenizer)
+    output = translator.translate("open Жя now", return_tokens=True)
+    assert read_by(translator) == [["<ph1>"]]
+    assert output.text.count("Жя") == 1
+    assert output.unknown_share == 0
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
+def test_a_long_line_is_cut_beside_its_parts(tokenizer):
+    translator = translator_of(tokenizer, limit=12)
+    text = " ".join(["open {{ a.b }}", "the https://a.org/a;b, c", "file {0} now"] * 4)
+    split = translator.split_texts([text])
+    assert len(split.segments) > 3
+    assert all(len(segment) <= 12 for segment in split.segments)
+    kept = [s.text[slice(*span)] for s in split.segments for span in s.kept]
+    assert kept == ["{{ a.b }}", "https://a.org/a;b", "{0}"] * 4
+    plain = translator.split_texts([text], keep=False)
+    assert all(len(segment) <= 12 for segment in plain.segments)
+
+
+def test_tokens_that_are_reserved_are_no_tags(tokenizer):
+    tokenizer.add_tokens(["<2de>"], special_tokens=True)
+    translator = translator_of(tokenizer)
+    translator.translate(["<2de> open %s", "<ph2> open"])
+    assert read_by(translator) == [["<ph1>"], ["<ph1>"]]
+    assert [tokens[0] for tokens in translator.engine.sources] == ["<2de>", "<ph1>"]
