@@ -4,9 +4,12 @@ One real process answers all of these tests, so each also shows that the ones be
 working.
 """
 
+import io
 import json
 import re
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -147,13 +150,77 @@ def test_html_keeps_all_but_its_texts(server):
     assert re.search(r"<p>[^<]*<b>\S[^<]*</b>[^<]*<br>", page)
 
 
+def send_file(server, name, content, **fields):
+    """Sends a file as browsers do."""
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'
+        for field, value in {"source": "en", "target": "de", **fields}.items()
+    ]
+    parts.append(f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n')
+    body = "".join(parts).encode() + content + b"\r\n--x--\r\n"
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    return server.ask("POST", "/translate_file", body, headers)
+
+
+def test_files_are_translated(server):
+    output = server.translate("a dog sees a cat .")[2]["translatedText"]
+    page = b"<p>\n  <b>a dog sees a cat .</b></p>"
+    status, _, answer = send_file(server, "a page.html", page)
+    address = answer["translatedFileUrl"]
+    assert (status, address.rpartition("/")[2]) == (200, "a%20page.de.html")
+    path = address.partition(str(server.port))[2]
+    _, headers, content = server.ask("GET", path)
+    assert content == page.decode().replace("a dog sees a cat .", output)
+    assert headers["content-disposition"] == "attachment; filename*=UTF-8''a%20page.de.html"
+    assert server.ask("GET", path.replace("/download_file/", "/download_file/x"))[0] == 404
+    settings = server.ask("GET", "/frontend/settings")[2]
+    assert ".docx" in settings["supportedFilesFormat"]
+
+
+def bomb():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b" " * 20_000_000)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.exe", b"x", {}),
+        ("a.html", b"\xff", {}),
+        ("a.docx", b"PK", {}),
+        ("a.docx", bomb(), {}),
+        ("a.txt", b"a " * 2000, {}),
+        ("a.txt", b"a", {"target": "fr"}),
+        ("a.txt", b"a", {"target": ""}),
+    ],
+    ids=["kind", "encoding", "damaged", "bomb", "long", "language", "no language"],
+)
+def test_wrong_files_are_refused(server, name, content, fields):
+    assert send_file(server, name, content, **fields)[0] == 400
+
+
+def test_a_model_of_several_targets_takes_one_for_each_request(cache):
+    path = Path(__file__).parents[2] / "model_cards/program-texts"
+    translator = Translator.from_pretrained(path, "transformers")
+    with serving(f"en-de={path}", environment=cache) as running:
+        for target in ("de", "fr"):
+            _, _, answer = running.post(
+                "/v1/generate", {"texts": "Save the file", "target_language": target}
+            )
+            expected = translator.translate("Save the file", tgt_lang=target)
+            assert answer["outputs"][0]["text"] == expected
+        unknown = {"texts": "Save", "target_language": "xh"}
+        assert running.post("/v1/generate", unknown)[0] == 400
+
+
 def test_what_is_not_offered_says_so(server):
-    for path in ("/translate_file", "/suggest"):
-        assert server.form(path, q=LINE)[0] == 404
+    assert server.form("/suggest", q=LINE)[0] == 404
     _, _, settings = server.ask("GET", "/frontend/settings")
     assert settings["language"]["target"] == {"code": "de", "name": "German"}
     assert settings["charLimit"] == 3000
-    assert settings["filesTranslation"] is settings["suggestions"] is False
+    assert settings["suggestions"] is False
 
 
 def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_translator(

@@ -103,7 +103,7 @@ def _place(
 
 
 def _read_html(content: bytes) -> HtmlDocument:
-    return HtmlDocument.read(_decoded(content))
+    return HtmlDocument(_decoded(content))
 
 
 def _read_lines(content: bytes) -> Document:

@@ -9,11 +9,10 @@ or do not report where each part of it begins.
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -83,7 +82,6 @@ class Piece(NamedTuple):
     is_preformatted: bool = False
 
 
-@dataclass
 class HtmlDocument:
     """HTML whose texts can be replaced.
 
@@ -96,24 +94,16 @@ class HtmlDocument:
 
     Attributes:
         texts: What is to be translated.
-        parts: The rest, and numbers into `texts`.
-        references: For each text, the references that it held, by the characters that they mean.
     """
 
-    texts: list[MarkedText] = field(default_factory=list)
-    parts: list[str | Code | int] = field(default_factory=list)
-    references: list[dict[str, str]] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, source: str) -> Self:
-        """Takes the texts out of HTML."""
-        document = cls()
+    def __init__(self, source: str) -> None:
+        self._parts: list[str | _Text] = []
         for is_cut, pieces in groupby(split_markup(source), lambda piece: piece.kind == "cut"):
             if is_cut:
-                document.parts += [piece.text for piece in pieces]
+                self._parts += [piece.text for piece in pieces]
             else:
-                document._add(list(pieces))
-        return document
+                self._add(list(pieces))
+        self.texts = [part.marked for part in self._parts if isinstance(part, _Text)]
 
     def write(self, outputs: Sequence[MarkedText]) -> bytes:
         """Returns the HTML with an output in the place of each of `texts`."""
@@ -121,11 +111,9 @@ class HtmlDocument:
 
     def join(self, outputs: Sequence[MarkedText]) -> str:
         """Returns the HTML with an output in the place of each of `texts`, as a text."""
+        remaining = iter(outputs)
         return "".join(
-            outputs[part].write(partial(_escape, self.references[part]))
-            if isinstance(part, int)
-            else str(part)
-            for part in self.parts
+            part.write(next(remaining)) if isinstance(part, _Text) else part for part in self._parts
         )
 
     def _add(self, pieces: list[Piece]) -> None:
@@ -145,11 +133,12 @@ class HtmlDocument:
         if lone:  # what they enclose is more than a text
             for last, index in pairwise([-1, *lone, len(pieces)]):
                 self._add(pieces[last + 1 : index])
-                self.parts += [piece.text for piece in pieces[index : index + 1]]
+                self._parts += [piece.text for piece in pieces[index : index + 1]]
             return
         before, marked, after = split_edges(items)
+        source = "".join(piece.text for piece in pieces)
         if not any(map(str.isalnum, marked.text)):
-            self.parts += [piece.text for piece in pieces]
+            self._parts.append(source)
             return
         written = [
             reference
@@ -159,16 +148,37 @@ class HtmlDocument:
         ]
         meant = {html.unescape(reference): reference for reference in written}
         references = {sign: text for sign, text in meant.items() if sign != text and sign != " "}
-        for part in (*before, len(self.texts), *after):
-            self.parts.append(_escape(references, part) if isinstance(part, str) else part)
-        self.texts.append(marked if pieces[0].is_preformatted else _collapsed(marked))
-        self.references.append(references)
+        marked = marked if pieces[0].is_preformatted else _collapsed(marked)
+        self._parts.append(_Text(marked, source, before, after, references))
 
 
-def _escape(references: Mapping[str, str], text: str) -> str:
-    """Returns text as HTML, with characters as the source wrote them."""
-    written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | dict(references)
-    return "".join(written.get(character, character) for character in text)
+class _Text(NamedTuple):
+    """A text of HTML.
+
+    Attributes:
+        source: It and its edges, as they are written.
+        references: The references that it held, by the characters that they mean.
+    """
+
+    marked: MarkedText
+    source: str
+    before: list[Item]
+    after: list[Item]
+    references: dict[str, str]
+
+    def write(self, output: MarkedText) -> str:
+        """Returns an output as HTML, with characters as the source wrote them."""
+        if output == self.marked:
+            return self.source
+        written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | self.references
+
+        def escape(text: str) -> str:
+            return "".join(written.get(character, character) for character in text)
+
+        def edge(items: list[Item]) -> str:
+            return "".join(escape(item) if isinstance(item, str) else item.text for item in items)
+
+        return edge(self.before) + output.write(escape) + edge(self.after)
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:

@@ -88,13 +88,19 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     )
 
 
-async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
-    """Reads the values of a body, and of the address where the body may be a form."""
+async def parse_body(
+    request: Request, body: bytes, kind: str, max_files: int = 0
+) -> dict[str, Any]:
+    """Reads the values of a body, and of the address where the body may be a form.
+
+    Args:
+        max_files: Most files of a form; a file is an `UploadFile`.
+    """
     if _is_json(kind):
         return _parse_json(body)
     pairs = _parse_urlencoded(request.scope["query_string"])
     if kind == MULTIPART:
-        pairs += await _parse_multipart(request, body)
+        pairs += await _parse_multipart(request, body, max_files)
     else:
         pairs += _parse_urlencoded(body)
     values: dict[str, Any] = {}
@@ -160,10 +166,10 @@ def _parse_urlencoded(body: bytes) -> list[tuple[str, Any]]:
         raise RequestError(400, f"The form has more than {MOST_FIELDS} fields.") from None
 
 
-async def _parse_multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
+async def _parse_multipart(request: Request, body: bytes, max_files: int) -> list[tuple[str, Any]]:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}
 
-    limits = {"max_files": 0, "max_fields": MOST_FIELDS, "max_part_size": len(body)}
+    limits = {"max_files": max_files, "max_fields": MOST_FIELDS, "max_part_size": len(body)}
     form = await Request(request.scope, receive).form(**limits)
     return form.multi_items()

@@ -67,7 +67,7 @@ def check_limit(count: int, most: int, what: str) -> None:
 
 def shorten(value: object, most: int = 80) -> str:
     """Returns a value as JSON for a message, cut where it is long."""
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)
     return text if len(text) <= most else f"{text[:most]}..."
 
 

@@ -50,6 +50,12 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
     class GenerateFields(SearchFields):
         texts: Texts = Field(description="A text, or a list of texts")
         model: Text | None = Field(None, description="Name of the model; see /v1/models")
+        source_language: Text | None = Field(
+            None, description="Language of the texts, where the model has several"
+        )
+        target_language: Text | None = Field(
+            None, description="Language of the outputs, where the model has several"
+        )
         n_best: int = Field(1, ge=1, le=limits.max_beams, description="Outputs per text")
         scores: bool = Field(False, description="Return scores, and tokens with their confidences")
         alignment: bool = Field(False, description="Return pairs (source token, target token)")
@@ -73,7 +79,8 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
             options["num_beams"] = beams
         details = OutputOptions(asked.scores, asked.scores, asked.alignment)
         query = Query(asked.n_best, details, tuple(sorted(options.items())))
-        answers = await service.answer(request, model, texts, query)
+        languages = asked.source_language, asked.target_language
+        answers = await service.answer(request, model, texts, query, languages)
         rows = [
             [_describe_output(output, asked.scores) for output in outputs]
             for outputs in answers.outputs

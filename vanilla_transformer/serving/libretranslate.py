@@ -1,28 +1,40 @@
 """The routes of LibreTranslate's interface, so that its clients work as they are."""
 
 import asyncio
+import time
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any, Literal
+from urllib.parse import quote
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response, UploadFile
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_document
 from vanilla_transformer.documents.html import HtmlDocument
-from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.markup import MarkedText, place_tags
 from vanilla_transformer.inference.results import NO_LINKS, OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
-from vanilla_transformer.serving.bodies import FORM, LenientFields, Text, Texts
-from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.bodies import FORM, MULTIPART, LenientFields, Text, Texts
+from vanilla_transformer.serving.errors import RequestError, check_limit
 from vanilla_transformer.serving.models import Query, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
 
 TAG = "LibreTranslate"
 _ENOUGH = 2000  # characters, to tell the language of a text
+_EXPANDED = 50  # bytes of an unpacked file for each byte that a body may have
+_FILES_SIZE = 64_000_000
+_FILES_SECONDS = 600
 
 
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
-    """Adds `/translate`, `/detect`, `/languages`, `/frontend/settings` and `/spec`."""
+    """Adds `/translate`, `/translate_file`, `/languages` and what else clients ask for."""
+    files = _Files()
     limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
 
     class TranslateFields(LenientFields):
@@ -40,6 +52,22 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
+    async def answer_texts(
+        request: Request, marked: list[MarkedText], source: str, target: str, n_best: int = 1
+    ) -> tuple[list[list[Translation]], str, int]:
+        """Returns the outputs of texts, the code of their language, and the confidence in it."""
+        texts, confidence = [text.text for text in marked], 0
+        if source == "auto":
+            sample = "\n".join(texts)[:_ENOUGH]
+            detect = service.models.detect_source
+            source, confidence = await asyncio.to_thread(detect, sample, target)
+        model = service.models.for_direction(source, target)
+        beams = max(model.default_beams, n_best)
+        details = OutputOptions(links=any(text.tags for text in marked))
+        query = Query(n_best, details, (("num_beams", beams),))
+        answers = await service.answer(request, model, texts, query)
+        return answers.outputs, source, confidence
+
     described = {"schema": TranslateFields.model_json_schema()}
     content = {"application/json": described, FORM: described}
 
@@ -56,23 +84,27 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
         given = asked.q if isinstance(asked.q, list) else [asked.q]
         service.check_size(given)
-        pages = [HtmlDocument.read(page) for page in given] if asked.format == "html" else []
+        pages = [HtmlDocument(page) for page in given] if asked.format == "html" else []
         marked = [text for page in pages for text in page.texts]
-        texts = [text.text for text in marked] if pages else given
-        source, confidence = asked.source, 0
-        if source == "auto":
-            sample = "\n".join(texts)[:_ENOUGH]
-            detect = service.models.detect_source
-            source, confidence = await asyncio.to_thread(detect, sample, asked.target)
-        model = service.models.for_direction(source, asked.target)
+        if not pages:
+            marked = list(map(MarkedText, given))
         n_best = asked.alternatives + 1
-        beams = max(model.default_beams, n_best)
-        details = OutputOptions(links=any(text.tags for text in marked))
-        query = Query(n_best, details, (("num_beams", beams),))
-        answers = await service.answer(request, model, texts, query)
-        rows = [[output.text for output in outputs] for outputs in answers.outputs]
+        outputs, source, confidence = await answer_texts(
+            request, marked, asked.source, asked.target, n_best
+        )
+        rows = [[output.text for output in row] for row in outputs]
         if pages:
-            rows = await asyncio.to_thread(_joined, pages, answers.outputs, n_best)
+            remaining = iter(outputs)
+            of_pages = [[next(remaining) for _ in page.texts] for page in pages]
+            rows = await asyncio.to_thread(
+                lambda: [
+                    [
+                        page.join(_placed(page.texts, [row[rank] for row in of_page]))
+                        for rank in range(n_best)
+                    ]
+                    for page, of_page in zip(pages, of_pages, strict=True)
+                ]
+            )
         answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
         if asked.alternatives:
             # Without repetitions.
@@ -83,6 +115,42 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         if isinstance(asked.q, list):
             return JSONResponse(answer)
         return JSONResponse({name: values[0] for name, values in answer.items()})
+
+    class FileFields(LenientFields):
+        file: UploadFile = Field(description=f"A file, of the kinds {', '.join(FORMATS)}")
+        source: Text = Field(description="Code of the source language, or auto")
+        target: Text = Field(description="Code of the target language")
+        api_key: Text = Field("", description="API key, where the server asks for one")
+
+    described = {"schema": FileFields.model_json_schema()}
+
+    @app.post(
+        "/translate_file",
+        tags=[TAG],
+        summary="Translates a file; the answer has the address of the result.",
+        openapi_extra={"requestBody": {"required": True, "content": {MULTIPART: described}}},
+    )
+    async def translate_file(request: Request) -> JSONResponse:
+        asked = await service.read_fields(request, FileFields, takes_forms=True)
+        name, content = Path(asked.file.filename or "").name, await asked.file.read()
+        document = await asyncio.to_thread(_read_file, name, content, _EXPANDED * limits.max_body)
+        service.check_size([text.text for text in document.texts])
+        outputs, _, _ = await answer_texts(request, document.texts, asked.source, asked.target)
+        best = [row[0] for row in outputs]
+        written = await asyncio.to_thread(lambda: document.write(_placed(document.texts, best)))
+        parts, key = Path(name), files.keep(written)
+        path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
+        address = f"{request.base_url}{path}"
+        return JSONResponse({"translatedFileUrl": address})
+
+    @app.get(
+        "/download_file/{key}/{name}",
+        tags=[TAG],
+        summary="Returns a file that /translate_file has translated in the last minutes.",
+    )
+    async def download_file(key: str, name: str) -> Response:
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
+        return Response(files.find(key), media_type="application/octet-stream", headers=headers)
 
     class DetectFields(LenientFields):
         q: Text = Field(description="A text")
@@ -133,14 +201,14 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "apiKeys": needs_key,
                 "keyRequired": needs_key,
                 "charLimit": limits.max_characters,
-                "filesTranslation": False,
+                "filesTranslation": True,
                 "frontendTimeout": 500,
                 "language": {
                     side: {"code": code, "name": _name_of(code)}
                     for side, code in directions.items()
                 },
                 "suggestions": False,
-                "supportedFilesFormat": [],
+                "supportedFilesFormat": list(FORMATS),
             }
         )
 
@@ -149,25 +217,48 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(app.openapi())
 
 
-def _joined(
-    pages: list[HtmlDocument], outputs: list[list[Translation]], n_best: int
-) -> list[list[str]]:
-    """Returns each page with the outputs of each rank in the place of its texts."""
-    remaining, rows = iter(outputs), []
-    for page in pages:
-        of_page = [(marked, next(remaining)) for marked in page.texts]
-        rows.append(
-            [
-                page.join(
-                    [
-                        place_tags(marked, ranks[rank].text, ranks[rank].links or NO_LINKS)
-                        for marked, ranks in of_page
-                    ]
-                )
-                for rank in range(n_best)
-            ]
-        )
-    return rows
+class _Files:
+    """Translated files in memory: each for some minutes, and as many as there is room for."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[float, bytes]] = {}  # the oldest first
+
+    def keep(self, content: bytes) -> str:
+        """Keeps a file; returns the key to it."""
+        now, key = time.monotonic(), token_urlsafe()
+        room = _FILES_SIZE - len(content)
+        for other, (since, kept) in reversed(list(self._files.items())):
+            room -= len(kept)
+            if room < 0 or now - since > _FILES_SECONDS:
+                del self._files[other]
+        self._files[key] = now, content
+        return key
+
+    def find(self, key: str) -> bytes:
+        """Returns a file, or refuses the request (404)."""
+        since, content = self._files.get(key, (0.0, None))
+        if content is None or time.monotonic() - since > _FILES_SECONDS:
+            raise RequestError(404, "There is no such file: the server keeps it for some minutes.")
+        return content
+
+
+def _read_file(name: str, content: bytes, most: int) -> TextsOfFile:
+    """Reads a file, whose parts may have so many bytes, or refuses it (400)."""
+    try:
+        if is_zipfile(BytesIO(content)):
+            with ZipFile(BytesIO(content)) as packed:
+                check_limit(sum(part.file_size for part in packed.infolist()), most, "bytes")
+        return read_document(name, content)
+    except (ValueError, BadZipFile) as error:
+        raise RequestError(400, str(error)) from error
+
+
+def _placed(marked: Sequence[MarkedText], outputs: Sequence[Translation]) -> list[MarkedText]:
+    """Returns outputs with the tags of their texts."""
+    return [
+        place_tags(text, output.text, output.links or NO_LINKS)
+        for text, output in zip(marked, outputs, strict=True)
+    ]
 
 
 def _describe(code: str, confidence: int) -> dict[str, Any]:

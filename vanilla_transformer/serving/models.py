@@ -18,6 +18,8 @@ from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, Settings
 
 Result = TypeVar("Result")
+Languages = tuple[str | None, str | None]
+"""Source and target language of a request. None: that for which the model is served."""
 PLANS_KEPT = 64
 """Plans of searches that a model remembers."""
 
@@ -61,7 +63,9 @@ class ServedModel:
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plan = lru_cache(PLANS_KEPT)(self._plan_query)
 
-    async def answer(self, texts: list[str], query: Query) -> Answers:
+    async def answer(
+        self, texts: list[str], query: Query, languages: Languages = (None, None)
+    ) -> Answers:
         """Computes the outputs of the texts of a request.
 
         Raises:
@@ -69,7 +73,7 @@ class ServedModel:
                 500 if the computation fails, 503 if the queue is full.
         """
         with self.batcher.slot():
-            call, split = await self.run_beside(self._prepare_texts, texts, query)
+            call, split = await self.run_beside(self._prepare_texts, texts, query, languages)
             tokens = sum(map(len, split.segments))
             check_limit(tokens, self.limits.max_tokens, "tokens")
             self._metrics.characters.labels(self.source.name).inc(sum(map(len, texts)))
@@ -87,9 +91,14 @@ class ServedModel:
         self.batcher.close(timeout=1)
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
-    def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
+    def _prepare_texts(
+        self, texts: list[str], query: Query, languages: Languages
+    ) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            directions = [self.direction] * len(texts)
+            direction = self.direction
+            if any(languages):
+                direction = _direction_of(self.source, self.translator, languages)
+            directions = [direction] * len(texts)
             return self._plan(query), self.translator.split_texts(texts, directions)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
@@ -208,15 +217,17 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
     return [(code, round(100 * share)) for code, share in found]
 
 
-def _direction_of(source: ModelSource, translator: Translator) -> Direction:
-    """Returns how the model is asked for the languages that it is served for.
+def _direction_of(
+    source: ModelSource, translator: Translator, languages: Languages = (None, None)
+) -> Direction:
+    """Returns how the model is asked for languages, or else for those that it is served for.
 
     Raises:
         ValueError: If the model does not know one, or needs one and has no direction here.
     """
     codes = (source.source, source.target) if source.source != ANY else (ANY, ANY)
     first, second = (code if is_language(code) else None for code in codes)
-    return translator.directions(1, first, second)[0]
+    return translator.directions(1, languages[0] or first, languages[1] or second)[0]
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:

@@ -17,7 +17,7 @@ from vanilla_transformer.serving.bodies import (
     read_bytes,
 )
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
-from vanilla_transformer.serving.models import Answers, Models, Query, ServedModel
+from vanilla_transformer.serving.models import Answers, Languages, Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
 
@@ -42,7 +42,8 @@ class Service:
         """
         kind = content_type(request, takes_forms)
         body = await read_bytes(request, self.settings.limits)
-        values = await parse_body(request, body, kind)
+        max_files = int("file" in fields.model_fields)
+        values = await parse_body(request, body, kind, max_files)
         key = values.get("api_key") if "api_key" in fields.model_fields else None
         self.identify(request, key if isinstance(key, str) else None)
         return check_fields(fields, values, kind)
@@ -75,12 +76,17 @@ class Service:
             )
 
     async def answer(
-        self, request: Request, model: ServedModel, texts: list[str], query: Query
+        self,
+        request: Request,
+        model: ServedModel,
+        texts: list[str],
+        query: Query,
+        languages: Languages = (None, None),
     ) -> Answers:
         """Computes the outputs of the texts of a request; see `ServedModel.answer`."""
         characters = sum(map(len, texts))
         note_fields(request, model=model.source.name, texts=len(texts), characters=characters)
-        answers = await self.finish_in_time(request, model.answer(texts, query))
+        answers = await self.finish_in_time(request, model.answer(texts, query, languages))
         note_fields(request, tokens=answers.tokens)
         return answers
 
