@@ -1,6 +1,7 @@
 """Every subcommand on every kind of converted model: it works, or ends in one plain sentence."""
 
 import asyncio
+import html
 import re
 
 import pytest
@@ -133,6 +134,10 @@ KEEPING = [
     "文件%s无法 the 日本 cat",
     "%s",
 ]
+HTML = (
+    '<p class="a">the <i>cat <b>%s</b></i> sat on {name}</p>\n'
+    '<ul><li><u>a dog</u>, the cat<li>the <a href="b">mat &amp; {0}<img src="c"></a></ul>\n'
+)
 SUBTITLES = """1
 00:00:01,000 --> 00:00:02,000
 the <i>cat <b>%s</b></i> sat on {name}
@@ -141,6 +146,7 @@ the <i>cat <b>%s</b></i> sat on {name}
 00:00:03,000 --> 00:00:04,000
 <u>a dog</u>, the cat
 """
+TAGS = re.compile(r"</?[a-z][^<>]*>|^\d.*\n", re.MULTILINE)
 WAYS = {
     "greedy": {"num_beams": 1},
     "beams": {"num_beams": 3, "n_best": 2, "return_scores": True},
@@ -168,15 +174,16 @@ def test_what_no_model_may_change_comes_back_once(converted, kind, engine):
                 for span in {text[begin:end] for begin, end in kept_spans(text)}:
                     written = output if isinstance(output, str) else output.text
                     assert written.count(span) == text.count(span), (name, text, written)
-    document = read_document("a.srt", SUBTITLES.encode())
-    tagged = translate_document(translator, document).decode().split("\n")
-    plain = translator.translate([marked.text for marked in document.texts])
-    written = "\n".join(tagged[2:]).split("\n\n2\n00:00:03,000 --> 00:00:04,000\n")
-    assert [re.sub("</?[ibu]>", "", text).strip("\n") for text in written] == plain
-    for text, tags in zip(written, ("ib", "u"), strict=True):
-        order = "".join(re.findall("</?[ibu]>", text))
-        opened = "".join(f"<{tag}>" for tag in tags)
-        assert order == opened + "".join(f"</{tag}>" for tag in reversed(tags))
+    for name, content in (("a.srt", SUBTITLES), ("a.html", HTML)):
+        document = read_document(name, content.encode())
+        written = translate_document(translator, document).decode()
+        assert sorted(TAGS.findall(written)) == sorted(TAGS.findall(content))
+        open_tags = []
+        for closing, tag in re.findall("<(/?)([abiu])\\b", written):
+            assert not closing or open_tags.pop() == tag
+            open_tags += [] if closing else [tag]
+        plain = translator.translate([marked.text for marked in document.texts])
+        assert html.unescape(TAGS.sub("", written)).replace("\n", "") == "".join(plain)
 
 
 FAST = ("marian", "marian, apart", "pegasus", "bart", "mbart", "mbart, no start", "m2m100", "nllb")
