@@ -84,7 +84,7 @@ def draw_terms(
 
     Half of the targets are in the basic form.
     """
-    units = _units(pair, lexicon)
+    units = aligned_terms(pair, lexicon)
     chance.shuffle(units)
     terms: list[tuple[Span, str]] = []
     for (begin, end), (first, last) in units[: chance.randint(1, _MOST_TERMS)]:
@@ -109,7 +109,7 @@ def _learn(rows: Dataset, languages_of: Any, split: Any) -> dict[Languages, Lexi
     return {languages: Lexicon.learn(some) for languages, some in pairs.items()}
 
 
-def _units(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:
+def aligned_terms(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:
     """Finds parts of a source and of a target, of a few words, that translate each other."""
     spans = [words.spans(text) for text, words in zip(pair, lexicon.sides, strict=True)]
     if not all(spans):

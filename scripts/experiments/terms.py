@@ -1,0 +1,132 @@
+"""Terms, placeholders and tags on texts of programs: makes a glossary, and scores a model with it.
+
+    python scripts/experiments/terms.py glossary data/program-texts/train.en-de.tsv terms.en-de.tsv
+    python scripts/experiments/terms.py score MODEL data/program-texts/test.en-de.tsv terms.en-de.tsv
+
+The languages are those of the names of the files of pairs, as in `test.en-de.tsv`. `score` prints
+a line without the glossary and one with it: in how many texts that have a term, in source and
+reference, the output has it too, in the form of the glossary and in any form; BLEU and chrF;
+seconds; and in how many texts all placeholders, addresses, ... are right, as `package_scores.py`
+counts them. A model that is trained with terms reads them; with `--constrained`, and for others, a
+search places them.
+"""
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import regex
+from package_scores import read_pairs, scores, share_kept
+
+from vanilla_transformer import Translator
+from vanilla_transformer.data.lexical_alignment import Lexicon
+from vanilla_transformer.data.term_rows import aligned_terms
+from vanilla_transformer.documents.kept import kept_spans
+from vanilla_transformer.documents.terms import Glossary, Match, is_applied
+from vanilla_transformer.languages import lemma
+
+_SIZE, _LEAST = 200, 5  # terms, and pairs that have one
+_CONSISTENT = 0.7  # share of the pairs with a source term that translate it so
+_SHORTEST = 4  # letters of a word that may be a term alone
+
+
+def languages_of(path: Path) -> tuple[str, str]:
+    """Returns the languages that the name of a file tells."""
+    source, target = (
+        path.name.removesuffix(".gz").removesuffix(".tsv").rsplit(".", 1)[-1].split("-")
+    )
+    return source, target
+
+
+# Glossaries ---------------------------------------------------------------------------------------
+
+
+def make_glossary(options: argparse.Namespace) -> None:
+    """Writes the most frequent terms of a file of pairs that are translated consistently."""
+    source_language, target_language = languages_of(options.pairs)
+    pairs = [(pair.source, pair.target) for pair in read_pairs(options.pairs)]
+    lexicon = Lexicon.learn(pairs)
+    targets: dict[str, Counter[str]] = defaultdict(Counter)
+    for pair in pairs:
+        for source, target in aligned_terms(pair, lexicon):
+            term = lemma(pair[0][slice(*source)].lower(), source_language).lower()
+            targets[term][lemma(pair[1][slice(*target)], target_language)] += 1
+    best = {term: counts.most_common(1)[0] for term, counts in targets.items()}
+    fits = [
+        (count, term, target)
+        for term, (target, count) in best.items()
+        if len(term) >= _SHORTEST
+        and count >= max(_LEAST, _CONSISTENT * targets[term].total())
+        and term != target.lower()  # which a model copies
+    ]
+    rows = sorted(fits, key=lambda row: (-row[0], row[1]))[: options.size]
+    lines = (f"{term}\t{target}\n" for _, term, target in rows)
+    options.glossary.write_text("".join(lines), encoding="utf-8")
+    print(f"{options.glossary}: {len(rows)} terms.")
+
+
+def has_form(match: Match, output: str) -> bool:
+    """Returns whether an output has a term in the form of the glossary."""
+    form = regex.escape(match.term.target)
+    return regex.search(rf"(?i)(?<!\p{{L}}){form}(?!\p{{L}})", output) is not None
+
+
+def score(options: argparse.Namespace) -> None:
+    """Prints the scores of a model without and with a glossary."""
+    source_language, language = languages_of(options.pairs)
+    pairs = read_pairs(options.pairs)[: options.limit]
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    glossary, translator = Glossary.of(options.glossary), Translator.from_pretrained(options.model)
+    if options.constrained:
+        translator.reads_terms = False
+    asked = [
+        (row, match)
+        for row, pair in enumerate(pairs)
+        for match in glossary.find(pair.source, source_language, kept_spans(pair.source))
+        if is_applied(match.term, pair.target, language)
+    ]
+    print("| glossary | terms, same form | terms, any form | chrF | BLEU | kept right | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for name, given in (("none", None), (options.glossary.name, glossary)):
+        start = time.perf_counter()
+        outputs = translator.translate(
+            sources,
+            num_beams=options.num_beams,
+            src_lang=source_language,
+            tgt_lang=language,
+            glossary=given,
+        )
+        seconds = time.perf_counter() - start
+        same = sum(has_form(match, outputs[row]) for row, match in asked) / max(len(asked), 1)
+        any_form = [is_applied(match.term, outputs[row], language) for row, match in asked]
+        print(
+            f"| {name} | {same:.1%} | {sum(any_form) / max(len(asked), 1):.1%} of {len(asked)} "
+            f"| {scores(outputs, targets, language)} | {share_kept(sources, outputs)} "
+            f"| {seconds:.0f} |"
+        )
+
+
+def main() -> None:
+    """Reads the options."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("glossary", help="make a glossary of a file of pairs")
+    command.add_argument("pairs", type=Path, help="training pairs, such as train.en-de.tsv")
+    command.add_argument("glossary", type=Path, help="file that is written")
+    command.add_argument("--size", type=int, default=_SIZE, help="number of terms")
+    command.set_defaults(run=make_glossary)
+    command = commands.add_parser("score", help="score a model without and with a glossary")
+    command.add_argument("model", help="directory of the model, or its name on the Hub")
+    command.add_argument("pairs", type=Path, help="test pairs, such as test.en-de.tsv")
+    command.add_argument("glossary", type=Path)
+    command.add_argument("--constrained", action="store_true", help="let a search place the terms")
+    command.add_argument("--num-beams", type=int, default=5)
+    command.add_argument("--limit", type=int, help="use the first pairs alone")
+    command.set_defaults(run=score)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
