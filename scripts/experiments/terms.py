@@ -1,7 +1,8 @@
 """Terms, placeholders and tags on texts of programs: makes a glossary, and scores a model with it.
 
-    python scripts/experiments/terms.py glossary data/program-texts/train.en-de.tsv terms.en-de.tsv
-    python scripts/experiments/terms.py score MODEL data/program-texts/test.en-de.tsv terms.en-de.tsv
+    cd data/program-texts
+    python ../../scripts/experiments/terms.py glossary train.en-de.tsv terms.en-de.tsv
+    python ../../scripts/experiments/terms.py score MODEL test.en-de.tsv terms.en-de.tsv
 
 The languages are those of the names of the files of pairs, as in `test.en-de.tsv`. `score` prints
 a line without the glossary and one with it: in how many texts that have a term, in source and
@@ -33,9 +34,8 @@ _SHORTEST = 4  # letters of a word that may be a term alone
 
 def languages_of(path: Path) -> tuple[str, str]:
     """Returns the languages that the name of a file tells."""
-    source, target = (
-        path.name.removesuffix(".gz").removesuffix(".tsv").rsplit(".", 1)[-1].split("-")
-    )
+    stem = path.name.removesuffix(".gz").removesuffix(".tsv")
+    source, target = stem.rsplit(".", 1)[-1].split("-")
     return source, target
 
 

@@ -1,33 +1,70 @@
-"""Trainings with terms: their tokens, and the same terms in each run."""
+"""Trainings with terms, and glossaries: the terms that stand behind a source, or that it lacks."""
 
+import json
 import random
 
 import pytest
-from toy import NOUNS, VERBS, arguments, main
+from toy import NOUNS, arguments, main
 
+from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
-OTHERS = {"dog": "Köter", "cat": "Mieze", "boat": "Kahn", "bird": "Piepmatz"}
+OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")
 
 
 @pytest.fixture(scope="module")
 def unclear(tmp_path_factory):
-    """A corpus in which only a glossary can tell how some nouns are translated."""
+    """A corpus in which only a glossary can tell how nouns are translated."""
     folder, chance = tmp_path_factory.mktemp("unclear"), random.Random(0)
-    for name, count in (("train", 600), ("val", 16), ("test", 16)):
+    words = [*NOUNS.items(), *zip(NOUNS, OTHERS, strict=True)]
+    for name, count in (("train", 1200), ("val", 16), ("test", 16)):
         rows = []
         for _ in range(count):
-            nouns, verb = chance.sample(list(NOUNS), 2), chance.choice(list(VERBS))
-            german = [chance.choice([NOUNS[noun], OTHERS.get(noun, NOUNS[noun])]) for noun in nouns]
-            rows.append(
-                (f"Tom {verb} {' and '.join(nouns)}", f"Tom {VERBS[verb]} {' und '.join(german)}")
-            )
+            noun, german = chance.choice(words)
+            rows.append((noun.title(), german))
         for side, suffix in enumerate(("en", "de")):
             text = "".join(f"{row[side]}\n" for row in rows)
             (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="module")
+def model(unclear, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "terms"
+    main(arguments(unclear, folder, "train", terms="annotate", num_train_epochs=30))
+    return folder
+
+
+def test_a_model_writes_the_terms_that_it_reads(model, tmp_path, capsys):
+    tokenizer = load_tokenizer(str(model))
+    assert all(len(tokenizer(token)["input_ids"]) == 2 for token in TERM_TOKENS)
+    assert not set(tokenizer.get_vocab()) & {"<|", "term", "trans"}
+    translator = Translator.from_pretrained(model)
+    for target in ("Hund", "Köter"):
+        assert translator.translate("Dog", glossary={"dog": target}) == target
+    file = tmp_path / "terms.tsv"
+    file.write_text("dogs\tKöter\nboat\tKahn\t1\n", encoding="utf-8")
+    words = ["Dog", "Boat", "--glossary", str(file), "--source-language", "en"]
+    capsys.readouterr()
+    run_subcommand("translate", [str(model), *words, "--json"])
+    lines = capsys.readouterr().out.splitlines()
+    first, second = (json.loads(line)["outputs"][0] for line in lines)
+    assert first["text"] == "Köter"
+    assert (first["terms"], first["missing_terms"]) == ([["Dog", "Köter"]], [])
+    assert second["terms"] == []
+
+
+def test_a_search_places_the_terms_that_another_model_lacks(trained):
+    translator = Translator.from_pretrained(trained)
+    glossary = [["dog", "Katze"], ["see", "mag"]]
+    text = "a dog sees a man ."
+    (output,) = translator.translate([text], glossary=glossary, src_lang="en", return_scores=True)
+    assert {"Katze", "mag"} <= set(output.text.split())
+    assert output.terms == (("dog", "Katze"), ("sees", "mag"))
+    assert output.missing_terms == ()
+    assert translator.translate(text, glossary={"cat": "Hund"}) == translator.translate(text)
 
 
 def test_prepared_and_resumed_trainings_have_the_same_terms(unclear, tmp_path):
@@ -52,7 +89,7 @@ def test_an_adaptation_adds_the_tokens_of_terms(trained, corpus, tmp_path):
 
 
 def test_links_of_words_and_terms_exclude_each_other(unclear, tmp_path):
-    (tmp_path / "links").write_text("0-0\n" * 600, encoding="utf-8")
+    (tmp_path / "links").write_text("0-0\n" * 1200, encoding="utf-8")
     options = {"terms": "annotate", "guided_alignment": tmp_path / "links"}
     with pytest.raises(ValueError, match="terms"):
         main(arguments(unclear, tmp_path / "out", **options))

@@ -152,6 +152,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="put placeholders, addresses, paths, options, emoji and unknown characters into an "
         "output that lacks them",
     )
+    search.add_argument(
+        "--glossary",
+        type=os.path.abspath,  # workers have another working directory
+        metavar="FILE",
+        help="terms that outputs must have: a .tsv of source and target, and optionally 1 or 0 for "
+        "`case` and `exact` (docs/terms.md)",
+    )
     work = parser.add_argument_group("computation")
     add_engine_options(work)
     work.add_argument(
@@ -249,6 +256,7 @@ def _translate_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "minimum_risk": options.minimum_risk,
         "keep": options.keep,
+        "glossary": options.glossary,
         "batch_tokens": options.batch_tokens,
         **languages_of(options),
         **_numbers_of_outputs(options),
@@ -263,6 +271,7 @@ def identity(options: argparse.Namespace) -> dict[str, Any]:
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],
         **{name: getattr(options, name) for name in names},
+        "glossary": options.glossary and file_identity(options.glossary),
         **languages_of(options),
         **_numbers_of_outputs(options),
         **search_options(options),

@@ -12,6 +12,7 @@ from itertools import chain
 from vanilla_transformer.documents.kept import Edit, Span
 from vanilla_transformer.documents.readings import Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line
+from vanilla_transformer.documents.terms import Match
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
@@ -58,6 +59,7 @@ class Segment:
         kept: Spans that its output has too, unchanged.
         edits: What the model reads in the place of parts of it.
         terms: Texts that its output must contain.
+        matches: The terms of a glossary in it, which the model reads or `terms` holds.
     """
 
     text: str
@@ -67,6 +69,7 @@ class Segment:
     kept: tuple[Span, ...] = ()
     edits: Sequence[Edit] = ()
     terms: tuple[str, ...] = ()
+    matches: tuple[Match, ...] = ()
 
     @property
     def reading(self) -> Reading:

@@ -100,6 +100,8 @@ class Glossary:
             language: The tag of the text's language; None: inflected forms are not known.
             kept: Spans without terms.
         """
+        if not self.terms:
+            return []
         spans = word_parts(text)
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():

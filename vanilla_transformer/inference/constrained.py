@@ -34,7 +34,7 @@ def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
         return sum(
             not (place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place))
             for place in range(len(text))
-            if text.startswith(term, place)
+            if text.startswith((term, term[:1].upper() + term[1:]), place)  # it may begin a text
         )
 
     needed = {term: sum(count(term, other) for other in terms) for term in terms}

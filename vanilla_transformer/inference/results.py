@@ -44,7 +44,8 @@ class Translation:
             does not know: the model reads a token for "unknown" in their place.
         restored: What the model did not copy from the source, such as a placeholder, and the
             alignment put into `text`.
-        missing_terms: Those of the `terms` of its segments that it does not contain.
+        terms: The terms of the glossary in the source, and their targets.
+        missing_terms: Those of the targets that it does not contain.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Translation:
     is_complete: bool = True
     unknown_share: float = 0.0
     restored: tuple[str, ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
     missing_terms: tuple[str, ...] = ()
 
     @property
@@ -201,6 +203,11 @@ def join_segments(
         is_complete=all(part.is_complete for part in parts),
         unknown_share=share,
         restored=tuple(span for part in parts for span in part.restored),
+        terms=tuple(
+            (part.source.text[match.begin : match.end], match.term.target)
+            for part in parts
+            for match in part.source.matches
+        ),
         missing_terms=tuple(term for part in parts for term in part.missing_terms),
     )
 

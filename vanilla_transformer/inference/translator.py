@@ -33,6 +33,12 @@ from vanilla_transformer.documents.kept import (
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
 from vanilla_transformer.documents.readings import Placeholders
+from vanilla_transformer.documents.terms import (
+    Glossary,
+    GlossaryLike,
+    edits_to_annotate,
+    is_applied,
+)
 from vanilla_transformer.inference.constrained import (
     forms_of_term,
     missing_terms,
@@ -74,7 +80,7 @@ from vanilla_transformer.model.directions import (
     tags_of_sources,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS, WHITE_SPACE
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
     Search,
@@ -146,6 +152,7 @@ class Translator:
         }
         self._tags = tags_of_sources(tokenizer)
         self._placeholders = Placeholders.of(tokenizer)
+        self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
         ends = settings.eos_token_id
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
 
@@ -246,6 +253,7 @@ class Translator:
         minimum_risk: str | Metric | None = None,
         candidates: int = 16,
         keep: bool = True,
+        glossary: GlossaryLike | None = None,
         batch_tokens: int = 4096,
         progress: bool = False,
         **options: Any,
@@ -274,6 +282,9 @@ class Translator:
             keep: Whether placeholders, addresses, paths, options, emoji and characters that the
                 vocabulary lacks are put into an output that lacks them, where the alignment puts
                 them, and placeholders that its source lacks are taken out. See `documents.kept`.
+            glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
+                their sources. A model that is trained with terms reads them; for others, a search
+                by transformers puts those that an output lacks into it.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done: a bar on a
                 terminal, otherwise a line at most once a minute.
@@ -304,7 +315,9 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        how = call, keep, metric, n_best
+        terms = None if glossary is None else Glossary.of(glossary)
+        split = partial(self.split_texts, keep=keep, glossary=terms)
+        how = call, split, metric, n_best
         if isinstance(texts, str):
             (output,) = self._translate_stream([texts], directions, *how, progress=False)
             return output
@@ -385,13 +398,17 @@ class Translator:
         return [known[pair] for pair in pairs]
 
     def split_texts(
-        self, texts: list[str], directions: Sequence[Direction] | None = None, keep: bool = True
+        self,
+        texts: list[str],
+        directions: Sequence[Direction] | None = None,
+        keep: bool = True,
+        glossary: Glossary | None = None,
     ) -> SplitTexts:
         """Splits texts into lines, and cuts those that are too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`.
+            keep: As for `translate`, as `glossary` is.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
@@ -401,12 +418,13 @@ class Translator:
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         directions = directions or self.directions(len(texts))
         find = kept_spans if keep else _nothing_kept
-        make = partial(self._make_segments, find)
+        make = partial(self._make_segments, find, glossary or Glossary(()))
         return split_texts(texts, make, self.source_limit, directions, self._tags, find)
 
     def _make_segments(
         self,
         find_kept: Callable[..., list[Span]],
+        glossary: Glossary,
         texts: Sequence[str],
         directions: Sequence[Direction],
     ) -> list[Segment]:
@@ -419,14 +437,22 @@ class Translator:
             if self.tokenizer.unk_token_id in (ids := segments[number].ids):
                 (unknown,) = unknown_spans(self.tokenizer, [text])
             kept = find_kept(text, unknown if keeps_unknown else ())
-            if not kept and not unknown:
+            matches = tuple(glossary.find(text, known_tag(direction.source), kept))
+            if not kept and not unknown and not matches:
                 continue
             reading = self._placeholders.reading(text, kept)
+            terms = () if self.reads_terms else tuple(match.term.target for match in matches)
+            if self.reads_terms:
+                targets = [((match.begin, match.end), match.term.target) for match in matches]
+                edits = [*reading.edits, *edits_to_annotate(text, targets)]
+                reading = replace(reading, edits=sorted(edits, key=lambda edit: edit.begin))
             if reading.edits:
                 (ids,) = self._encode_sources([reading.text], [direction])
                 unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
             count = sum(count_characters(text[slice(*span)]) for span in unknown)
-            segments[number] = Segment(text, ids, direction, count, tuple(kept), reading.edits)
+            segments[number] = Segment(
+                text, ids, direction, count, tuple(kept), reading.edits, terms, matches
+            )
         return segments
 
     def compute_segments(
@@ -453,7 +479,7 @@ class Translator:
             lacking = [
                 number
                 for number, row in enumerate(rows)
-                if any(output.missing_terms for output in row)
+                if alike[number].terms and any(output.missing_terms for output in row)
             ]
             if lacking:
                 if not isinstance(engine, TransformersEngine):
@@ -561,7 +587,7 @@ class Translator:
                     aligned=aligned,
                     links=of_tokens,
                     restored=restored,
-                    missing_terms=missing_terms(segment.terms, text),
+                    missing_terms=_missing_terms(segment, text),
                 )
             )
         remaining = iter(outputs)
@@ -728,7 +754,7 @@ class Translator:
         texts: Iterable[str],
         directions: Sequence[Direction],
         call: "TranslatorCall",
-        keep: bool,
+        split_texts: Callable[[list[str], Sequence[Direction]], SplitTexts],
         metric: Metric | None,
         n_best: int | None,
         *,
@@ -748,7 +774,7 @@ class Translator:
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = self.split_texts(chunk, list(islice(of_remaining, len(chunk))), keep)
+                split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
                 num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
                 for document in split.documents:
@@ -876,6 +902,18 @@ class TranslatorCall:
     engine: Engine
     details: OutputOptions
     batch_tokens: int
+
+
+def _missing_terms(segment: Segment, output: str) -> tuple[str, ...]:
+    """Returns the terms that an output lacks; a model that reads terms may inflect them."""
+    if segment.terms:
+        return missing_terms(segment.terms, output)
+    language = known_tag(segment.direction.target)
+    return tuple(
+        match.term.target
+        for match in segment.matches
+        if not is_applied(match.term, output, language)
+    )
 
 
 def _nothing_kept(*_: Any) -> list[Span]:
