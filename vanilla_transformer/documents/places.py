@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Literal
 
+from vanilla_transformer.documents.kept import Span
 from vanilla_transformer.documents.markup import MarkedText, Tag
 
 Kind = Literal["begin", "end", "empty"]
@@ -165,6 +166,29 @@ def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Ite
                 Tag(len(text), item.text, item.kind if partner is not None else "empty", partner)
             )
     return split[:begin], MarkedText(text, tuple(tags)), split[end:]
+
+
+def place_of(
+    source: str,
+    span: Span,
+    items: Sequence[Item],
+    write: Callable[[MarkedText], str] = MarkedText.write,
+    quote: Callable[[str], str] = str,
+) -> Iterator[Place]:
+    """Yields the place of a text, if there is something to translate in it.
+
+    Args:
+        write: Returns an output with its tags.
+        quote: Returns that and what is around it as the file has it.
+    """
+    before, text, after = split_edges(items)
+
+    def written(output: MarkedText) -> str:
+        edges = ("".join(map(str, part)) for part in (before, after))
+        return quote(write(output).join(edges))
+
+    if has_letters(text.text):
+        yield Place(*span, text, written, source[slice(*span)])
 
 
 def partners_of(items: Sequence[Item]) -> dict[int, int]:
