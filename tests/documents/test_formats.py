@@ -150,6 +150,7 @@ def test_a_file_whose_texts_stay_is_equal_to_the_byte(name, content):
                 "A <b>big</b> dog.": "A <b>BIG</b> DOG.",
             },
         ),
+        ("a.json", '["{n, plural, one {# a} other {# b}}", "{n} a"]', {"{n} a": "{N} A"}),
         ("a.vtt", VTT, {"you &amp; <00:01.500>me": "YOU &amp; <00:01.500>ME"}),
         (
             "a.json",
@@ -204,6 +205,12 @@ def test_empty_and_fuzzy_messages_are_filled():
     assert new[2].msgstr_plural == {0: "ONE FILE", 1: "SOME FILES"}
     assert [entry.flags for entry in new] == [["c-format"], [], [], [], []]
     assert [entry.msgid for entry in new] == [entry.msgid for entry in old]
+
+
+def test_messages_with_one_plural_form_and_other_line_ends_of_unicode():
+    message = 'msgid "one"\nmsgid_plural "some\u2028"\nmsgstr[0] ""\n'
+    written = in_capitals(read_document("a.po", message.encode())).decode()
+    assert polib.pofile(written.replace("\u2028", ""))[0].msgstr_plural == {0: "SOME"}
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""A document in, the same document out: its lines, and the pieces of long ones."""
+"""A document in, the same document out: lines, sentences, tags, kept parts, terms, file formats."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from vanilla_transformer.documents.html import HtmlDocument
@@ -167,13 +167,13 @@ class PoDocument:
         with optional_packages():
             from polib import pofile
         _decoded(content)
-        with NamedTemporaryFile(suffix=".po") as file:  # it takes U+2028 in a text for a line end
-            file.write(content)
-            file.flush()
+        with TemporaryDirectory() as folder:  # of a text, it takes U+2028 for a line end
+            file = Path(folder) / "messages.po"
+            file.write_bytes(content)
             try:
-                self._file = pofile(file.name, encoding="utf-8")
+                self._file = pofile(str(file), encoding="utf-8")
             except OSError as error:  # as polib reports what it cannot read
-                raise ValueError(str(error).replace(f"{file.name} ", "")) from error
+                raise ValueError(str(error).replace(f"{file} ", "")) from error
         self._slots: list[tuple[Any, int | None, Place]] = []
         for entry in self._file:
             if entry.obsolete or entry.translated():

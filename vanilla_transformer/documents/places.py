@@ -14,6 +14,7 @@ Kind = Literal["begin", "end", "empty"]
 
 _PLACE = re.compile("\0([0-9]+)\0")
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z0-9]+)\b[^<>]*>|\{\\[^{}]*\}")
+_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 
 
@@ -117,9 +118,9 @@ def with_tags(text: str) -> list[Item]:
     return [*items, text[position:]]
 
 
-def has_letters(text: str) -> bool:
-    """Returns whether there is something to translate in a text."""
-    return any(map(str.isalpha, text))
+def is_translated(text: str) -> bool:
+    """Returns whether a text has letters, and is no message of ICU that chooses among several."""
+    return any(map(str.isalpha, text)) and not _CHOICE.search(text)
 
 
 def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Item]]:
@@ -187,7 +188,7 @@ def place_of(
         edges = ("".join(map(str, part)) for part in (before, after))
         return quote(write(output).join(edges))
 
-    if has_letters(text.text):
+    if is_translated(text.text):
         yield Place(*span, text, written, source[slice(*span)])
 
 

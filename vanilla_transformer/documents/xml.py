@@ -22,7 +22,7 @@ from vanilla_transformer.documents.places import (
     Item,
     Kind,
     Place,
-    has_letters,
+    is_translated,
     parts_of,
     split_edges,
     with_tags,
@@ -221,7 +221,7 @@ class _Reader:
         if block is None:
             return
         text, written = self._text_of(block)
-        if not has_letters(text.text):
+        if not is_translated(text.text):
             return
         if self.form is XLIFF:
             self._add_target(element, block, text, written)
