@@ -28,6 +28,7 @@ EXTRAS = {
         "py3langid",
         "pydantic",
         "python_multipart",
+        "simplemma",
         "starlette",
         "uvicorn",
     ),

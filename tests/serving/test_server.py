@@ -21,6 +21,7 @@ from toy import NOUNS, VERBS, command
 from vanilla_transformer.inference.translator import Translator
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+NO_TERMS = {"terms": [], "missing_terms": []}
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
 PART = "--b\r\nContent-Disposition: form-data{}\r\n\r\n"
 LIMITS = {
@@ -40,8 +41,16 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(trained, cache):
+def terms(tmp_path_factory):
+    path = tmp_path_factory.mktemp("terms") / "house.tsv"
+    path.write_text("dog\tPferd\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(trained, cache, terms):
     options = [word for pair in LIMITS.items() for word in pair]
+    options += ["--glossary", f"house={terms}"]
     with serving(f"en-de={trained}", trained, *options, environment=cache) as running:
         yield running
 
@@ -243,8 +252,8 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
         assert theirs["source_tokens"] == [*LINE.split(), "</s>"]
     _, _, several = server.post("/v1/generate", {"texts": [LINE, ""], "model": "toy"})
     assert several["outputs"] == [
-        [{"text": OUTPUT, "unknown_share": 0, "restored": []}],
-        [{"text": "", "unknown_share": 0, "restored": []}],
+        [{"text": OUTPUT, "unknown_share": 0, "restored": [], **NO_TERMS}],
+        [{"text": "", "unknown_share": 0, "restored": [], **NO_TERMS}],
     ]
     _, _, unknown = server.post("/v1/generate", {"texts": "a \u2603\u2603 .", "model": "toy"})
     assert unknown["outputs"][0]["unknown_share"] == 0.5
@@ -252,6 +261,24 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
     options = {"do_sample": True, "temperature": 0.01, "max_new_tokens": 2}
     _, _, sampled = server.post("/v1/generate", {"texts": LINE, "model": "toy", **options})
     assert sampled["outputs"][0]["text"] == "Hund sieht"
+
+
+def test_a_glossary_is_named_or_sent_and_read_again_when_it_changes(server, terms):
+    def words_of(**fields):
+        return set(server.translate("a dog sees a man .", **fields)[2]["translatedText"].split())
+
+    assert "Pferd" in words_of(glossary="house")
+    assert "Boot" in words_of(glossary=[["dogs", "Boot"]])
+    fields = {"texts": "a dog sees a man .", "model": "en-de", "glossary": "house"}
+    terms.write_text("man\tKatze\ndog\tVogel\n", encoding="utf-8")
+    _, _, found = server.post("/v1/generate", fields)
+    assert found["outputs"][0]["terms"] == [["dog", "Vogel"], ["man", "Katze"]]
+    assert found["outputs"][0]["missing_terms"] == []
+    assert {"Vogel", "Katze"} <= set(found["outputs"][0]["text"].split())
+    terms.write_text("man\n", encoding="utf-8")
+    assert "Vogel" in words_of(glossary="house")
+    for wrong in ("office", [["dog"]], [["dog", ""]], [["dog", "a"], ["Dog", "b"]]):
+        assert server.translate(LINE, glossary=wrong)[0] == 400
 
 
 def test_many_clients_at_once_get_their_own_answers(server, trained):

@@ -58,6 +58,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="processor threads of a computation (default: OMP_NUM_THREADS, or all)",
     )
+    parser.add_argument(
+        "--glossary",
+        nargs="+",
+        default=[],
+        metavar="NAME=FILE",
+        help="glossaries that requests may name; a file is read again when it changes",
+    )
     group = parser.add_argument_group("limits of a request and of a client")
     add_fields(group, Limits, types={int: positive_integer, float: positive_number})
     group = parser.add_argument_group("clients")
@@ -86,6 +93,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Answers requests until a signal ends the server."""
+    from vanilla_transformer.serving.glossaries import parse_glossary
     from vanilla_transformer.serving.settings import (
         Computation,
         Limits,
@@ -96,6 +104,7 @@ def run(options: argparse.Namespace) -> None:
 
     with usage_errors():
         models = parse_models(options.models)
+        glossaries = tuple(map(parse_glossary, options.glossary))
     for model in models:  # before the first one is loaded
         check_model_directory(model.path)
     limits, computation = (
@@ -112,6 +121,7 @@ def run(options: argparse.Namespace) -> None:
         api_keys=read_api_keys(options.api_keys) if options.api_keys else (),
         allowed_origins=tuple(options.allow_origin),
         trusted_proxies=tuple(options.trust_proxy),
+        glossaries=glossaries,
     )
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from vanilla_transformer.inference.results import OutputOptions, Translation, without_infinities
 from vanilla_transformer.serving.bodies import Fields, Text, Texts
+from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
 
@@ -56,6 +57,7 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
         target_language: Text | None = Field(
             None, description="Language of the outputs, where the model has several"
         )
+        glossary: GlossaryField = None
         n_best: int = Field(1, ge=1, le=limits.max_beams, description="Outputs per text")
         scores: bool = Field(False, description="Return scores, and tokens with their confidences")
         alignment: bool = Field(False, description="Return pairs (source token, target token)")
@@ -78,7 +80,8 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
             beams = 1 if asked.do_sample else max(model.default_beams, asked.n_best)
             options["num_beams"] = beams
         details = OutputOptions(asked.scores, asked.scores, asked.alignment)
-        query = Query(asked.n_best, details, tuple(sorted(options.items())))
+        glossary = service.glossaries.chosen(asked.glossary)
+        query = Query(asked.n_best, details, tuple(sorted(options.items())), glossary)
         languages = asked.source_language, asked.target_language
         answers = await service.answer(request, model, texts, query, languages)
         rows = [
@@ -113,6 +116,8 @@ def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
         "text": output.text,
         "unknown_share": output.unknown_share,
         "restored": output.restored,
+        "terms": output.terms,
+        "missing_terms": output.missing_terms,
     }
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)

@@ -17,10 +17,12 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_document
 from vanilla_transformer.documents.html import HtmlDocument
 from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import NO_LINKS, OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import FORM, MULTIPART, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError, check_limit
+from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import Query, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
@@ -49,11 +51,17 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         alternatives: int = Field(
             0, ge=0, le=limits.max_beams - 1, description="Number of further outputs"
         )
+        glossary: GlossaryField = None
         api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
     async def answer_texts(
-        request: Request, marked: list[MarkedText], source: str, target: str, n_best: int = 1
+        request: Request,
+        marked: list[MarkedText],
+        source: str,
+        target: str,
+        n_best: int = 1,
+        glossary: Glossary | None = None,
     ) -> tuple[list[list[Translation]], str, int]:
         """Returns the outputs of texts, the code of their language, and the confidence in it."""
         texts, confidence = [text.text for text in marked], 0
@@ -64,7 +72,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         model = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
         details = OutputOptions(links=any(text.tags for text in marked))
-        query = Query(n_best, details, (("num_beams", beams),))
+        query = Query(n_best, details, (("num_beams", beams),), glossary)
         answers = await service.answer(request, model, texts, query)
         return answers.outputs, source, confidence
 
@@ -90,7 +98,12 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             marked = list(map(MarkedText, given))
         n_best = asked.alternatives + 1
         outputs, source, confidence = await answer_texts(
-            request, marked, asked.source, asked.target, n_best
+            request,
+            marked,
+            asked.source,
+            asked.target,
+            n_best,
+            service.glossaries.chosen(asked.glossary),
         )
         rows = [[output.text for output in row] for row in outputs]
         if pages:
@@ -120,6 +133,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         file: UploadFile = Field(description=f"A file, of the kinds {', '.join(FORMATS)}")
         source: Text = Field(description="Code of the source language, or auto")
         target: Text = Field(description="Code of the target language")
+        glossary: GlossaryField = None
         api_key: Text = Field("", description="API key, where the server asks for one")
 
     described = {"schema": FileFields.model_json_schema()}
@@ -135,7 +149,11 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         name, content = Path(asked.file.filename or "").name, await asked.file.read()
         document = await asyncio.to_thread(_read_file, name, content, _EXPANDED * limits.max_body)
         service.check_size([text.text for text in document.texts])
-        outputs, _, _ = await answer_texts(request, document.texts, asked.source, asked.target)
+        languages, glossary = (
+            (asked.source, asked.target),
+            service.glossaries.chosen(asked.glossary),
+        )
+        outputs, _, _ = await answer_texts(request, document.texts, *languages, glossary=glossary)
         best = [row[0] for row in outputs]
         written = await asyncio.to_thread(lambda: document.write(_placed(document.texts, best)))
         parts, key = Path(name), files.keep(written)

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from vanilla_transformer.documents.lines import SplitTexts
+from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import closest_tag, detect, is_language
@@ -26,11 +27,16 @@ PLANS_KEPT = 64
 
 @dataclass(frozen=True)
 class Query:
-    """What is computed for the texts of a request; equal queries may share a batch."""
+    """What is computed for the texts of a request; equal queries may share a batch.
+
+    Attributes:
+        glossary: Decides what is read of each text, whose batch others may share.
+    """
 
     n_best: int
     details: OutputOptions
     options: tuple[tuple[str, Any], ...]
+    glossary: Glossary | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,8 @@ class ServedModel:
             if any(languages):
                 direction = _direction_of(self.source, self.translator, languages)
             directions = [direction] * len(texts)
-            return self._plan(query), self.translator.split_texts(texts, directions)
+            split = self.translator.split_texts(texts, directions, glossary=query.glossary)
+            return self._plan(query), split
         except ValueError as error:
             raise RequestError(400, str(error)) from error
 

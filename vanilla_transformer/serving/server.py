@@ -17,6 +17,7 @@ from vanilla_transformer import __version__
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
 from vanilla_transformer.serving.errors import add_error_answers
 from vanilla_transformer.serving.generation_routes import add_generation_routes
+from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
 from vanilla_transformer.serving.models import Models, load_models
@@ -71,7 +72,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    service = Service(models, settings, metrics)
+    service = Service(models, settings, metrics, Glossaries(dict(settings.glossaries)))
     app = FastAPI(
         title="vanilla-transformer",
         version=__version__,

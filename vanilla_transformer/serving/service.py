@@ -17,6 +17,7 @@ from vanilla_transformer.serving.bodies import (
     read_bytes,
 )
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
+from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.models import Answers, Languages, Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
@@ -31,6 +32,7 @@ class Service:
     models: Models
     settings: Settings
     metrics: Metrics
+    glossaries: Glossaries
 
     async def read_fields(
         self, request: Request, fields: type[SomeFields], takes_forms: bool = False

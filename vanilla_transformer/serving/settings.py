@@ -72,6 +72,7 @@ class Settings:
         port: Port to listen on; 0: a free one.
         api_keys: Keys, one of which a request must have; empty: none is needed.
         allowed_origins: Origins whose web pages may ask this server (CORS).
+        glossaries: Names and files of glossaries.
         trusted_proxies: Addresses whose `X-Forwarded-For` names the client.
     """
 
@@ -83,6 +84,7 @@ class Settings:
     api_keys: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
+    glossaries: tuple[tuple[str, str], ...] = ()
 
 
 def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:

@@ -1,0 +1,76 @@
+"""The glossaries of a server, by name: their files are read again when they change."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from vanilla_transformer.documents.terms import Glossary
+from vanilla_transformer.serving.bodies import Text
+from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.monitoring import log_event
+
+Pairs = list[Annotated[list[Text], Field(min_length=2, max_length=2)]]
+GlossaryField = Annotated[
+    Text | Pairs | None,
+    Field(description="Name of a glossary of this server, or a list of pairs (source, target)"),
+]
+
+
+class Glossaries:
+    """Glossaries by name.
+
+    Raises:
+        OSError: If a file cannot be read.
+        ValueError: If a line is wrong.
+    """
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+        self._read = {name: (_state_of(path), Glossary.of(path)) for name, path in files.items()}
+
+    def chosen(self, asked: str | Pairs | None) -> Glossary | None:
+        """Returns what the field of a request asks for.
+
+        A file that has become wrong does not count, and is logged: the former glossary stays.
+
+        Raises:
+            RequestError: With status 400 if there is no such glossary, or a pair is wrong.
+        """
+        if not asked:
+            return None
+        if not isinstance(asked, str):
+            try:
+                return Glossary.of(asked)
+            except ValueError as error:
+                raise RequestError(400, str(error)) from error
+        if asked not in self._files:
+            names = ", ".join(self._files) or "none"
+            raise RequestError(400, f"There is no glossary {asked[:100]!r}: there is {names}.")
+        path, (state, glossary) = self._files[asked], self._read[asked]
+        try:
+            if (now := _state_of(path)) != state:
+                state, glossary = now, Glossary.of(path)
+        except (OSError, ValueError) as error:
+            log_event("glossary", problem=str(error))
+        self._read[asked] = state, glossary
+        return glossary
+
+
+def parse_glossary(word: str) -> tuple[str, str]:
+    """Reads `NAME=FILE`.
+
+    Raises:
+        ValueError: If a part is missing.
+    """
+    name, _, path = word.partition("=")
+    if not (name and path):
+        raise ValueError(f"{word!r} is no NAME=FILE.")
+    return name, os.path.abspath(path)
+
+
+def _state_of(path: str) -> tuple[int, int]:
+    status = Path(path).stat()
+    return status.st_mtime_ns, status.st_size
