@@ -51,6 +51,9 @@ def test_what_is_put_in_is_told_and_can_be_switched_off(trained, capsys):
         (output,) = json.loads(capsys.readouterr().out)["outputs"]
         found.append((output["text"].count("%s"), output["restored"]))
     assert found == [(1, ["%s"]), (0, [])]
+    translate([str(trained), "--keep-pattern", "Acme|Zeus", f"{LINES[0]} Acme Zeus"])
+    output = capsys.readouterr().out
+    assert [output.count(name) for name in ("Acme", "Zeus")] == [1, 1]
 
 
 def test_scores_that_json_cannot_hold_are_null(trained, tmp_path, capsys, monkeypatch):

@@ -7,6 +7,7 @@ from vanilla_transformer.documents.kept import (
     TokenLinks,
     apply_edits,
     edits_to_keep,
+    finder,
     is_kept,
     kept_spans,
 )
@@ -96,6 +97,26 @@ def test_an_unknown_character_is_kept():
     assert not is_kept(source, spans, output)
     links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
     assert apply_edits(output, edits_to_keep(source, spans, output, links)) == "Liebe Žofie !"
+
+
+def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
+    find = finder(patterns=[r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
+    text = "Acme Cloud {0} v1.2 at Büro {0} http://v1.org"
+    kept = ["Acme Cloud", "{0}", "v1.2", "Büro {0}", "http://v1.org"]
+    assert [text[slice(*span)] for span in find(text)] == kept
+    spans = find(text)
+    output = "Im Büro {0} ist Acme Wolke v1.2 {0} http://v1.org"
+    assert not is_kept(text, spans, output)
+    assert is_kept(text, spans, output.replace("Acme Wolke", "Acme Cloud"))
+    links = TokenLinks([(0, 4), (5, 10)], [(16, 20), (21, 26)], [0, 1])
+    result = apply_edits(output, edits_to_keep(text, spans, output, links))
+    assert result == "Im Büro {0} ist Acme Cloud v1.2 {0} http://v1.org"
+
+
+@pytest.mark.parametrize("pattern", [r"(a|aa)+$", "("])
+def test_a_pattern_that_is_wrong_or_would_take_years_is_named(pattern):
+    with pytest.raises(ValueError, match=regex.escape(repr(pattern))):
+        finder(patterns=[pattern])("a" * 5000 + "b")
 
 
 def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():

@@ -100,6 +100,15 @@ def test_unknown_characters_are_read_as_tokens(tokenizer):
     assert output.unknown_share == 0
 
 
+def test_what_patterns_match_is_read_as_tokens(tokenizer):
+    translator = translator_of(tokenizer)
+    options = {"keep_patterns": [r"the file|d e"]}
+    assert translator.translate("open the file now d e", **options) == "open d e now the file"
+    assert read_by(translator) == [["<ph1>", "<ph2>"]]
+    assert translator.translate("open the file", keep=False, **options) == "open the file"
+    assert read_by(translator)[1:] == [[]]
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
 def test_a_long_line_is_cut_beside_its_parts(tokenizer):
     translator = translator_of(tokenizer, limit=12)

@@ -302,6 +302,30 @@ def add_engine_options(group: argparse._ArgumentGroup, engine: bool = True) -> N
     group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
 
 
+def pattern(text: str) -> str:
+    """Reads a regular expression."""
+    from vanilla_transformer.documents.kept import finder
+
+    try:
+        finder(patterns=[text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def add_pattern_option(group: argparse._ArgumentGroup) -> None:
+    """Adds `--keep-pattern`."""
+    group.add_argument(
+        "--keep-pattern",
+        action="append",
+        default=[],
+        dest="keep_patterns",
+        type=pattern,
+        metavar="REGEX",
+        help="also keep what this regular expression matches; may be repeated",
+    )
+
+
 def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "float32") -> None:
     """Adds the type in which CTranslate2 computes to a group of options."""
     group.add_argument(

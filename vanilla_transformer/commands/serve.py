@@ -10,6 +10,7 @@ from vanilla_transformer.commands.options import (
     add_compute_type_option,
     add_engine_options,
     add_fields,
+    add_pattern_option,
     nonnegative_integer,
     nonnegative_number,
     positive_integer,
@@ -49,6 +50,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     group = parser.add_argument_group("computation")
     add_engine_options(group)
     add_compute_type_option(group, Computation.compute_type)
+    add_pattern_option(group)
     shared = ("engine", "compute_type", "device", "batch_tokens")
     types = {int: positive_integer, float: nonnegative_number}
     add_fields(group, Computation, shared, types)
@@ -122,6 +124,7 @@ def run(options: argparse.Namespace) -> None:
         allowed_origins=tuple(options.allow_origin),
         trusted_proxies=tuple(options.trust_proxy),
         glossaries=glossaries,
+        keep_patterns=tuple(options.keep_patterns),
     )
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)

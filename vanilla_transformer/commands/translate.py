@@ -27,6 +27,7 @@ from vanilla_transformer.commands.options import (
     add_language_options,
     add_model_argument,
     add_output_options,
+    add_pattern_option,
     add_resume_option,
     add_search_options,
     check_usage,
@@ -152,6 +153,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="put placeholders, addresses, paths, options, emoji and unknown characters into an "
         "output that lacks them",
     )
+    add_pattern_option(search)
     search.add_argument(
         "--glossary",
         type=os.path.abspath,  # workers have another working directory
@@ -256,6 +258,7 @@ def _translate_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "minimum_risk": options.minimum_risk,
         "keep": options.keep,
+        "keep_patterns": options.keep_patterns,
         "glossary": options.glossary,
         "batch_tokens": options.batch_tokens,
         **languages_of(options),
@@ -266,7 +269,17 @@ def _translate_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def identity(options: argparse.Namespace) -> dict[str, Any]:
     """Returns what decides the outputs of a source."""
-    names = ("json", "tsv", "alignment", "minimum_risk", "keep", "engine", "compute_type", "seed")
+    names = (
+        "json",
+        "tsv",
+        "alignment",
+        "minimum_risk",
+        "keep",
+        "keep_patterns",
+        "engine",
+        "compute_type",
+        "seed",
+    )
     return {
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],

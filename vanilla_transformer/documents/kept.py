@@ -5,10 +5,12 @@ once, at the place that the alignment of source and target gives it.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import product
+from typing import Any
 
 import regex
 
@@ -46,6 +48,8 @@ _SIGNS = regex.compile(r"[%{$@/<\uFE0F\p{Emoji_Presentation}\p{Regional_Indicato
 _JOINED = regex.compile(rf"{_WORD}]{{2}}")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
+_PATIENCE = 1.0
+"""Seconds of a processor that a pattern may take for a text."""
 _SIMILAR = 0.4
 """Similarity to a span from which on a part of an output is its damaged copy."""
 
@@ -124,20 +128,60 @@ class Edit:
         return self.begin < span[1] and span[0] < self.end
 
 
-def kept_spans(text: str, unknown: Sequence[Span] = ()) -> list[Span]:
+def finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
+    """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing.
+
+    Args:
+        patterns: Regular expressions of the library `regex`.
+
+    Raises:
+        ValueError: If one is wrong.
+    """
+    if not keep:
+        return lambda *_: []
+    compiled = []
+    for pattern in patterns:
+        try:
+            compiled.append(regex.compile(pattern))
+        except regex.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
+    return partial(kept_spans, patterns=compiled)
+
+
+def kept_spans(text: str, unknown: Sequence[Span] = (), patterns: Sequence[Any] = ()) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
 
     Args:
         unknown: What the vocabulary of the model does not know.
+        patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
+            the longer one is kept.
+
+    Raises:
+        ValueError: If a pattern takes too long.
     """
-    patterns = [match.span() for match in _KEPT.finditer(text)] if _SIGNS.search(text) else []
-    in_patterns = {place for span in patterns for place in range(*span)}
+    spans = [match.span() for match in _KEPT.finditer(text)] if _SIGNS.search(text) else []
+    for pattern in patterns:
+        try:
+            matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
+        except TimeoutError as error:
+            raise ValueError(
+                f"The pattern {pattern.pattern!r} takes too long on a text of {len(text):,} "
+                "characters: write it without a repetition of repetitions."
+            ) from error
+        spans += [stripped(text, match.span()) for match in matches]
+    if patterns:
+        longest: list[Span] = []
+        for span in sorted(spans, key=lambda span: span[0] - span[1]):
+            if span[0] < span[1] and not _meets(span, longest):
+                longest.append(span)
+        spans = longest
+    in_patterns = {place for span in spans for place in range(*span)}
     rest = {place for span in unknown for place in range(*span)} - in_patterns
     words: list[Span] = []
     for place in sorted(place for place in rest if not text[place].isspace()):
         begin = words.pop()[0] if words and words[-1][1] == place else place
         words.append((begin, place + 1))
-    return sorted(patterns + words)
+    return sorted(spans + words)
 
 
 def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
@@ -233,13 +277,13 @@ def _compare(
     """
     texts = Counter(source[begin:end] for begin, end in spans)
     missing = Counter(texts)
-    in_output = [match.span() for match in _KEPT.finditer(output)]
-    for text in texts:
-        if not _KEPT.fullmatch(text):  # characters that the vocabulary does not know
-            in_output += [match.span() for match in regex.finditer(regex.escape(text), output)]
+    # Unknown characters, and what patterns of the user match.
+    others = sorted((text for text in texts if not _KEPT.fullmatch(text)), key=len, reverse=True)
+    of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+    in_output = kept_spans(output, patterns=of_others)
     taken: list[Span] = []
     spare: list[tuple[Span, bool]] = []
-    for begin, end in sorted(in_output):
+    for begin, end in in_output:
         text = output[begin:end]
         if missing[text]:
             missing[text] -= 1

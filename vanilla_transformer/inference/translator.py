@@ -27,8 +27,8 @@ from vanilla_transformer.documents.kept import (
     TokenLinks,
     apply_edits,
     edits_to_keep,
+    finder,
     is_kept,
-    kept_spans,
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
@@ -253,6 +253,7 @@ class Translator:
         minimum_risk: str | Metric | None = None,
         candidates: int = 16,
         keep: bool = True,
+        keep_patterns: Sequence[str] = (),
         glossary: GlossaryLike | None = None,
         batch_tokens: int = 4096,
         progress: bool = False,
@@ -282,6 +283,7 @@ class Translator:
             keep: Whether placeholders, addresses, paths, options, emoji and characters that the
                 vocabulary lacks are put into an output that lacks them, where the alignment puts
                 them, and placeholders that its source lacks are taken out. See `documents.kept`.
+            keep_patterns: Regular expressions, of the library `regex`, of what is kept besides.
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
                 their sources. A model that is trained with terms reads them; for others, a search
                 by transformers puts those that an output lacks into it.
@@ -316,7 +318,7 @@ class Translator:
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
         terms = None if glossary is None else Glossary.of(glossary)
-        split = partial(self.split_texts, keep=keep, glossary=terms)
+        split = partial(self.split_texts, keep=keep, keep_patterns=keep_patterns, glossary=terms)
         how = call, split, metric, n_best
         if isinstance(texts, str):
             (output,) = self._translate_stream([texts], directions, *how, progress=False)
@@ -402,13 +404,14 @@ class Translator:
         texts: list[str],
         directions: Sequence[Direction] | None = None,
         keep: bool = True,
+        keep_patterns: Sequence[str] = (),
         glossary: Glossary | None = None,
     ) -> SplitTexts:
         """Splits texts into lines, and cuts those that are too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as `glossary` is.
+            keep: As for `translate`, as `keep_patterns` and `glossary` are.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
@@ -417,7 +420,7 @@ class Translator:
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         directions = directions or self.directions(len(texts))
-        find = kept_spans if keep else _nothing_kept
+        find = finder(keep, keep_patterns)
         make = partial(self._make_segments, find, glossary or Glossary(()))
         return split_texts(texts, make, self.source_limit, directions, self._tags, find)
 
@@ -914,10 +917,6 @@ def _missing_terms(segment: Segment, output: str) -> tuple[str, ...]:
         for match in segment.matches
         if not is_applied(match.term, output, language)
     )
-
-
-def _nothing_kept(*_: Any) -> list[Span]:
-    return []
 
 
 def _chosen_scores(

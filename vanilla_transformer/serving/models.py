@@ -64,6 +64,7 @@ class ServedModel:
         self.direction = _direction_of(source, translator)
         self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
+        self._patterns = settings.keep_patterns
         self._metrics = metrics
         self.batcher = Batcher(translator.compute_segments, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
@@ -105,7 +106,9 @@ class ServedModel:
             if any(languages):
                 direction = _direction_of(self.source, self.translator, languages)
             directions = [direction] * len(texts)
-            split = self.translator.split_texts(texts, directions, glossary=query.glossary)
+            split = self.translator.split_texts(
+                texts, directions, keep_patterns=self._patterns, glossary=query.glossary
+            )
             return self._plan(query), split
         except ValueError as error:
             raise RequestError(400, str(error)) from error

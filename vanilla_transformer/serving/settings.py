@@ -74,6 +74,7 @@ class Settings:
         allowed_origins: Origins whose web pages may ask this server (CORS).
         glossaries: Names and files of glossaries.
         trusted_proxies: Addresses whose `X-Forwarded-For` names the client.
+        keep_patterns: As for `Translator.translate`.
     """
 
     models: tuple[ModelSource, ...]
@@ -85,6 +86,7 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     glossaries: tuple[tuple[str, str], ...] = ()
+    keep_patterns: tuple[str, ...] = ()
 
 
 def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
