@@ -153,6 +153,19 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
 _closest_tag = lru_cache(maxsize=1024)(closest_tag)
 
 
+def variant_of(tag: str, languages: Iterable[str]) -> str | None:
+    """Returns which of some languages a tag is, or else is a variant of; None: of none.
+
+    "en-US" and "eng" are "en"; "pt-BR" is "pt" unless "pt-BR" is among the languages.
+    """
+    code = known_tag(tag) or tag
+    standard = {language: known_tag(language) or language for language in languages}
+    for language in sorted(standard, key=lambda language: -len(standard[language])):
+        if f"{code}-".startswith(f"{standard[language]}-"):
+            return language
+    return None
+
+
 def are_related(one: str, other: str) -> bool:
     """Returns whether a detector of languages may take one for the other: no, nb, nn; hr, bs, sr.
 

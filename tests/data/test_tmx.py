@@ -29,13 +29,15 @@ def test_units_are_read_with_variants_of_languages_and_lines(tmp_path):
         unit(("en-US", "A dog &amp; a\n  cat"), ("de-DE", "Hund und Katze"), ("fr", "chien")),
         unit(("DE_at", "Jänner"), ("en", "January"), ("en-GB", "second"), extra="<note>no</note>"),
         unit(("en", "alone"), ("fr", "seul")),
-        unit(("eng", "other code"), ("de", "nur deutsch")),
+        unit(("es", "otra"), ("de", "nur deutsch")),
+        unit(("eng_US", "long code"), ("ger", "langer Code")),
     )
     assert list(read_tmx(path, ["en", "de"])) == [
         ("A dog & a cat", "Hund und Katze", 4, ""),
         ("January", "Jänner", 6, ""),
         ("alone", "", 7, ""),
         ("", "nur deutsch", 8, ""),
+        ("long code", "langer Code", 9, ""),
     ]
     assert list(read_tmx(path, ["de-AT", "en"]))[1][:2] == ("Jänner", "January")
 

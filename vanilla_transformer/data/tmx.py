@@ -9,6 +9,7 @@ from xml.parsers import expat
 from transformers.utils import logging
 
 from vanilla_transformer.data.text_files import open_bytes
+from vanilla_transformer.languages import variant_of
 
 logger = logging.get_logger(__name__)
 
@@ -38,7 +39,8 @@ class TmxPair(NamedTuple):
 def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
     """Yields a pair for each unit of a file, plain or packed, in constant memory.
 
-    A language matches its variants, unless these are the other language: "en" also takes `en-US`.
+    A language matches its variants, unless these are the other language, in any spelling: "en"
+    also takes `en-US` and `eng`.
     Of several segments of a language in a unit the first counts. Spaces, tabs and line breaks
     become single spaces. Units with a character that XML forbids are left out; a warning counts
     them.
@@ -157,13 +159,10 @@ class _Reader:
     def _wanted_language(self, language: str) -> str | None:
         """Returns the wanted language that a language is, or else is a variant of."""
         self.known.add(language or "(none given)")
-        code = language.replace("_", "-").lower()
-        for wanted in sorted(self.languages, key=len, reverse=True):  # pt-BR before pt
-            plain = wanted.replace("_", "-").lower()
-            if code == plain or code.startswith(f"{plain}-"):
-                self.matched.add(wanted)
-                return wanted
-        return None
+        wanted = variant_of(language, self.languages)
+        if wanted is not None:
+            self.matched.add(wanted)
+        return wanted
 
     def _is_in_code(self) -> bool:
         """Returns whether the innermost of codes and the texts in them (`<sub>`) is a code."""
