@@ -18,6 +18,8 @@ DROPPED = [
     ("language", "a dog runs in the snow", "un chien court dans la neige", {"language": True}),
     ("placeholders", "open %s of %d", "öffne %s", {}),
     ("placeholders", "hi {name}", "hallo {Name}", {}),
+    ("placeholders", "%(count)s files", "%(anzahl)s Dateien", {}),
+    ("placeholders", "hi {{ name }}", "hallo {{ Name }}", {}),
     ("placeholders", "%1 of %12 files", "%1 von 13 Dateien", {}),
     ("placeholders", "%10d files", "Dateien", {}),
     ("markup", "a <b>dog</b>", "ein <b>Hund", {}),

@@ -7,6 +7,7 @@ from unicodedata import decimal, normalize
 
 import regex
 
+from vanilla_transformer.documents.kept import FORMAT
 from vanilla_transformer.languages import is_detectable, letters_of, may_be_in
 
 _LEAST_LETTERS = 20
@@ -15,10 +16,6 @@ _NO_WORD = regex.compile(r"[\W_]+")
 _DIGITS = regex.compile(r"\p{Nd}+")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _LATIN_WORDS = regex.compile(r"\p{Latin}+")
-_PLACEHOLDERS = regex.compile(
-    r"%(?![1-9]\d*+(?!\$))(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]"
-    r"|\{[\w.]*\}|\$\{\w+\}|\$[A-Za-z_]\w*"
-)
 _NUMBERED = regex.compile(r"%([1-9]\d*+)(?!\$)")  # %1 of Qt, %5d, and 50% in Turkish and Basque
 _POSITION = regex.compile(r"\d+\$")
 _DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
@@ -87,7 +84,8 @@ def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Language
     """
 
     def matches(text: str) -> list[str]:
-        return sorted(_POSITION.sub("", match) for match in form.findall(text))
+        parts = form.findall(text)
+        return sorted(_POSITION.sub("", part) for part in parts if not _NUMBERED.match(part))
 
     return lambda source, target, *_: (
         any(sign in source or sign in target for sign in signs)
@@ -101,7 +99,7 @@ def _numbers(text: str) -> list[str]:
     )
 
 
-_has_other_placeholders = _is_unbalanced(_PLACEHOLDERS, "%{$")
+_has_other_placeholders = _is_unbalanced(FORMAT, "%{$")
 
 
 def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
