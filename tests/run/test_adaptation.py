@@ -18,6 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import MODEL_TYPE, MUON
@@ -192,6 +193,8 @@ def test_outputs_for_general_texts_outlive_a_wrong_option(trained, pairs, tmp_pa
         adapt(trained, pairs, output, *words, "--max-tokens", "4")
     (written,) = (output / "own-outputs").iterdir()
     before = written.stat().st_mtime_ns
+    with locked_directory(output, True), pytest.raises(ValueError, match="Another run"):
+        adapt(trained, pairs, output, *words)
     adapt(trained, pairs, output, *words)
     assert [path.stat().st_mtime_ns for path in (output / "own-outputs").iterdir()] == [before]
 

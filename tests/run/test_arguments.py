@@ -1,12 +1,11 @@
 """Options from the command line and from recipes."""
 
 import json
-from dataclasses import fields
 
 import pytest
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.parsing import TOPICS, option_parser, parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.recipes import read_recipe
 
 
@@ -101,12 +100,6 @@ def test_a_recipe_may_say_no(tmp_path):
     assert arguments.training.save_strategy == "no"
     assert arguments.data.source_language == "no"
     assert (arguments.training.bf16, arguments.training.eval_on_start) == (False, True)
-
-
-def test_every_option_has_a_help_text():
-    text = " ".join(option_parser().format_help().split())
-    assert all(row.metadata.get("help") for topic in TOPICS.values() for row in fields(topic))
-    assert "Width of the residual stream (§3.1). Default: 512. Chosen for a new model." in text
 
 
 @pytest.mark.parametrize(

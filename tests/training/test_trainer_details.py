@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from small import losses, model, rows, stock, tokenizer, trainer
-from toy import arguments, main
 from transformers import EarlyStoppingCallback, GenerationConfig
 
 from vanilla_transformer.training.metrics import GenerationMetrics
@@ -57,16 +56,6 @@ def test_an_evaluation_leaves_the_settings_of_the_model(tmp_path):
     before = made.model.generation_config.to_dict()
     made.evaluate(rows(2))
     assert made.model.generation_config.to_dict() == before
-
-
-def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
-    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
-    argv = arguments(corpus, tmp_path, "train", "validation", **options)
-    main(argv)
-    for folder in (tmp_path, tmp_path / "checkpoint-1"):
-        saved = GenerationConfig.from_pretrained(folder)
-        assert (saved.num_beams, saved.max_length, saved.early_stopping) == (2, 16, True)
-        assert (saved.decoder_start_token_id, saved.eos_token_id, saved.pad_token_id) == (0, 2, 1)
 
 
 UNSAVED = [

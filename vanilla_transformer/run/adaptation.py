@@ -19,6 +19,7 @@ from huggingface_hub import ModelCard, snapshot_download
 from transformers import AutoConfig
 
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
@@ -110,8 +111,9 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         disable_progress_bars()
     processes = parse_arguments([f"--output_dir={folder}"]).training
     is_main, after = processes.process_index == 0, folder / "training"
-    start = compute_on_main_process(processes, lambda: _prepare_start(options))
-    _Training(options, start, is_main).run(after, command)
+    with locked_directory(folder, is_main):
+        start = compute_on_main_process(processes, lambda: _prepare_start(options))
+        _Training(options, start, is_main).run(after, command)
     if not is_main:
         return None
 
@@ -167,7 +169,6 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     of_pairs = text_digest(json.dumps(asdict(splits)))
     identity = {**asdict(options), "contents": [model_digest, of_pairs, *digests]}
     del identity["output_dir"]
-    folder.mkdir(parents=True, exist_ok=True)
     contents = [path for path in folder.iterdir() if path.name != _OWN_OUTPUTS]  # they take hours
     record = folder / "adapt.json"
     recorded = read_object(record) if record.is_file() else None
