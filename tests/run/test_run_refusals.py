@@ -142,7 +142,7 @@ def test_a_directory_that_cannot_be_written_to_is_named_at_once(corpus):
         ({"encoder_attention_heads": 3}, "divisible"),
         ({"tokenizer_kind": "letters"}, "letters"),
         ({"metric_for_best_model": "rouge"}, "`metric_for_best_model` 'rouge' is not computed"),
-        ({"eval_strategy": "epoch"}, "needs validation data"),
+        ({"eval_strategy": "epoch"}, "eval_dataset"),
         ({"bpe_dropout": 0.1}, "bpe_dropout"),
         # These are refused when the training begins.
         ({"learning_rate": -1}, "Invalid learning rate"),

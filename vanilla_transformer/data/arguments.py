@@ -40,6 +40,12 @@ def option(help_text: str, default: Any = None, *aliases: str, **settings: str) 
     return field(default=default, metadata=metadata)
 
 
+def same_option(topic: Any, name: str) -> Any:
+    """Declares an option as another dataclass has it."""
+    declared = topic.__dataclass_fields__[name]
+    return field(default=declared.default, metadata=declared.metadata)
+
+
 @dataclass
 class DataArguments:
     """Names the data of a run and limits how much of them is used.

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from datasets import Dataset
 
-from vanilla_transformer.data.arguments import DataArguments, option
+from vanilla_transformer.data.arguments import DataArguments, option, same_option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
@@ -25,14 +25,16 @@ from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import ADAMW, ANNOTATE, METRIC_NAMES, MUON, SCORE_TOKENIZERS
+from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
+from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
+_OF_DATA = ("case_augment", "terms", *LANGUAGE_COLUMNS)
 RULES = (
     Rule(
-        ("validation", "test", "case_augment", "terms", *LANGUAGE_COLUMNS),
+        ("validation", "test", *_OF_DATA),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -90,26 +92,15 @@ class AdaptArguments:
         [],
         metavar="COLUMN",
     )
-    case_augment: float | None = option(
-        "share of the training pairs that are also used in capitals or in title case (default: "
-        "none)"
-    )
-    terms: str | None = option(
-        f"{ANNOTATE}: show the model in half of the pairs how some terms are translated, so that "
-        "it obeys a glossary"
-    )
-    source_language: str | None = option("language of the sources, which a .tmx needs")
-    target_language: str | None = option(
-        "language of the targets, which a .tmx and a model of several target languages need"
-    )
+    case_augment: float | None = same_option(DataArguments, "case_augment")
+    terms: str | None = same_option(DataArguments, "terms")
+    source_language: str | None = same_option(DataArguments, "source_language")
+    target_language: str | None = same_option(DataArguments, "target_language")
     trim: bool = option("keep only the tokens that the texts need", False)
     add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
-    bleu_tokenize: str | None = option(
-        f"words that BLEU, TER and WER compare: {', '.join(SCORE_TOKENIZERS)} (default: by the "
-        "target's language, or by the script that most references are in)"
-    )
+    bleu_tokenize: str | None = same_option(ModelArguments, "bleu_tokenize")
     optim: str | None = option(
         "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"
     )
@@ -156,11 +147,7 @@ class AdaptArguments:
         if self.recipe is None:
             entry = self.entry("own", self.files, validation=self.validation, test=self.test)
             return DataArguments(
-                corpora=[entry],
-                source_language=self.source_language,
-                target_language=self.target_language,
-                case_augment=self.case_augment,
-                terms=self.terms,
+                corpora=[entry], **{name: getattr(self, name) for name in _OF_DATA}
             )
         arguments = parse_arguments([self.recipe])
         known = {field.name for field in fields(DataArguments)}

@@ -100,12 +100,6 @@ def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | No
 def splits_in_use(training: TokenBudgetTrainingArguments, data: DatasetDict) -> DatasetDict:
     """Returns those of the loaded splits that `do_eval` and `do_predict` allow."""
     wanted = {"train": True, "validation": training.do_eval, "test": training.do_predict}
-    for split, value in wanted.items():
-        if value and split not in data:
-            raise ValueError(
-                f"`do_eval`, `eval_strategy` or `do_predict` needs {split} data: give the data, or "
-                "leave the option out."
-            )
     return DatasetDict({name: rows for name, rows in data.items() if wanted[name] is not False})
 
 
