@@ -25,7 +25,6 @@ from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
 from vanilla_transformer.documents.kept import kept_spans
 from vanilla_transformer.documents.terms import Glossary, Match, is_applied
-from vanilla_transformer.languages import lemma
 
 _SIZE, _LEAST = 200, 5  # terms, and pairs that have one
 _CONSISTENT = 0.7  # share of the pairs with a source term that translate it so
@@ -44,14 +43,13 @@ def languages_of(path: Path) -> tuple[str, str]:
 
 def make_glossary(options: argparse.Namespace) -> None:
     """Writes the most frequent terms of a file of pairs that are translated consistently."""
-    source_language, target_language = languages_of(options.pairs)
+    _, language = languages_of(options.pairs)
     pairs = [(pair.source, pair.target) for pair in read_pairs(options.pairs)]
     lexicon = Lexicon.learn(pairs)
     targets: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
         for source, target in aligned_terms(pair, lexicon):
-            term = lemma(pair[0][slice(*source)].lower(), source_language).lower()
-            targets[term][lemma(pair[1][slice(*target)], target_language)] += 1
+            targets[pair[0][slice(*source)].lower()][pair[1][slice(*target)]] += 1
     best = {term: counts.most_common(1)[0] for term, counts in targets.items()}
     fits = [
         (count, term, target)
@@ -59,6 +57,7 @@ def make_glossary(options: argparse.Namespace) -> None:
         if len(term) >= _SHORTEST
         and count >= max(_LEAST, _CONSISTENT * targets[term].total())
         and term != target.lower()  # which a model copies
+        and (language != "de" or target[0].isupper())  # a noun
     ]
     rows = sorted(fits, key=lambda row: (-row[0], row[1]))[: options.size]
     lines = (f"{term}\t{target}\n" for _, term, target in rows)
