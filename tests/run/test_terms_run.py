@@ -43,7 +43,10 @@ def test_a_model_writes_the_terms_that_it_reads(model, tmp_path, capsys):
     assert not set(tokenizer.get_vocab()) & {"<|", "term", "trans"}
     translator = Translator.from_pretrained(model)
     for target in ("Hund", "Köter"):
-        assert translator.translate("Dog", glossary={"dog": target}) == target
+        (output,) = translator.translate(
+            ["Dog"], glossary={"dog": target}, return_word_alignment=True
+        )
+        assert (output.text, output.pharaoh) == (target, "0-0")
     file = tmp_path / "terms.tsv"
     file.write_text("dogs\tKöter\nboat\tKahn\t1\n", encoding="utf-8")
     words = ["Dog", "Boat", "--glossary", str(file), "--source-language", "en"]

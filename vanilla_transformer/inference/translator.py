@@ -444,6 +444,7 @@ class Translator:
             if not kept and not unknown and not matches:
                 continue
             reading = self._placeholders.reading(text, kept)
+            unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
             terms = () if self.reads_terms else tuple(match.term.target for match in matches)
             if self.reads_terms:
                 targets = [((match.begin, match.end), match.term.target) for match in matches]
@@ -451,7 +452,6 @@ class Translator:
                 reading = replace(reading, edits=sorted(edits, key=lambda edit: edit.begin))
             if reading.edits:
                 (ids,) = self._encode_sources([reading.text], [direction])
-                unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
             count = sum(count_characters(text[slice(*span)]) for span in unknown)
             segments[number] = Segment(
                 text, ids, direction, count, tuple(kept), reading.edits, terms, matches
