@@ -2,14 +2,17 @@
 
 import re
 import zipfile
+from collections import Counter
 from io import BytesIO
+from random import Random
 from xml.etree import ElementTree
 
 import polib
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.kept import TokenLinks
+from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
 
 PO = """# A comment.
 msgid ""
@@ -313,6 +316,50 @@ def test_paragraphs_of_docx(paragraph, texts, expected):
     assert members(written)[-1] == members(content)[-1]
     if expected is not None:
         assert member(written) == member(content).replace(paragraph or "\0", expected)
+
+
+def random_content(random, depth=0):
+    """Runs, codes, links, controls, fields and text boxes, within each other."""
+    parts = []
+    for _ in range(random.randint(0, 4)):
+        text = " ".join(random.choices(["a", "dog", "sees &amp;", "cat."], k=random.randint(0, 3)))
+        kinds = [run(text, random.choice(["", BOLD, "<w:rPr><w:i/></w:rPr>"])), FOOTNOTE]
+        kinds += ["<w:bookmarkStart/>", "<w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:tab/></w:r>"]
+        if depth < 3:
+            inner = random_content(random, depth + 1)
+            kinds += [f"<w:hyperlink>{inner}</w:hyperlink>", SDT.format(inner)]
+            kinds += [LINK.format("PAGE", inner), BOX.format(inner)]
+        parts.append(random.choice(kinds))
+    return "".join(parts)
+
+
+def counts(xml):
+    """How often there is each element but those that runs are made of."""
+    names = Counter(element.tag.split("}")[1] for element in ElementTree.fromstring(xml).iter())
+    return {name: count for name, count in names.items() if name not in ["r", "t", "rPr", "b", "i"]}
+
+
+def test_codes_of_random_documents_are_neither_lost_nor_doubled():
+    random = Random(0)
+    for _ in range(300):
+        content = docx(f"<w:p><w:pPr/>{random_content(random)}</w:p>")
+        document = read_document("a.docx", content)
+        assert member(document.write(document.texts)) == member(content)
+        outputs = []
+        for marked in document.texts:
+            lines = [" ".join(random.choices("xyz", k=3)) for _ in marked.text.split("\n")]
+            output = "\n".join(lines)
+            sides = [
+                [m.span() for m in re.finditer(r"\S+", text)] for text in (marked.text, output)
+            ]
+            aligned = random.choices(range(len(sides[0])), k=len(sides[1]))
+            outputs.append(place_tags(marked, output, TokenLinks(*sides, aligned)))
+        written = member(document.write(outputs))
+        assert counts(written) == counts(member(content))
+        ends = "".join(re.findall(r'fldCharType="([be])', written))
+        while "be" in ends:
+            ends = ends.replace("be", "")
+        assert not ends
 
 
 def test_tags_of_runs_are_pairs():
