@@ -53,6 +53,9 @@ def placed(source, output, pairs):
         ("<b>A</b> <i>B</i>", (1, 0), "<i>b</i> <b>a</b>"),
         ("the <b>big <i>red</i></b> dog", (0, 1, 2, 3), "der <b>große <i>rote</i></b> Hund"),
         ("<a><b>x</b></a> y", (1, 0), "ypsilon <a><b>iks</b></a>"),
+        # an article that is linked with its noun, and a word that is linked with one far away
+        ("the <b>man</b> saw me", (1, 1, 2, 3), "der <b>Mann</b> sah mich"),
+        ("<b>one two</b> three four five", (0, 4, 2, 3, 4), "<b>eins zwei</b> drei vier fünf"),
         # a word between that is linked elsewhere
         ("<b>has gone</b> home", (0, 2, 1), "<b>ist heim gegangen</b>"),
         # what encloses all, or all but a sign
@@ -78,7 +81,7 @@ def placed(source, output, pairs):
         ("one <b><x/></b>two", (0, 1), "eins <b><x/></b>zwei"),
         # nothing is linked with it
         ("one <b>up</b> two", (0, 2), "eins <b></b>zwei"),
-        ("one <b>two</b>", (), "eins <b></b>zwei"),
+        ("one <b>two</b>", (), "eins <b>zwei</b>"),
         ("one <b>two</b>", (), "<b></b>"),
         # within a word only where the output has the same
         ("H<b>2</b>O is", (0, 1), "H<b>2</b>O ist"),
@@ -89,7 +92,7 @@ def placed(source, output, pairs):
         ("see <b>{0}</b> now", (0, 2, 3), "sieh <b>{0}</b> jetzt"),
         # scripts without spaces
         ("I <b>like</b> you.", (0, 1, 1, 2, 3), "我<b>喜欢</b>你。"),
-        ("我<b>喜欢</b>你。", (0, 3, 2, 4), "I you <b>like</b>."),
+        ("我<b>喜欢</b>你。", (0, 2, 3, 4), "I <b>like</b> you."),
         ("the <b>man</b>", (0, 1), "l'<b>homme</b>"),
     ],
 )

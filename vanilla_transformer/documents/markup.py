@@ -5,7 +5,8 @@ is linked with the text before it and behind it. Pairs stay nested, and no tag b
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
@@ -22,6 +23,9 @@ _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 _NEAR = 16
 """Tokens on each side of an empty tag that decide its place."""
+_REACH = 12
+"""Words on each side of a linked one that may be meant."""
+_ALONE, _FAR, _JUMP, _LONGEST = 2.0, 0.1, 0.7, 3  # found on English and German captions
 _BESIDE = 1.0
 """What a place beside the word that a tag goes with counts, beside its order with that word."""
 
@@ -150,6 +154,37 @@ def _stripped(text: str, begin: int, end: int) -> Span:
     return begin, begin + len(part.strip())
 
 
+def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
+    """Chooses a word of the source for each word of the output.
+
+    Attention links an article with its noun, and now and then a word with one far away. The chosen
+    words cost least: one that is not linked costs, and each step that is not to the next word.
+
+    Args:
+        linked: The words that each word of the output is linked with.
+        count: Number of words of the source.
+    """
+    uses = Counter(word for words in linked for word in set(words))
+    center, totals, steps = -1, np.zeros(1), []
+    states = np.array([-1])
+    for words in linked:
+        center = min(Counter(words).most_common(1)[0][0] if words else center + 1, count - 1)
+        before, states = states, np.arange(max(center - _REACH, 0), min(center + _REACH + 1, count))
+        costs = np.zeros(len(states))
+        if words:
+            unlinked = _ALONE if uses[center] == 1 else 1.0
+            costs = np.where(states == center, 0.0, unlinked + _FAR * abs(states - center))
+        jumps = np.minimum(abs(states[:, None] - before - 1), _LONGEST)  # (states, before)
+        of_steps = totals + _JUMP * jumps
+        steps.append((states, of_steps.argmin(1)))
+        totals = costs + of_steps.min(1)
+    chosen, state = [], int(totals.argmin())
+    for states, origins in reversed(steps):
+        chosen.append(int(states[state]))
+        state = int(origins[state])
+    return chosen[::-1]
+
+
 class _Placement:
     """The places of tags in one output.
 
@@ -182,10 +217,20 @@ class _Placement:
             if start < stop and begin < end
             for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop))
         ]
-        self.links = np.array(rows, int).reshape(-1, 4)  # (links, 4)
-        self.of_words = self.links[self.is_word[self.links[:, 0]] & (self.links[:, 3] > 0)]
+        edges = {edge for span in links.sources for edge in span}
+        spans = pairwise(word_borders(source, edges))
+        words = [span for span in spans if not _SIGNS.fullmatch(source[slice(*span)])]
+        begins = [begin for begin, _ in words]
+        linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
+        for unit, begin, _, is_word in rows:
+            if is_word and self.is_word[unit]:
+                linked[unit].append(bisect_right(begins, begin) - 1)
+        chosen = _in_sequence(list(linked.values()), len(words)) if words else []
+        of_words = [(unit, *words[word]) for unit, word in zip(linked, chosen, strict=False)]
+        self.of_words = np.array(of_words, int).reshape(-1, 3)  # (units that are words, 3)
         self.of_words = self.of_words[np.argsort(self.of_words[:, 1], kind="stable")]
-        self.of_signs = self.links[~self.is_word[self.links[:, 0]]]
+        of_signs = [row for row in rows if not self.is_word[row[0]]]
+        self.of_signs = np.array(of_signs, int).reshape(-1, 4)  # (links of signs, 4)
         self.begins, self.ranks = np.unique(self.of_words[:, 1], return_inverse=True)
 
     def place(self, root: _Node) -> None:
