@@ -190,11 +190,18 @@ def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
     return not missing and not any(is_surplus for _, is_surplus in spare)
 
 
-def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenLinks) -> list[Edit]:
+def edits_to_keep(
+    source: str,
+    spans: Sequence[Span],
+    output: str,
+    links: TokenLinks,
+    whole: Sequence[Span] = (),
+) -> list[Edit]:
     """Finds what is to be changed in an output, so that it has each span as often as the source.
 
     Args:
         spans: The spans of the source that are kept, in order.
+        whole: Parts of the output that stay as they are, such as terms.
 
     Returns:
         Edits in the order of their places; they do not overlap.
@@ -209,6 +216,7 @@ def edits_to_keep(source: str, spans: Sequence[Span], output: str, links: TokenL
             key=lambda span: any(_meets(part, taken) for part in links.of_source(span)),
         )[:count]
     ]
+    taken += whole
     edits: list[Edit] = []
     for span in sorted(lacking):
         edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)

@@ -6,6 +6,7 @@ turns and from the bank that lacks the fewest (Hu et al. 2019). All else is the 
 transformers: how hypotheses end, and which of those that have ended is the best.
 """
 
+import re
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -15,6 +16,7 @@ from unicodedata import normalize
 import torch
 from transformers import GenerationConfig
 
+from vanilla_transformer.documents.kept import Span
 from vanilla_transformer.languages import is_within_word, words_have_spaces
 from vanilla_transformer.search import Search
 
@@ -39,6 +41,20 @@ def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
 
     needed = {term: sum(count(term, other) for other in terms) for term in terms}
     return tuple(term for term, least in needed.items() if count(term, text) < least)
+
+
+def term_spans(terms: Sequence[str], text: str) -> list[Span]:
+    """Finds terms in a text, as words."""
+    spans = (match.span() for term in terms for match in re.finditer(re.escape(term), text))
+    return [
+        span
+        for span in spans
+        if not any(
+            place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place)
+            for place in span
+            if place < len(text)
+        )
+    ]
 
 
 def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:

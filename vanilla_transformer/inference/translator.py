@@ -43,6 +43,7 @@ from vanilla_transformer.inference.constrained import (
     forms_of_term,
     missing_terms,
     search_with_terms,
+    term_spans,
 )
 from vanilla_transformer.inference.engines import (
     Engine,
@@ -572,7 +573,8 @@ class Translator:
             aligned = tuple(of_tokens.aligned)
             of_tokens = of_tokens.edited(put_back[number])
             if lacks[number]:
-                edits = edits_to_keep(segment.text, segment.kept, text, of_tokens)
+                whole = term_spans(segment.terms, text)
+                edits = edits_to_keep(segment.text, segment.kept, text, of_tokens, whole)
                 text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
                 restored = tuple(edit.text.strip() for edit in edits if edit.text)
             outputs.append(
