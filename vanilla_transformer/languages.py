@@ -322,10 +322,12 @@ def lemma(word: str, tag: str | None) -> str:
     Args:
         tag: That of the language; None: it is unknown.
     """
+    if tag is None:
+        return word
     with optional_packages():
         from simplemma import lemmatize
         from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
-    language = _closest_tag(tag, SUPPORTED_LANGUAGES) if tag else None
+    language = _closest_tag(tag, SUPPORTED_LANGUAGES)
     return word if language is None else str(lemmatize(word, language))
 
 

@@ -1,8 +1,7 @@
 """Terms, placeholders and tags on texts of programs: makes a glossary, and scores a model with it.
 
-    cd data/program-texts
-    python ../../scripts/experiments/terms.py glossary train.en-de.tsv terms.en-de.tsv
-    python ../../scripts/experiments/terms.py score MODEL test.en-de.tsv terms.en-de.tsv
+    python scripts/experiments/terms.py glossary train.en-de.tsv terms.en-de.tsv
+    python scripts/experiments/terms.py score MODEL test.en-de.tsv terms.en-de.tsv
 
 The languages are those of the names of the files of pairs, as in `test.en-de.tsv`. `score` prints
 a line without the glossary and one with it: in how many texts that have a term, in source and
@@ -15,6 +14,7 @@ search places them.
 import argparse
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import regex
@@ -106,8 +106,8 @@ def score(options: argparse.Namespace) -> None:
         )
 
 
-def main() -> None:
-    """Reads the options."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Reads the options; None: those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("glossary", help="make a glossary of a file of pairs")
@@ -123,7 +123,7 @@ def main() -> None:
     command.add_argument("--num-beams", type=int, default=5)
     command.add_argument("--limit", type=int, help="use the first pairs alone")
     command.set_defaults(run=score)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     options.run(options)
 
 
