@@ -111,6 +111,9 @@ def test_texts_of_several_directions_in_one_call(models, tmp_path, kind, engine)
     # Other spellings, and the languages of all texts.
     (other,) = translator.translate(TEXTS[:1], src_lang="EN", tgt_lang="ger", **options)
     assert other == outputs[0]
+    if kind != "mbart":
+        named = translator.translate(TEXTS[:1], forced_bos_token_id=codes[0][1], **options)
+        assert named == [outputs[0]]
     generate = pipeline(model=str(models / f"own-{kind}"), trust_remote_code=True)
     (piped,) = generate(TEXTS[1], src_lang=sources[1], tgt_lang=targets[1], max_length=9)
     assert piped["generated_text"] == texts[1]

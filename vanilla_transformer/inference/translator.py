@@ -78,6 +78,7 @@ from vanilla_transformer.model.directions import (
     Direction,
     begun_by,
     in_language,
+    language_tokens,
     tags_of_sources,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
@@ -343,6 +344,12 @@ class Translator:
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
         options["num_return_sequences"] = n_best
+        if isinstance(name := options.get("forced_bos_token_id"), str):
+            tokens = language_tokens(self.tokenizer)
+            code = closest_tag(name, tokens) if known_tag(name) else None
+            if code is None:
+                raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
+            options["forced_bos_token_id"] = tokens[code]
         return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def plan_call(
