@@ -70,6 +70,7 @@ def test_what_is_kept(text, spans):
         ("Hello you 😊", "Hallo du", [0, 1], "Hallo du 😊"),
         ("Open %s", "{x} öffnen", [0, 0], "%s öffnen"),
         ("%s with --force", "", [], "%s --force"),
+        ("Note 😊: a b", "Hinweis: ein Be", [0, 2, 3], "Hinweis: 😊 ein Be"),
         ("{0}{1} parts", "{0}{1} Teile", [0, 1], "{0}{1} Teile"),
     ],
 )

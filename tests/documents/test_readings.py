@@ -22,6 +22,25 @@ def test_parts_of_what_is_read_stand_for_parts_of_the_original():
 
 
 @pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Save 😊 now", "Save now"),
+        ("😊 Hi!", "Hi!"),
+        ("Done 😊", "Done"),
+        ("Done 😊 😊", "Done"),
+        ("😊 😊 Hi", "Hi"),
+        ("Done 😊😊!", "Done!"),
+        ("😊 😊", "😊 😊"),
+    ],
+)
+def test_a_reading_may_lack_parts(text, read):
+    spans = kept_spans(text)
+    reading = Reading(text).without(spans)
+    assert reading.text == read
+    assert all(reading.place((0, n))[0] <= len(text) for n in range(len(read)))
+
+
+@pytest.mark.parametrize(
     ("source", "output", "restored"),
     [
         ("Move %s to {0}.", "Nach <ph2> <ph1> bewegen.", "Nach {0} %s bewegen."),

@@ -109,6 +109,15 @@ def test_what_patterns_match_is_read_as_tokens(tokenizer):
     assert read_by(translator)[1:] == [[]]
 
 
+@pytest.mark.parametrize("text", ["open 😊 now", "open ⚠️ now 😊", "Жя file now"])
+def test_other_models_do_not_read_unknown_characters(text):
+    tokenizer = VanillaTransformerTokenizer.train([*TEXTS, "\ufe0f"], kind="bpe", vocab_size=300)
+    translator = translator_of(tokenizer)
+    assert translator.translate(text) == text
+    translator.translate(text, keep=False)
+    assert ["<unk>" in tokens for tokens in translator.engine.sources] == [False, True]
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
 def test_a_long_line_is_cut_beside_its_parts(tokenizer):
     translator = translator_of(tokenizer, limit=12)

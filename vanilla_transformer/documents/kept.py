@@ -338,7 +338,7 @@ def _edit_for(
         place,
         (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
         + text
-        + (" " if not behind.strip() and right.isalnum() else ""),
+        + (" " if not behind.isalnum() and right.isalnum() else ""),
     )
 
 

@@ -45,6 +45,23 @@ class Reading:
             grown += len(edit.text) - (edit.end - edit.begin)
         return moved(span, undone)
 
+    def without(self, spans: Sequence[Span]) -> "Reading":
+        """Returns a reading that also lacks some spans, unless nothing would be left.
+
+        The space before a span goes too.
+        """
+        edits, last = list(self.edits), 0
+        for begin, end in spans:
+            before, behind = self.original[:begin][-1:], self.original[end:][:1]
+            if before.isspace() and begin > last:
+                begin -= 1
+            elif behind.isspace() and begin == last:
+                end += 1
+            edits.append(Edit(begin, end, ""))
+            last = end
+        reading = Reading(self.original, sorted(edits, key=lambda edit: edit.begin))
+        return reading if reading.text.strip() else self
+
     def restored(self, output: str) -> list[Edit]:
         """Returns what puts the parts that tokens stand for into an output with these tokens."""
         if not self.edits:  # the usual case

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
@@ -21,6 +21,7 @@ from vanilla_transformer.data.token_words import (
     target_side,
     tokens_of_ids,
     unknown_spans,
+    vocabulary_of,
 )
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import (
@@ -226,6 +227,11 @@ class Translator:
             _source_limit(None, tokenizer, model.config),
             config=model.config,
         )
+
+    @cached_property
+    def _letters(self) -> set[str]:
+        """The characters that tokens of sources have, without those that only join emoji."""
+        return set("".join(vocabulary_of(self.tokenizer, "source"))) - {"\ufe0f", "\u200d"}
 
     @property
     def _transformers_engine(self) -> TransformersEngine:
@@ -453,6 +459,15 @@ class Translator:
                 continue
             reading = self._placeholders.reading(text, kept)
             unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
+            if unknown:  # what a model reads for unknown characters would mislead it
+                reading = reading.without(
+                    [
+                        span
+                        for span in kept
+                        if any(span[0] < end and begin < span[1] for begin, end in unknown)
+                        and self._letters.isdisjoint(text[slice(*span)])
+                    ]
+                )
             terms = () if self.reads_terms else tuple(match.term.target for match in matches)
             if self.reads_terms:
                 targets = [((match.begin, match.end), match.term.target) for match in matches]
