@@ -47,7 +47,7 @@ def test_half_of_the_pairs_show_terms_that_translate_each_other():
     shown = [match.groups() for text in changed for match in TERM.finditer(text)]
     surface = sum(known.get(source) == target for source, target in shown)
     basic = sum(target in LEMMAS for _, target in shown)
-    assert surface + basic >= 0.95 * len(shown)
+    assert surface + basic >= 0.9 * len(shown)
     assert min(surface, basic) > 0.2 * len(shown)
     assert ("config pages", "Einrichtungsseiten") in shown
     plain = [TERM.sub(r" \1", text).replace("  ", " ") for text in done["source"]]
