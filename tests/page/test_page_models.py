@@ -157,11 +157,11 @@ def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
 def test_the_alignment_is_at_first_that_of_the_trained_head(models):
     model = next(iter(models.by_name.values()))
     layers = len(model.heads[CROSS])
-    assert aligning_head(model) == (max(layers - 2, 0), MEAN)
+    assert aligning_head(model) == (layers - 1, MEAN)
     for heads, expected in (
         ([[layers - 1, 1]], (layers - 1, 1)),
         ([[layers - 1, 0], [layers - 1, 1]], (layers - 1, 0)),
-        ([], (max(layers - 2, 0), MEAN)),
+        ([], (layers - 1, MEAN)),
     ):
         config = SimpleNamespace(alignment_heads=heads)
         other = SimpleNamespace(heads=model.heads, model=SimpleNamespace(config=config))

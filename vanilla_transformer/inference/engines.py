@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
+from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.inference.constrained import Forms, constrained_search
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
@@ -144,8 +145,7 @@ class TransformersEngine:
         """Finds the source token that each target token attends to most.
 
         The attention is the mean over the heads of cross-attention that `config.alignment_heads`
-        names. Without this field these are the heads of the last layer but one, which aligns best
-        in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
+        names. Without this field these are the heads of `aligning_layer`.
         """
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
@@ -196,7 +196,7 @@ class TransformersEngine:
         """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
         chosen: Any = getattr(self.model.config, "alignment_heads", None)
         if chosen is None:
-            return layers[max(len(layers) - 2, 0)].float().mean(1)
+            return layers[aligning_layer(len(layers))].float().mean(1)
         return torch.stack([layers[layer][:, head].float() for layer, head in chosen]).mean(0)
 
     def searching_model(self, inputs: dict[str, torch.Tensor]) -> Any:

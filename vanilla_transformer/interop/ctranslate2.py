@@ -21,6 +21,7 @@ from ctranslate2.specs import common_spec, transformer_spec
 from transformers.utils import logging
 
 from vanilla_transformer.data.token_words import unnamed_ids
+from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS, STACKS, layer_parts
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.supported_fields import fields_beyond
@@ -32,7 +33,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 6
+LAYOUT = 7
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _VALUES = {
@@ -237,7 +238,7 @@ def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
         The heads. None: CTranslate2 cannot average those of `config.alignment_heads`.
     """
     if config.alignment_heads is None:
-        return AligningHeads(max(config.decoder_layers - 2, 0), 0, None)
+        return AligningHeads(aligning_layer(config.decoder_layers), 0, None)
     layers = {layer for layer, _ in config.alignment_heads}
     wanted = {head for _, head in config.alignment_heads}
     heads = config.decoder_attention_heads

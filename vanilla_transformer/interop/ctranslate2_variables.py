@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.interop.match_weights import Weights, find_differences
 from vanilla_transformer.interop.model_bin import ModelBin, Variable
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
@@ -172,7 +173,7 @@ def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int
     layer = int(stored.number("decoder/alignment_layer", -1) or 0)
     count = int(stored.number("decoder/alignment_heads", 1) or 0)
     layers = decoder.layers
-    is_default = (layer, count) == (-1, 1) or (layer % layers, count) == (max(layers - 2, 0), 0)
+    is_default = (layer, count) == (-1, 1) or (layer % layers, count) == (aligning_layer(layers), 0)
     if is_default or not 0 <= count <= decoder.heads or layer not in range(-layers, layers):
         return None
     return [[layer % layers, head] for head in range(count or decoder.heads)]

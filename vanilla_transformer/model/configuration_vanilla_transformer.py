@@ -169,7 +169,8 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
             (Fan et al. 2020).
         label_smoothing: Label smoothing of the model's own loss, in training and evaluation (§5.4).
         alignment_heads: Heads of cross-attention that align target with source tokens, as pairs
-            [layer of the decoder, head] from 0. None: all heads of the last layer but one.
+            [layer of the decoder, head] from 0. None: all heads of the last layer, or
+            of the last but one of six or more.
         classifier_pooling: Which vector represents a sequence for classification: the "mean" over
             its tokens, or its "first" token (Devlin et al. 2019).
         classifier_dropout: Dropout probability before the classifier. None: equal to `dropout`.

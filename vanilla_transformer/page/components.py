@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.page.html import KINDS, MEAN, NOTHING_YET, hint_html, title_html
 from vanilla_transformer.page.models import (
     HIGHEST_TEMPERATURE,
@@ -112,13 +113,13 @@ def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
 def aligning_head(model: PageModel) -> tuple[int, int]:
     """Returns the layer and the head, or `MEAN`, of which the alignment is drawn at first.
 
-    They are the first of `config.alignment_heads`. Without these it is the mean of the last layer
-    but one, whose cross-attention aligns best (Garg et al. 2019).
+    They are the first of `config.alignment_heads`. Without these it is the mean of
+    `aligning_layer`.
     """
     if trained := model.model.config.alignment_heads:
         layer, head = trained[0]
         return layer, head
-    return max(len(model.heads[KINDS["Cross-attention"][0]]) - 2, 0), MEAN
+    return aligning_layer(len(model.heads[KINDS["Cross-attention"][0]])), MEAN
 
 
 def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
