@@ -94,6 +94,7 @@ _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a f
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 _FARTHEST = 9  # of langcodes' distances: another script or spelling
 _OTHER_LANGUAGE = 8  # the distance of languages whose speakers understand another: lb, de; bs, hr
+_SOUTH_SLAVIC = {"bs", "hr", "sh", "sr", "cnr"}
 _RELATIVES = 40  # languages that a detector confuses: nb and nn, ms and id, cs and sk
 
 
@@ -174,8 +175,7 @@ def are_related(one: str, other: str) -> bool:
     first, second = (
         str(langcodes.Language.get(standard_tag(tag)).language) for tag in (one, other)
     )
-    south_slavic = {"bs", "hr", "sh", "sr", "cnr"}
-    return {first, second} <= south_slavic or langcodes.tag_distance(first, second) < _RELATIVES
+    return {first, second} <= _SOUTH_SLAVIC or langcodes.tag_distance(first, second) < _RELATIVES
 
 
 def to_upper(text: str, tag: str | None = None, title: bool = False) -> str:
@@ -327,6 +327,8 @@ def lemma(word: str, tag: str | None) -> str:
     with optional_packages():
         from simplemma import lemmatize
         from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
+    if tag.split("-")[0] in _SOUTH_SLAVIC:
+        tag = "hbs"  # simplemma has one dictionary for them
     language = _closest_tag(tag, SUPPORTED_LANGUAGES)
     return word if language is None else str(lemmatize(word, language))
 

@@ -72,6 +72,8 @@ def test_what_is_kept(text, spans):
         ("%s with --force", "", [], "%s --force"),
         ("Note 😊: a b", "Hinweis: ein Be", [0, 2, 3], "Hinweis: 😊 ein Be"),
         ("{0}{1} parts", "{0}{1} Teile", [0, 1], "{0}{1} Teile"),
+        ("(/lib/x) now", "Die-Daten jetzt", [0, 1], "Die-Daten /lib/x jetzt"),
+        ("(/tmp) a (/tmp)", "b (/tmp)", [1, 2], "/tmp b (/tmp)"),
     ],
 )
 def test_each_span_is_in_the_output_once(source, output, aligned, result):

@@ -42,6 +42,7 @@ def test_terms_of_a_text(terms, text, expected):
         ("th", "ไฟล์", "เปิดไฟล์นี้", ["ไฟล์"]),
         ("ru", "файл", "открыть файлы", ["файлы"]),
         (None, "file", "files, file", ["file"]),
+        ("hr", "datoteka", "Otvori datoteke", ["datoteke"]),
     ],
 )
 def test_words_are_those_of_the_language(language, term, text, expected):

@@ -45,7 +45,6 @@ _KEPT = regex.compile(
 )
 _SIGNS = regex.compile(r"[%{$@/<\uFE0F\p{Emoji_Presentation}\p{Regional_Indicator}]|--")
 """Each part that is kept has one of these, and most texts have none."""
-_JOINED = regex.compile(rf"{_WORD}]{{2}}")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
@@ -220,9 +219,13 @@ def edits_to_keep(
     edits: list[Edit] = []
     for span in sorted(lacking):
         edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
-        is_joined = _JOINED.match(edit.text[-1:] + output[edit.end : edit.end + 1])
-        if is_joined and _KEPT.fullmatch(edit.text.strip()):
-            edit = replace(edit, text=f"{edit.text} ")  # %d before a letter is no placeholder
+        part = edit.text.strip()
+        before, _, behind = edit.text.partition(part)
+        others = "".join(other.text for other in edits if other.begin == other.end == edit.begin)
+        head = f"{output[: edit.begin]}{others}{before}"
+        # %d before a letter is no placeholder, /tmp behind one no path.
+        part = set_apart(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
+        edit = replace(edit, text=f"{before}{part}{behind}")
         edits.append(edit)
         taken.append((edit.begin, edit.end))
     edits += [

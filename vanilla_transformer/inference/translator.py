@@ -468,7 +468,7 @@ class Translator:
                         and self._letters.isdisjoint(text[slice(*span)])
                     ]
                 )
-            terms = () if self.reads_terms else tuple(match.term.target for match in matches)
+            terms = tuple(match.term.target for match in matches)
             if self.reads_terms:
                 targets = [((match.begin, match.end), match.term.target) for match in matches]
                 edits = [*reading.edits, *edits_to_annotate(text, targets)]
@@ -511,13 +511,30 @@ class Translator:
                 if not isinstance(engine, TransformersEngine):
                     logger.warning_once("Terms that outputs lack are placed by transformers.")
                     of_these = replace(of_these, engine=self._transformers_engine)
-                again = self._compute_with_terms([alike[number] for number in lacking], of_these)
+                retried = [alike[number] for number in lacking]
+                if self.reads_terms:  # the other terms are there, perhaps inflected
+                    retried = [
+                        replace(segment, terms=rows[number][0].missing_terms)
+                        for number, segment in zip(lacking, retried, strict=True)
+                    ]
+                again = self._compute_with_terms(retried, of_these)
                 for number, row in zip(lacking, again, strict=True):
                     rows[number] = row
             return rows
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
+
+    def _missing_terms(self, segment: Segment, output: str) -> tuple[str, ...]:
+        """Returns the terms that an output lacks; a model that reads terms may inflect them."""
+        if not self.reads_terms:
+            return missing_terms(segment.terms, output)
+        language = known_tag(segment.direction.target)
+        return tuple(
+            match.term.target
+            for match in segment.matches
+            if not is_applied(match.term, output, language)
+        )
 
     def _compute_with_terms(
         self, segments: list[Segment], call: "TranslatorCall"
@@ -614,7 +631,7 @@ class Translator:
                     aligned=aligned,
                     links=of_tokens,
                     restored=restored,
-                    missing_terms=_missing_terms(segment, text),
+                    missing_terms=self._missing_terms(segment, text),
                 )
             )
         remaining = iter(outputs)
@@ -929,18 +946,6 @@ class TranslatorCall:
     engine: Engine
     details: OutputOptions
     batch_tokens: int
-
-
-def _missing_terms(segment: Segment, output: str) -> tuple[str, ...]:
-    """Returns the terms that an output lacks; a model that reads terms may inflect them."""
-    if segment.terms:
-        return missing_terms(segment.terms, output)
-    language = known_tag(segment.direction.target)
-    return tuple(
-        match.term.target
-        for match in segment.matches
-        if not is_applied(match.term, output, language)
-    )
 
 
 def _chosen_scores(
