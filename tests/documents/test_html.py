@@ -85,6 +85,7 @@ def test_a_page_keeps_its_markup():
         ("<textarea><!-- a</textarea>b", "<textarea><!-- a</textarea>B"),
         ("<svg><text>a</text></svg>b", "<svg><text>a</text></svg>B"),
         ("<svg/>b", "<svg/>B"),
+        ("a <code>x</code> b", "A <code>x</code> B"),
         ("<div translate=no>a<div>b</div>c</div>d", "<div translate=no>a<div>b</div>c</div>D"),
         ("<br translate=no>d", "<br translate=no>D"),
         (

@@ -191,8 +191,11 @@ def _collapsed(marked: MarkedText) -> MarkedText:
         part = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", part))
         if text.endswith(" ") and part.startswith(" "):
             part = part[1:]
-            if tags[-1].kind == "empty":  # such as an image, which has spaces on both sides
-                tags[-1] = replace(tags[-1], text=f"{tags[-1].text} ")
+            last = tags[-1]
+            first = tags[last.partner or 0] if last.kind == "end" else last
+            if last.kind != "begin" and first.position == last.position:
+                # An image or `code`, which has spaces on both sides.
+                tags[-1] = replace(last, text=f"{last.text} ")
         text += part
     return MarkedText(text, tuple(tags))
 
