@@ -130,12 +130,19 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     assert page.locator("#to option").all_inner_texts() == ["German"]
     page.get_by_label("Text").fill(f"{LINE}\n{LINE}")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("document.querySelector('#result').value")
-    assert result.input_value() == f"{OUTPUT}\n{OUTPUT}"
+    page.wait_for_function("document.querySelector('#result').textContent")
+    assert result.inner_text() == f"{OUTPUT}\n{OUTPUT}"
     source.select_option("auto")
     page.get_by_label("Text").press("Tab")
     page.keyboard.press("Enter")
     page.locator("#status").get_by_text("Detected: English").wait_for()
+    page.get_by_label("Glossary").select_option("house")
+    page.get_by_label("Text").fill("a dog <b> \U0001f600 %s\n%d sees a cat .")
+    page.get_by_label("Text").press("Control+Enter")
+    page.locator("mark.term").get_by_text("Pferd").wait_for()
+    assert page.locator("mark.kept").all_inner_texts() == ["<b>", "\U0001f600", "%s", "%d"]
+    result.press("Control+a")
+    assert page.evaluate("`${getSelection()}`") == result.inner_text()
     assert (complaints, page.evaluate("document.documentElement.scrollWidth")) == ([], 390)
     page.get_by_label("Text").fill("a " * 2000)
     page.get_by_role("button", name="Translate").click()
@@ -279,6 +286,24 @@ def test_a_glossary_is_named_or_sent_and_read_again_when_it_changes(server, term
     assert "Vogel" in words_of(glossary="house")
     for wrong in ("office", [["dog"]], [["dog", ""]], [["dog", "a"], ["Dog", "b"]]):
         assert server.translate(LINE, glossary=wrong)[0] == 400
+
+
+def test_kept_parts_and_terms_are_marked_where_asked(server):
+    def marked(**fields):
+        _, _, found = server.translate(
+            ["\U0001f600 a dog sees %s .\n\na cat", "a man ."], marks=True, **fields
+        )
+        return [
+            [(text[mark["begin"] : mark["end"]], mark["kind"]) for mark in marks]
+            for text, marks in zip(found["translatedText"], found["marks"], strict=True)
+        ]
+
+    kept = {("\U0001f600", "kept"), ("%s", "kept")}
+    terms = {("Boot", "term"), ("Vogel", "term")}
+    found = marked(glossary=[["dog", "Boot"], ["cat", "Vogel"]])
+    assert (set(found[0]), found[1]) == (kept | terms, [])
+    assert (set(marked()[0]), marked(alternatives=1)[1]) == (kept, [])
+    assert "marks" not in server.translate("<p>%s</p>", format="html", marks=True)[2]
 
 
 def test_many_clients_at_once_get_their_own_answers(server, trained):
@@ -493,6 +518,7 @@ def test_health_metrics_and_the_interface_are_shown(server):
     _, _, description = server.ask("GET", "/openapi.json")
     assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
     assert all(path in page for path in description["paths"])
+    assert "<td>string or list of lists of strings</td>" in page
     assert "http" not in re.sub(r"\s", "", page).replace("<!doctypehtml>", "")
     assert server.ask("GET", "/spec")[2] == description
     for path in ("/", "/docs", "/health", "/languages", "/spec"):

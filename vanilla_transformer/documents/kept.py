@@ -189,6 +189,11 @@ def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
     return not missing and not any(is_surplus for _, is_surplus in spare)
 
 
+def kept_in(source: str, spans: Sequence[Span], output: str) -> list[Span]:
+    """Returns where an output has the spans of its source, in order."""
+    return _compare(source, spans, output)[0]
+
+
 def edits_to_keep(
     source: str,
     spans: Sequence[Span],

@@ -151,9 +151,18 @@ def _form(part: str, language: str | None, case: bool, inflected: bool) -> str:
     return form.upper() if part.isupper() else form.title() if part[0].isupper() else form
 
 
+def targets_in(
+    output: str, terms: Iterable[Term], language: str | None, kept: Sequence[Span] = ()
+) -> list[Match]:
+    """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
+    targets = (Term(term.target, term.target) for term in terms)
+    by_key = {target.key(None, False): target for target in targets}
+    return Glossary(by_key.values()).find(output, language, kept)
+
+
 def is_applied(term: Term, output: str, language: str | None) -> bool:
     """Returns whether an output has the target of a term, in this or an inflected form."""
-    return bool(Glossary([Term(term.target, term.target)]).find(output, language))
+    return bool(targets_in(output, [term], language))
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:

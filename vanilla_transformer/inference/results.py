@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import count_characters
 from vanilla_transformer.data.word_alignment import Links, format_links, word_links, words_of_spans
-from vanilla_transformer.documents.kept import Span, TokenLinks
+from vanilla_transformer.documents.kept import Span, TokenLinks, kept_in
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
+from vanilla_transformer.documents.terms import targets_in
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import known_tag, tag_of_texts, words_have_spaces
 
@@ -20,6 +21,14 @@ Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
 
 METRICS = ("chrf", "bleu")
+
+
+class Mark(NamedTuple):
+    """A part of an output that is kept from the source, or the target of a term."""
+
+    begin: int
+    end: int
+    kind: Literal["kept", "term"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class Translation:
             alignment put into `text`.
         terms: The terms of the glossary in the source, and their targets.
         missing_terms: Those of the targets that it does not contain.
+        marks: What `text` has of the parts that are kept and of the targets, in order.
     """
 
     text: str
@@ -60,6 +70,7 @@ class Translation:
     restored: tuple[str, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     missing_terms: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
     @property
     def pharaoh(self) -> str:
@@ -137,6 +148,7 @@ class OutputOptions(NamedTuple):
     alignment: bool = False
     words: bool = False
     links: bool = False
+    marks: bool = False
 
     @property
     def linked(self) -> bool:
@@ -209,6 +221,7 @@ def join_segments(
             for match in part.source.matches
         ),
         missing_terms=tuple(term for part in parts for term in part.missing_terms),
+        marks=_join_marks(written, outputs) if details.marks else (),
     )
 
 
@@ -219,6 +232,25 @@ def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], .
         sources += len(part.source)
         targets += len(part.tokens)
     return tuple(links)
+
+
+def _join_marks(
+    written: Sequence[str | int], outputs: Mapping[int, SegmentOutput]
+) -> tuple[Mark, ...]:
+    marks: list[Mark] = []
+    place = 0
+    for part in written:
+        if isinstance(part, str):
+            place += len(part)
+            continue
+        source, text = outputs[part].source, outputs[part].text
+        kept = kept_in(source.text, source.kept, text)
+        language = known_tag(source.direction.target)
+        terms = targets_in(text, (match.term for match in source.matches), language, kept)
+        marks += [Mark(place + begin, place + end, "kept") for begin, end in kept]
+        marks += [Mark(place + term.begin, place + term.end, "term") for term in terms]
+        place += len(text)
+    return tuple(sorted(marks))
 
 
 def _join_links(

@@ -31,6 +31,11 @@ class Glossaries:
         self._files = files
         self._read = {name: (_state_of(path), Glossary.of(path)) for name, path in files.items()}
 
+    @property
+    def names(self) -> list[str]:
+        """The names, in the order of the command line."""
+        return list(self._files)
+
     def chosen(self, asked: str | Pairs | None) -> Glossary | None:
         """Returns what the field of a request asks for.
 
@@ -47,7 +52,7 @@ class Glossaries:
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
         if asked not in self._files:
-            names = ", ".join(self._files) or "none"
+            names = ", ".join(self.names) or "none"
             raise RequestError(400, f"There is no glossary {asked[:100]!r}: there is {names}.")
         path, (state, glossary) = self._files[asked], self._read[asked]
         try:

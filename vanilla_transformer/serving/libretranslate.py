@@ -52,6 +52,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             0, ge=0, le=limits.max_beams - 1, description="Number of further outputs"
         )
         glossary: GlossaryField = None
+        marks: bool = Field(
+            False, description="Tell where outputs have kept parts and terms; not in html"
+        )
         api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
@@ -62,6 +65,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         target: str,
         n_best: int = 1,
         glossary: Glossary | None = None,
+        marks: bool = False,
     ) -> tuple[list[list[Translation]], str, int]:
         """Returns the outputs of texts, the code of their language, and the confidence in it."""
         texts, confidence = [text.text for text in marked], 0
@@ -71,7 +75,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             source, confidence = await asyncio.to_thread(detect, sample, target)
         model = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
-        details = OutputOptions(links=any(text.tags for text in marked))
+        details = OutputOptions(links=any(text.tags for text in marked), marks=marks)
         query = Query(n_best, details, (("num_beams", beams),), glossary)
         answers = await service.answer(request, model, texts, query)
         return answers.outputs, source, confidence
@@ -104,6 +108,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             asked.target,
             n_best,
             service.glossaries.chosen(asked.glossary),
+            asked.marks,
         )
         rows = [[output.text for output in row] for row in outputs]
         if pages:
@@ -123,6 +128,8 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             # Without repetitions.
             others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
             answer["alternatives"] = others
+        if asked.marks and not pages:
+            answer["marks"] = [[mark._asdict() for mark in row[0].marks] for row in outputs]
         if asked.source == "auto":
             answer["detectedLanguage"] = [_describe(source, confidence)] * len(given)
         if isinstance(asked.q, list):
@@ -221,6 +228,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "charLimit": limits.max_characters,
                 "filesTranslation": True,
                 "frontendTimeout": 500,
+                "glossaries": service.glossaries.names,
                 "language": {
                     side: {"code": code, "name": _name_of(code)}
                     for side, code in directions.items()

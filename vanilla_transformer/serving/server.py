@@ -182,7 +182,8 @@ def _describe_type(field: Mapping[str, Any]) -> str:
     if "anyOf" in field:
         return " or ".join(map(_describe_type, field["anyOf"])).removesuffix(" or null")
     if "items" in field:
-        return f"list of {_describe_type(field['items'])}s"
+        kind, space, rest = _describe_type(field["items"]).partition(" ")
+        return f"list of {kind}s{space}{rest}"  # list of lists of strings
     if "enum" in field:
         return " or ".join(json.dumps(choice) for choice in field["enum"])
     bounds = [
