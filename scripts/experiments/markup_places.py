@@ -73,8 +73,8 @@ def enclosed(source: str, span: Span, output: str, links: TokenLinks) -> str:
     return output[begin.position : end.position]
 
 
-def main() -> None:
-    """Prints the table."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Prints the table; reads the options, or those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("model", help="directory of the model, or its name on the Hub")
     parser.add_argument("sources", type=Path, help="file of sentences")
@@ -88,7 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--limit", type=int, default=1000, help="number of sentences")
     parser.add_argument("--num-beams", type=int, default=1)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     files = options.sources, options.references
     learnt = zip(*map(read_lines, options.learn_from or files), strict=True)
     lexicon = Lexicon.learn(list(learnt))
