@@ -33,7 +33,8 @@ def test_accelerate_starts_it_in_two_processes(corpus, tmp_path, monkeypatch):
 
 
 def test_a_failure_in_two_processes_shows_in_the_status(tmp_path):
-    options = ("--output_dir", tmp_path / "out", "--train_source", tmp_path / "nowhere")
+    options = ["--output_dir", tmp_path / "out"]
+    options += ["--train_source", tmp_path / "nowhere", "--train_target", tmp_path / "nowhere"]
     with pytest.raises(AssertionError, match="nowhere does not exist"):
         launch("-m", "vanilla_transformer", "train", *options)
 

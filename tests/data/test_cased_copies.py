@@ -95,5 +95,10 @@ def test_an_adaptation_copies_training_pairs_alone(file):
     assert training[: len(without)] == without
     assert len(training) == len(without) + 40
     assert training[-1].source != training[-1].source.casefold()
-    held_out = {pair.source for pairs in splits.held_out.values() for pair in pairs}
+    held_out = {
+        pair.source
+        for corpora in splits.held_out.values()
+        for pairs in corpora.values()
+        for pair in pairs
+    }
     assert not held_out & {pair.source.casefold() for pair in training}

@@ -41,7 +41,16 @@ def pushed_run(hub, corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub") / "run"
     changes = {"num_train_epochs": 2, "save_strategy": "epoch", "push_to_hub": True}
     options = arguments(corpus, folder, **changes, hub_token=TOKEN, hub_always_push=True)
-    card = ["--language", "en", "de", "--dataset_label", "Toy pairs", "--license", "mit"]
+    card = [
+        "--source_language",
+        "en",
+        "--target_language",
+        "de",
+        "--dataset_label",
+        "Toy pairs",
+        "--license",
+        "mit",
+    ]
     run(hub, folder.parent / "home", REPOSITORY / "scripts" / "train.py", *options, *card)
     return folder
 

@@ -106,7 +106,7 @@ def test_prepared_corpora_keep_their_shares_and_counts(recipe, tmp_path, caplog)
 def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, trained, tmp_path):
     folder = tmp_path / "run"
     for changes, message in (
-        ({"model_name_or_path": trained}, "the tag '<bt>' is no token of the tokenizer"),
+        ({"model_name_or_path": trained}, "'<bt>' is no token of the tokenizer"),
         ({"max_tokens": None}, "set `max_tokens`"),
         ({"guided_alignment": corpus / "train.en"}, "`guided_alignment` names a file of links"),
     ):

@@ -95,18 +95,18 @@ class TokenLinks:
             for part, index in zip(self.targets, self.aligned, strict=True)
             if not any(e.begin <= part[0] < part[1] <= e.end for e in new_parts)
         ]
-        grown = 0
+        sources, grown = list(self.sources), 0
         for edit in edits:
             new = stripped(edit.text, (0, len(edit.text)))
             place = new[0] + edit.begin + grown, new[1] + edit.begin + grown
-            pairs += [
-                (place, index)
-                for index, (begin, end) in enumerate(self.sources)
-                if begin < edit.source[1] and edit.source[0] < end
-            ]
+            of_source = [n for n, span in enumerate(sources) if _meets(span, [edit.source])]
+            if edit in new_parts and not of_source:  # the model has not read this part
+                of_source = [len(sources)]
+                sources.append(edit.source)
+            pairs += [(place, index) for index in of_source]
             grown += len(edit.text) - (edit.end - edit.begin)
         pairs.sort()
-        return TokenLinks(self.sources, [part for part, _ in pairs], [index for _, index in pairs])
+        return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
 
 
 @dataclass(frozen=True)
