@@ -29,6 +29,7 @@ def weights(out):
 
 
 def test_a_run_teaches_placeholders_where_the_data_have_them(programs, corpus, tmp_path, caplog):
+    caplog.set_level("INFO", "vanilla_transformer")
     out = tmp_path / "out"
     program(["train", *arguments(programs, out, **SHORT)])
     assert "Tokens stand for placeholders in 2 of 100 training pairs." in caplog.text
@@ -57,5 +58,6 @@ def test_a_model_that_knows_the_tokens_goes_on_with_them(programs, tmp_path, cap
     main(arguments(programs, tmp_path / "one", **SHORT))
     again = {**SHORT, "model_name_or_path": tmp_path / "one"}
     caplog.clear()
+    caplog.set_level("INFO", "vanilla_transformer")
     main(arguments(programs, tmp_path / "two", **again))
     assert "Tokens stand for placeholders" in caplog.text
