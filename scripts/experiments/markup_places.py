@@ -73,7 +73,7 @@ def enclosed(source: str, span: Span, output: str, links: TokenLinks) -> str:
     return output[begin.position : end.position]
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table; reads the options, or those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("model", help="directory of the model, or its name on the Hub")
@@ -88,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--limit", type=int, default=1000, help="number of sentences")
     parser.add_argument("--num-beams", type=int, default=1)
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     files = options.sources, options.references
     learnt = zip(*map(read_lines, options.learn_from or files), strict=True)
     lexicon = Lexicon.learn(list(learnt))
