@@ -14,6 +14,7 @@ import json
 import os
 import random
 import runpy
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -69,6 +70,7 @@ def serve():
 def become(request):
     """Makes this process the one that was asked for."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell put the tests
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
