@@ -34,7 +34,7 @@ def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
     def count(term: str, text: str) -> int:
         term, text = normalize("NFC", term), normalize("NFC", text)
         return sum(
-            not (place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place))
+            not _divides_word(text, place)
             for place in range(len(text))
             if text.startswith((term, term[:1].upper() + term[1:]), place)  # it may begin a text
         )
@@ -46,15 +46,13 @@ def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
 def term_spans(terms: Sequence[str], text: str) -> list[Span]:
     """Finds terms in a text, as words."""
     spans = (match.span() for term in terms for match in re.finditer(re.escape(term), text))
-    return [
-        span
-        for span in spans
-        if not any(
-            place and text[place - 1 : place + 1].isalnum() and is_within_word(text, place)
-            for place in span
-            if place < len(text)
-        )
-    ]
+    return [span for span in spans if not any(_divides_word(text, place) for place in span)]
+
+
+def _divides_word(text: str, place: int) -> bool:
+    """Returns whether a place of a text is between two letters of a word."""
+    is_inside = 0 < place < len(text) and text[place - 1 : place + 1].isalnum()
+    return is_inside and is_within_word(text, place)
 
 
 def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:

@@ -1,9 +1,11 @@
 """Translates documents, whose texts are taken out of files by `documents`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from vanilla_transformer.documents.formats import TextsOfFile
-from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.inference.results import NO_LINKS, Translation
 from vanilla_transformer.inference.translator import Translator
 
 
@@ -16,9 +18,14 @@ def translate_document(translator: Translator, document: TextsOfFile, **options:
     """
     texts = document.texts
     outputs = translator.translate([marked.text for marked in texts], return_links=True, **options)
-    return document.write(
-        [
-            place_tags(marked, output.text, output.links)
-            for marked, output in zip(texts, outputs, strict=True)
-        ]
-    )
+    return document.write(with_tags_placed(texts, outputs))
+
+
+def with_tags_placed(
+    texts: Sequence[MarkedText], outputs: Sequence[Translation]
+) -> list[MarkedText]:
+    """Returns outputs with the tags of their texts; without tags, no links are needed."""
+    return [
+        place_tags(marked, output.text, output.links or NO_LINKS)
+        for marked, output in zip(texts, outputs, strict=True)
+    ]

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from secrets import token_urlsafe
@@ -16,9 +15,10 @@ from pydantic import Field
 
 from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_document
 from vanilla_transformer.documents.html import HtmlDocument
-from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.terms import Glossary
-from vanilla_transformer.inference.results import NO_LINKS, OutputOptions, Translation
+from vanilla_transformer.inference.documents import with_tags_placed
+from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import FORM, MULTIPART, LenientFields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError, check_limit
@@ -117,7 +117,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             rows = await asyncio.to_thread(
                 lambda: [
                     [
-                        page.join(_placed(page.texts, [row[rank] for row in of_page]))
+                        page.join(with_tags_placed(page.texts, [row[rank] for row in of_page]))
                         for rank in range(n_best)
                     ]
                     for page, of_page in zip(pages, of_pages, strict=True)
@@ -162,7 +162,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         )
         outputs, _, _ = await answer_texts(request, document.texts, *languages, glossary=glossary)
         best = [row[0] for row in outputs]
-        written = await asyncio.to_thread(lambda: document.write(_placed(document.texts, best)))
+        written = await asyncio.to_thread(
+            lambda: document.write(with_tags_placed(document.texts, best))
+        )
         parts, key = Path(name), files.keep(written)
         path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
         address = f"{request.base_url}{path}"
@@ -277,14 +279,6 @@ def _read_file(name: str, content: bytes, most: int) -> TextsOfFile:
         return read_document(name, content)
     except (ValueError, BadZipFile) as error:
         raise RequestError(400, str(error)) from error
-
-
-def _placed(marked: Sequence[MarkedText], outputs: Sequence[Translation]) -> list[MarkedText]:
-    """Returns outputs with the tags of their texts."""
-    return [
-        place_tags(text, output.text, output.links or NO_LINKS)
-        for text, output in zip(marked, outputs, strict=True)
-    ]
 
 
 def _describe(code: str, confidence: int) -> dict[str, Any]:
