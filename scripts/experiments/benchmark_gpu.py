@@ -1,9 +1,10 @@
 """Measures training steps and `generate()` on one GPU; `benchmark.py gpu` runs it.
 
-Each case has a line of its own: milliseconds, tokens per second, the share of the card's peak
-(MFU), memory, kernels, and waits of the processor for the device. The peak is that of a plain
-product of two square matrices in bfloat16. No new case starts after `--seconds`; the first cases
-matter most. On a CPU, operations count in place of kernels, and nothing waits.
+`ours-captured` takes packed batches and replays CUDA graphs, as `train` does on a GPU. Each case
+has a line of its own: milliseconds, tokens per second, the share of the card's peak (MFU), memory,
+kernels, and waits of the processor for the device. The peak is that of a plain product of two
+square matrices in bfloat16. No new case starts after `--seconds`; the first cases matter most. On a
+CPU, operations count in place of kernels, and nothing waits.
 """
 
 import argparse
@@ -18,9 +19,15 @@ import torch
 from benchmark_generation import format_generation, make_generator, measure_generation
 from benchmark_models import make_model
 from benchmark_reports import clock_of, measure_products
-from benchmark_training import Batch, count_products, make_batches_on_device, train_on_batches
+from benchmark_training import Batch, count_products, make_batches
 
-TRAINED_ON_GPU = ("marian", "marian-flash", "ours")
+from vanilla_transformer.training.captured_steps import (
+    SIZES_OF_A_BUDGET,
+    CapturedSteps,
+    pack_batch,
+)
+
+TRAINED_ON_GPU = ("marian", "marian-flash", "ours", "ours-captured")
 GENERATING_ON_GPU = ("marian", "ours", "ctranslate2-float16", "ctranslate2-int8_float16")
 SYSTEMS_OF_GPU = tuple(dict.fromkeys(TRAINED_ON_GPU + GENERATING_ON_GPU))
 _SECONDS_A_CASE = 1.0
@@ -42,16 +49,18 @@ def measure_gpu(
     for width in options.widths:
         shaped = _changed(options, d_model=width)
         systems = {
-            system: make_trained(system, shaped)
+            system: TrainedSystem(system, shaped)
             for system in options.systems
             if system in TRAINED_ON_GPU
         }
         cases = itertools.product(options.target_tokens, options.kinds, systems)
         for tokens, kind, system in cases:
             if time.monotonic() < end:
-                batches = make_batches_on_device(kind, _changed(shaped, tokens=tokens))
+                batches = make_batches(
+                    kind, options.batches, tokens, options.vocab_size, options.seed
+                )
                 result = {"case": "train", "width": width, "tokens": tokens, "kind": kind}
-                result |= {"system": system, **measure_steps(*systems[system], batches, peak)}
+                result |= {"system": system, **measure_steps(systems[system], batches, peak)}
                 yield result, format_steps(result)
     with ExitStack() as stack:
         generators = {
@@ -69,32 +78,63 @@ def _changed(options: argparse.Namespace, **values: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), **values})
 
 
-def make_trained(
-    system: str, options: argparse.Namespace
-) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Makes a model with its optimizer; `-flash` stands for flash attention."""
-    kind, _, flash = system.partition("-")
-    if flash:
-        options = _changed(options, attn_implementation="flash_attention_2")
-    model = make_model(kind, options).to(options.device)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+class TrainedSystem:
+    """A model with fused AdamW, which takes training steps under autocast to bfloat16.
+
+    Args:
+        system: `-flash` stands for flash attention, `-captured` for packed batches and CUDA graphs.
+    """
+
+    def __init__(self, system: str, options: argparse.Namespace) -> None:
+        self.kind, _, self.way = system.partition("-")
+        if self.way == "flash":
+            options = _changed(options, attn_implementation="flash_attention_2")
+        self.device = options.device
+        self.model = make_model(self.kind, options).to(options.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+        if self.way == "captured":
+            self.captured = CapturedSteps(self._forward, list(self.model.parameters()))
+
+    def prepare(self, batch: Batch) -> dict[str, Any]:
+        """Moves a batch to the device, for `step`."""
+        items = int((batch["labels"] != -100).sum())
+        made: dict[str, Any] = {**batch}
+        if self.way == "captured":
+            step = max(64, batch["labels"].numel() // SIZES_OF_A_BUDGET // 64 * 64)
+            made = pack_batch(batch, self.model, step)
+        moved = {k: v.to(self.device) if torch.is_tensor(v) else v for k, v in made.items()}
+        return {"batch": moved, "items": items}
+
+    def step(self, batch: dict[str, Any], items: int) -> None:
+        """Takes a training step on what `prepare` returns."""
+        self.model.zero_grad(set_to_none=True)
+        if self.way == "captured":
+            self.captured(batch, items)
+        else:
+            self._forward(**batch).loss.backward()
+        self.optimizer.step()
+
+    def _forward(self, **inputs: Any) -> Any:
+        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+            return self.model(**inputs)
 
 
-def measure_steps(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batches: list[Batch], peak: float
-) -> dict[str, Any]:
-    """Measures training steps under autocast to bfloat16, each batch one step."""
-    device = batches[0]["labels"].device
+def measure_steps(system: TrainedSystem, batches: list[Batch], peak: float) -> dict[str, Any]:
+    """Measures training steps, each batch one step."""
+    device = torch.device(system.device)
     clock, on_gpu = clock_of(str(device)), device.type == "cuda"
+    prepared = [system.prepare(batch) for batch in batches]
 
     def step() -> None:
-        train_on_batches(model, batches, optimizer, bf16=True)
+        for given in prepared:
+            system.step(**given)
 
     before = 0
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
     step()
+    step()  # records the graphs
     start = clock()
     step()
     turns = 1 + int(_SECONDS_A_CASE / (clock() - start))
@@ -107,7 +147,7 @@ def measure_steps(
     return {
         "milliseconds": 1000 * seconds / len(batches),
         "tokens_per_second": targets / seconds,
-        "share_of_peak": count_products(model, sources, targets) / seconds / peak,
+        "share_of_peak": count_products(system.model, sources, targets) / seconds / peak,
         "memory_mib": (torch.cuda.max_memory_allocated(device) - before) / 2**20 if on_gpu else 0.0,
         "kernels": _count_kernels(step, on_gpu) / len(batches),
         "waits": _count_waits(step) / len(batches) if on_gpu else 0.0,

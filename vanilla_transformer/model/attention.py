@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention.varlen import varlen_attn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -20,6 +21,7 @@ from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
 from .initialization import StackedLinear
 from .normalization import make_norm
+from .token_layout import PADDED, TokenLayout
 
 
 def eager_attention_forward(
@@ -66,18 +68,59 @@ def eager_attention_forward(
     return mixed.transpose(1, 2).contiguous(), weights
 
 
+def packed_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    cu_seq_lens_q: torch.Tensor,
+    cu_seq_lens_k: torch.Tensor,
+    max_length_q: int,
+    max_length_k: int,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention within each of the sequences of a `PackedLayout`, by flash attention of torch.
+
+    Args:
+        query, key, value: Of shape (1, heads, tokens, head_dim).
+        attention_mask: None: the sequences tell what a token may attend to.
+        cu_seq_lens_q, cu_seq_lens_k: Where each sequence begins, of shape (sequences + 1,).
+        max_length_q, max_length_k: No sequence has more tokens.
+    """
+    # (1, heads, tokens, head_dim) -> (tokens, heads, head_dim)
+    states = [heads[0].transpose(0, 1) for heads in (query, key, value)]
+    grouped = {"enable_gqa": True} if query.shape[1] != key.shape[1] else {}
+    mixed: Any = varlen_attn(
+        *states,
+        cu_seq_lens_q,
+        cu_seq_lens_k,
+        max_length_q,
+        max_length_k,
+        scale=scaling,
+        window_size=(-1, 0) if module.is_causal else (-1, -1),
+        **grouped,
+    )
+    return mixed[None], None
+
+
 def choose_attention(
-    config: VanillaTransformerConfig, output_attentions: bool | None = False
+    config: VanillaTransformerConfig,
+    output_attentions: bool | None = False,
+    layout: TokenLayout = PADDED,
 ) -> tuple[VanillaTransformerConfig, AttentionFunction]:
     """Chooses the attention implementation of one call: the one that the config names.
 
-    Fused implementations do not compute the attention weights: a call that asks for weights uses
-    the eager one.
+    Packed sequences have their own. Fused implementations do not compute the attention weights: a
+    call that asks for weights uses the eager one.
 
     Returns:
         The config for which masks are to be made, the given one or a shallow copy that names eager
         attention, and the implementation.
     """
+    if layout.positions is not None:
+        return config, packed_attention_forward
     if output_attentions and config._attn_implementation != "eager":
         config = copy(config)
         config._attn_implementation = "eager"
@@ -144,20 +187,22 @@ class AttentionCore(nn.Module):
         value: torch.Tensor,
         mask: Any,
         context: CallContext,
+        keys: TokenLayout,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Calls the attention implementation; returns the output, as the states, and the weights.
 
         Args:
             mask: In the form that the implementation asks for.
+            keys: The layout of the keys.
         """
         dropout = self.attention_dropout if self.training else 0.0
         mixed, weights = context.attend(
-            self, query, key, value, mask,
-            dropout=dropout, scaling=self.scaling, **kwargs, **context.arguments,
+            self, query, key, value, mask, dropout=dropout, scaling=self.scaling,
+            **kwargs, **context.layout.attention_arguments(keys), **context.arguments,
         )  # fmt: skip
         mixed = mixed.flatten(-2)  # (batch, target_len, heads · head_dim)
-        return self.out_proj(context.layout.remove_padding(mixed)), weights
+        return self.out_proj(context.layout.unpad_attention(mixed)), weights
 
 
 class SelfAttention(AttentionCore):
@@ -178,7 +223,9 @@ class SelfAttention(AttentionCore):
         if context.cache is not None:  # (..., length, head_dim) -> (..., length with the past, ...)
             key, value = context.cache.update(key, value, self.layer_idx)
         bias = context.positions.bias_of(query)
-        return self.attend(query, key, value, context.mask, context, position_bias=bias)
+        return self.attend(
+            query, key, value, context.mask, context, context.layout, position_bias=bias
+        )
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values, before `split_heads`."""
@@ -225,7 +272,9 @@ class CrossAttention(AttentionCore):
             query = query.reshape(len(query) // count, -1, query.shape[-1])
         key, value = self.project_source(encoder_hidden_states, context)
         query = self.q_norm(self.split_heads(query)).to(query.dtype)
-        output, weights = self.attend(query, key, value, context.source_mask, context)
+        output, weights = self.attend(
+            query, key, value, context.source_mask, context, context.source_layout
+        )
         if count > 1:  # back to the rows
             output = output.reshape(hidden_states.shape)
             if weights is not None:

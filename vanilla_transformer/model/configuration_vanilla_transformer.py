@@ -45,6 +45,9 @@ CHOICES = {
 BIASED_SCHEMES = ("alibi", "relative")
 """The values of `position_embedding_type` that add a bias to the scores."""
 
+PACKED_SCHEMES = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "rope", "none")
+"""The values of `position_embedding_type` that compute each position by itself."""
+
 SIZES = (
     "vocab_size",
     "decoder_vocab_size",

@@ -296,7 +296,8 @@ class VanillaTransformerForConditionalGeneration(
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            if decoder_input_ids is not None and decoder_attention_mask is None:
+            # A plan tells itself which tokens there are.
+            if decoder_input_ids is not None and decoder_attention_mask is None and plan is None:
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )

@@ -12,7 +12,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
+from .configuration_vanilla_transformer import (
+    BIASED_SCHEMES,
+    PACKED_SCHEMES,
+    VanillaTransformerConfig,
+)
 from .initialization import set_initial_values
 from .modes import is_tracing
 from .sharing import warn_of_untested_versions
@@ -106,7 +110,25 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         )
         if not self.training or needs_padded_states or is_tracing():
             return NO_SHORTCUTS
-        return self.training_shortcuts
+        return self.training_shortcuts._replace(packed=self.packs_sequences())
+
+    def packs_sequences(self) -> bool:
+        """Returns whether attention takes the sequences of a training step one behind another.
+
+        torch's `varlen_attn` does so in half precision on a GPU. It has no dropout and no bias.
+        """
+        config, device = self.config, self.device.type
+        half = torch.is_autocast_enabled(device) or self.dtype in (torch.bfloat16, torch.float16)
+        heads = (config.encoder_attention_heads, config.decoder_attention_heads)
+        return (
+            device == "cuda"
+            and half
+            and torch.cuda.get_device_capability(self.device) >= (8, 0)
+            and config._attn_implementation == "sdpa"
+            and config.attention_dropout == 0
+            and config.position_embedding_type in PACKED_SCHEMES
+            and all(config.head_dim_with(count) in range(8, 257, 8) for count in heads)
+        )
 
     # Attention implementations -------------------------------------------------------------------
 

@@ -110,17 +110,25 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         return embeds * self.embed_scale
 
     def make_positions(
-        self, padded: torch.Tensor, mask: Any, cache: Cache | None = None
+        self, padded: torch.Tensor, mask: Any, layout: TokenLayout, cache: Cache | None = None
     ) -> PositionEncoding:
-        """Numbers the tokens of a call, and returns what the position scheme adds (§3.5)."""
+        """Numbers the tokens of a call, and returns what the position scheme adds (§3.5).
+
+        What is added to the embeddings is in the layout, the rest in the shape of attention.
+        """
+        if layout.positions is not None:
+            return cast(PositionEncoding, self.embed_positions(layout.positions, padded.dtype))
         queries, keys = number_tokens(padded, mask, cache, is_causal=self.is_causal)
-        return cast(PositionEncoding, self.embed_positions(queries, padded.dtype, keys))
+        added: PositionEncoding = self.embed_positions(queries, padded.dtype, keys)
+        if added.embedding is None:
+            return added
+        # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
+        return added._replace(embedding=layout.remove_padding(added.embedding))
 
     def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4)."""
         if context.positions.embedding is not None:
-            # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
-            embeds = embeds + context.layout.remove_padding(context.positions.embedding)
+            embeds = embeds + context.positions.embedding
         return cast(torch.Tensor, self.dropout(self.embed_norm(embeds)))
 
     def apply_final_norm(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -199,13 +207,15 @@ class VanillaTransformerEncoder(TransformerStack):
             layout = layout_of(source_slots(attention_mask, shape) if is_free else None)
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
         padded = layout.padded_like(embeds)  # of it, only shape, type and device count
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"), layout)
+        if layout.positions is not None:  # the layout tells which tokens there are
+            attention_mask = None
         mask = check_mask("attention_mask", attention_mask, *padded.shape[:2])
         context = CallContext(
             attend,
             kwargs,
             mask=create_bidirectional_mask(config, padded, mask),
-            positions=self.make_positions(padded, mask),
+            positions=self.make_positions(padded, mask, layout),
             layout=layout,
         )
         hidden_states = self.add_positions(embeds, context)
@@ -262,7 +272,11 @@ class VanillaTransformerDecoder(TransformerStack):
         source = cast(torch.Tensor, encoder_hidden_states)
         # Of these two, only shape, type and device count.
         padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"), layout)
+        if layout.positions is not None:
+            attention_mask = encoder_attention_mask = (
+                None  # the layouts tell which tokens there are
+            )
 
         cache = self.make_cache(past_key_values, bool(use_cache))
         target_cache = None if cache is None else cache.self_attention_cache
@@ -277,7 +291,7 @@ class VanillaTransformerDecoder(TransformerStack):
             attend,
             kwargs,
             mask=create_causal_mask(config, padded, mask, target_cache),
-            positions=self.make_positions(padded, mask, target_cache),
+            positions=self.make_positions(padded, mask, layout, target_cache),
             cache=target_cache,
             layout=layout,
             source_mask=mask_per_source(source_mask, rows_per_source, length),

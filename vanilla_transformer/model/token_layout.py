@@ -2,16 +2,18 @@
 
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
 In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
-the batch in their order, without padding. Only attention needs the padded shape (batch, length,
-...): it pads its inputs and removes the padding of its result. `StepPlan` records what one call
-computes; the outermost model makes it once.
+the batch in their order, without padding. Attention needs the padded shape (batch, length, ...): it
+pads its inputs and removes the padding of its result. On a GPU, in half precision, it takes the
+sequences one behind another (`PackedLayout`). `StepPlan` records what one call computes; the
+outermost model makes it once.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 
 from .inputs import IGNORE_INDEX
 
@@ -24,11 +26,13 @@ class TrainingShortcuts(NamedTuple):
         chunked_loss: The loss over a large vocabulary is computed in chunks; full logits are never
             materialised.
         lazy_logits: The output's `logits` are computed when they are read.
+        packed: Attention computes no padding either.
     """
 
     padding_free: bool = True
     chunked_loss: bool = True
     lazy_logits: bool = True
+    packed: bool = False
 
 
 NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
@@ -50,7 +54,14 @@ one length, that takes longer than the padding.
 
 
 class TokenLayout:
-    """The layout of states that hold every slot of a batch: each method returns its input."""
+    """The layout of states that hold every slot of a batch: each method returns its input.
+
+    Attributes:
+        positions: The position of each token in its sequence, of shape (1, tokens), where attention
+            takes the sequences one behind another. None: it takes the padded shape.
+    """
+
+    positions: torch.Tensor | None = None
 
     def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of a tensor of shape (batch or 1, length, ...)."""
@@ -64,8 +75,16 @@ class TokenLayout:
         """Restores the padded shape, with any values at padding, which attention masks out."""
         return states
 
+    def unpad_attention(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of what attention returns."""
+        return states
+
+    def attention_arguments(self, keys: "TokenLayout") -> dict[str, Any]:
+        """Returns what attention must know of the sequences of queries and keys."""
+        return {}
+
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of the padded shape, type and device; its values do not count."""
+        """Returns a tensor of the shape of attention, type and device; its values do not count."""
         return states
 
 
@@ -112,9 +131,61 @@ class PaddingFreeLayout(TokenLayout):
         batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, sources)  # type: ignore[no-untyped-call]
         return batch.view(*self.shape, *states.shape[2:])
 
+    def unpad_attention(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of what attention returns."""
+        return self.remove_padding(states)
+
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
         return states.new_empty(()).expand(*self.shape, *states.shape[2:])
+
+
+class PackedLayout(TokenLayout):
+    """The layout of states, and of attention, that hold one sequence behind another.
+
+    Args:
+        bounds: Where each sequence begins, and where the last one ends: of shape (sequences + 1,).
+        positions: The position of each token in its sequence, of shape (1, tokens).
+        longest: No sequence has more tokens.
+        slots: The layout of the batch that the tokens come from. `PADDED`: the batch is packed.
+    """
+
+    positions: torch.Tensor
+
+    def __init__(
+        self,
+        bounds: torch.Tensor,
+        positions: torch.Tensor,
+        longest: int,
+        slots: TokenLayout = PADDED,
+    ) -> None:
+        self.bounds, self.positions, self.longest, self.slots = bounds, positions, longest, slots
+
+    @classmethod
+    def of_padded(cls, is_token: torch.Tensor, slots: TokenLayout) -> Self:
+        """Makes the layout of the tokens of a padded batch, of shape (batch, length)."""
+        ends = is_token.sum(1).cumsum(0)
+        numbers = is_token.cumsum(1)[..., None] - 1
+        positions = slots.remove_padding(numbers)[..., 0]  # (batch, length) -> (1, tokens)
+        return cls(F.pad(ends, (1, 0)).int(), positions, is_token.shape[1], slots)
+
+    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
+        return self.slots.remove_padding(states)
+
+    def pad(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores (batch, length, ...) from (1, tokens, ...), with zeros elsewhere."""
+        return self.slots.pad(states)
+
+    def attention_arguments(self, keys: TokenLayout) -> dict[str, Any]:
+        """Returns the sequences of queries and keys, under the names of transformers."""
+        assert isinstance(keys, PackedLayout)
+        return {
+            "cu_seq_lens_q": self.bounds,
+            "cu_seq_lens_k": keys.bounds,
+            "max_length_q": self.longest,
+            "max_length_k": keys.longest,
+        }
 
 
 class _SelectTokens(torch.autograd.Function):
@@ -188,12 +259,12 @@ def plan_step(
         target_shape = batch_shape(decoder_input_ids, decoder_inputs_embeds)
         source = source_slots(attention_mask, source_shape)
         target = target_slots(labels, decoder_attention_mask, target_shape)
-    return StepPlan(
-        source=layout_of(source),
-        target=layout_of(target),
-        chunked_loss=shortcuts.chunked_loss,
-        lazy_logits=shortcuts.lazy_logits,
-    )
+    # The target's mask may hide tokens that are computed: attention must read it.
+    packed = shortcuts.packed and decoder_attention_mask is None
+    layouts = [layout_of(slots, packed) for slots in (source, target)]
+    if packed and PADDED in layouts:
+        layouts = [layout_of(slots) for slots in (source, target)]
+    return StepPlan(*layouts, shortcuts.chunked_loss, shortcuts.lazy_logits)
 
 
 def plan_for_compiler(model: Any, batch: Mapping[str, Any]) -> StepPlan:
@@ -221,12 +292,13 @@ def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
     return next((tuple(tensor.shape[:2]) for tensor in inputs if tensor is not None), ())
 
 
-def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
+def layout_of(is_token: torch.Tensor | None, packed: bool = False) -> TokenLayout:
     """Makes the layout of the given slots, of shape (batch, length), or `PADDED` for all slots.
 
-    Large batches on a CPU, under autocast, also compute some other slots: see `TOKEN_STEP`. On a
-    GPU, little padding is computed too: see `MIN_PADDING_SHARE`. There this waits for the device
-    once, for the number of tokens.
+    Where attention takes packed sequences, only the given slots are computed. Otherwise large
+    batches on a CPU, under autocast, also compute some other slots: see `TOKEN_STEP`. On a GPU,
+    little padding is computed too: see `MIN_PADDING_SHARE`. There this waits for the device once,
+    for the number of tokens.
     """
     if is_token is None:
         return PADDED
@@ -234,6 +306,8 @@ def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
     if on_cpu and torch.is_autocast_enabled("cpu"):
         is_token = _round_up(is_token)
     indices = is_token.flatten().nonzero().squeeze(1)
+    if packed and len(indices):
+        return PackedLayout.of_padded(is_token, PaddingFreeLayout(is_token, indices))
     padding = is_token.numel() - len(indices)
     is_worth_it = padding >= (1 if on_cpu else MIN_PADDING_SHARE * is_token.numel())
     return PaddingFreeLayout(is_token, indices) if is_worth_it and len(indices) else PADDED

@@ -135,8 +135,8 @@ class RecordedHeads:
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         query, key = self.module.q_norm(query)[:, :, heads], self.module.k_norm(key)
         key = key.repeat_interleave(groups, 2)[:, :, heads] if groups > 1 else key[:, :, heads]
-        query = self.layout.pad_for_attention(query).transpose(1, 2)
-        key = self.source_layout.pad_for_attention(key).transpose(1, 2)
+        query = self.layout.pad(query).transpose(1, 2)  # (batch, heads, target_len, head_dim)
+        key = self.source_layout.pad(key).transpose(1, 2)
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * self.module.scaling

@@ -1,0 +1,205 @@
+"""Training steps as CUDA graphs: the device runs a whole step at one call of the processor.
+
+A step of a Transformer starts over a thousand kernels. A processor starts them more slowly than a
+GPU computes them, unless the batch is large. A CUDA graph records them once, and then starts them
+all at once; its shapes are fixed. So batches are packed: their tokens without padding, filled up to
+one of a few sizes.
+
+A packed batch has these tensors; `tokens` differs between source and target:
+
+    input_ids, attention_mask, source_positions: (1, tokens).
+    decoder_input_ids, labels, target_positions: (1, tokens).
+    source_bounds, target_bounds: Where each sequence begins, (sequences + 1,).
+    source_longest, target_longest: No sequence has more tokens; an int.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vanilla_transformer.model.inputs import IGNORE_INDEX, hide_leading_padding
+from vanilla_transformer.model.token_layout import (
+    PackedLayout,
+    StepPlan,
+    source_slots,
+    target_slots,
+)
+
+SIZES_OF_A_BUDGET = 32
+"""The number of tokens of a side is a multiple of this share of `max_tokens`."""
+
+_FILL = 64  # about the number of tokens of a sequence of filling
+_LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
+
+Batch = dict[str, Any]
+
+
+@dataclass
+class PackingCollator:
+    """Packs the batches of another collator.
+
+    Args:
+        collate: Makes padded batches on the CPU, with `input_ids`, `attention_mask` and `labels`.
+        model: The model that they are for.
+        step: The number of tokens of a side becomes a multiple of this multiple of 64.
+    """
+
+    collate: Callable[[Sequence[Any]], Mapping[str, torch.Tensor]]
+    model: Any
+    step: int
+
+    def __call__(self, features: Sequence[Any]) -> Batch:
+        """Makes a packed batch."""
+        return pack_batch(self.collate(features), self.model, self.step)
+
+
+def pack_batch(batch: Mapping[str, torch.Tensor], model: Any, step: int) -> Batch:
+    """Packs a padded batch on the CPU; the arguments are those of `PackingCollator`."""
+    config, ids, labels = model.config, batch["input_ids"], batch["labels"]
+    decoder_ids = batch.get("decoder_input_ids")
+    if decoder_ids is None:
+        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
+    mask = batch.get("decoder_attention_mask")
+    if mask is None:
+        mask = hide_leading_padding(labels, decoder_ids, config.decoder_start_token_id)
+    pad = config.pad_token_id
+    source = _Side(source_slots(batch["attention_mask"], ids.shape), step)
+    target = _Side(target_slots(labels, mask, labels.shape), step)
+    return {
+        "input_ids": source.pack(ids, pad),
+        "attention_mask": source.pack(torch.ones_like(ids), 0),
+        "decoder_input_ids": target.pack(decoder_ids, pad),
+        "labels": target.pack(labels, IGNORE_INDEX),
+        **source.described_as("source"),
+        **target.described_as("target"),
+    }
+
+
+class _Side:
+    """The tokens of one side of a padded batch, and the sequences that fill its number up.
+
+    What a kernel leaves out has no value, so that filling belongs to sequences too. Each sequence
+    of filling in the target has one in the source.
+
+    Args:
+        is_token: True for each token, of shape (batch, length).
+    """
+
+    def __init__(self, is_token: Any, step: int) -> None:
+        self.indices = is_token.flatten().nonzero().squeeze(1)
+        count = len(self.indices)
+        parts = step // _FILL
+        self.tokens = ((count + parts) // step + 1) * step
+        number, rest = divmod(self.tokens - count, parts)
+        filling = torch.full((parts,), number) + (torch.arange(parts) < rest)
+        self.lengths = torch.cat([is_token.sum(1), filling])
+
+    def pack(self, values: torch.Tensor, fill: int) -> torch.Tensor:
+        """(batch, length) -> (1, tokens)."""
+        packed = values.flatten()[self.indices]
+        return F.pad(packed, (0, self.tokens - len(packed)), value=fill)[None]
+
+    def described_as(self, name: str) -> Batch:
+        """Returns bounds, positions and the longest length, under their names in a batch."""
+        bounds = F.pad(self.lengths.cumsum(0), (1, 0))
+        begins = bounds[:-1].repeat_interleave(self.lengths)
+        # A power of two of sequences, of which the last ones are empty.
+        missing = (1 << (len(self.lengths) - 1).bit_length()) - len(self.lengths)
+        longest = -(-int(self.lengths.max()) // _LENGTH_STEP) * _LENGTH_STEP
+        return {
+            f"{name}_bounds": F.pad(bounds, (0, missing), value=self.tokens).int(),
+            f"{name}_positions": (torch.arange(self.tokens) - begins)[None],
+            f"{name}_longest": longest,
+        }
+
+
+def plan_of(batch: Mapping[str, Any]) -> StepPlan:
+    """Makes the plan of a packed batch."""
+    source, target = (
+        PackedLayout(batch[f"{s}_bounds"], batch[f"{s}_positions"], batch[f"{s}_longest"])
+        for s in ("source", "target")
+    )
+    return StepPlan(source, target, lazy_logits=True)
+
+
+@dataclass
+class _Graph:
+    """A recorded step: its inputs are written, the graph is replayed, and its loss is read."""
+
+    inputs: Batch
+    num_items: torch.Tensor
+    loss: torch.Tensor
+    graph: Any
+
+
+class CapturedSteps:
+    """Computes losses of packed batches, and adds their gradients to those of the parameters.
+
+    The first step of a shape runs as any other does; from the second one on, its graph is replayed.
+    Graphs keep the addresses of weights and gradients: weights may change their values, but not be
+    replaced.
+
+    Args:
+        model: Computes a loss as the model's forward does, under autocast if so wished.
+        parameters: Of the model; those that are trained.
+    """
+
+    def __init__(self, model: Callable[..., Any], parameters: Sequence[nn.Parameter]) -> None:
+        self.model, self.parameters = model, parameters
+        self._gradients = [torch.zeros_like(parameter) for parameter in parameters]
+        self._graphs: dict[Any, _Graph | None] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, batch: Batch, num_items: torch.Tensor | int) -> torch.Tensor:
+        """Returns the loss of a packed batch on the device, and adds its gradient.
+
+        Args:
+            num_items: Number of labels by which the loss is divided.
+        """
+        if self.parameters[0].grad is not self._gradients[0]:  # `zero_grad` has removed them
+            torch._foreach_zero_(self._gradients)
+            for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
+                parameter.grad = gradient
+        shapes = tuple(getattr(value, "shape", value) for value in batch.values())
+        if shapes not in self._graphs:
+            self._graphs[shapes] = None
+            return self._compute(batch, num_items)
+        graph = self._graphs[shapes]
+        if graph is None:
+            graph = self._graphs[shapes] = self._capture(batch, num_items)
+        for name, value in batch.items():
+            if isinstance(value, torch.Tensor):
+                graph.inputs[name].copy_(value, non_blocking=True)
+        if isinstance(num_items, torch.Tensor):
+            graph.num_items.copy_(num_items)
+        else:
+            graph.num_items.fill_(num_items)
+        graph.graph.replay()
+        return graph.loss.clone()
+
+    def _compute(self, batch: Batch, num_items: torch.Tensor | int) -> torch.Tensor:
+        names = ("input_ids", "decoder_input_ids", "labels")
+        inputs = {name: batch[name] for name in names}
+        output = self.model(
+            **inputs, use_cache=False, num_items_in_batch=num_items, plan=plan_of(batch)
+        )
+        output.loss.backward()
+        loss: torch.Tensor = output.loss.detach()
+        return loss
+
+    def _capture(self, batch: Batch, num_items: torch.Tensor | int) -> _Graph:
+        """Records a step; nothing is computed."""
+        inputs = {
+            name: value.clone() if isinstance(value, torch.Tensor) else value
+            for name, value in batch.items()
+        }
+        items = torch.as_tensor(num_items, device=inputs["labels"].device).clone()
+        graph = torch.cuda.CUDAGraph()
+        # A thread that pins memory for batches may go on.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            loss = self._compute(inputs, items)
+        return _Graph(inputs, items, loss, graph)
