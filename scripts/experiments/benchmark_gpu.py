@@ -97,15 +97,15 @@ class TrainedSystem:
 
     def prepare(self, batch: Batch) -> dict[str, Any]:
         """Moves a batch to the device, for `step`."""
-        items = int((batch["labels"] != -100).sum())
+        items = (batch["labels"] != -100).sum().to(self.device)
         made: dict[str, Any] = {**batch}
         if self.way == "captured":
             step = max(64, batch["labels"].numel() // SIZES_OF_A_BUDGET // 64 * 64)
-            made = pack_batch(batch, self.model, step)
+            made = pack_batch(batch, self.model.config, step)
         moved = {k: v.to(self.device) if torch.is_tensor(v) else v for k, v in made.items()}
         return {"batch": moved, "items": items}
 
-    def step(self, batch: dict[str, Any], items: int) -> None:
+    def step(self, batch: dict[str, Any], items: torch.Tensor) -> None:
         """Takes a training step on what `prepare` returns."""
         self.model.zero_grad(set_to_none=True)
         if self.way == "captured":

@@ -13,10 +13,10 @@ from vanilla_transformer import (
 from vanilla_transformer.model.losses import (
     CHUNK_ROWS,
     cross_entropy_by_torch,
-    matmul_dtype,
     projected_token_loss,
     token_loss,
 )
+from vanilla_transformer.model.modes import product_dtype
 
 ML = "multi_label_classification"
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
@@ -103,7 +103,7 @@ def test_a_class_that_is_impossible_leaves_the_loss_finite(ignored):
 
 def by_torch(hidden, head, labels, smoothing):
     """What a GPU takes."""
-    dtype = matmul_dtype(hidden)
+    dtype = product_dtype(hidden)
     states, weight = hidden.flatten(0, 1).to(dtype), head.weight.to(dtype)
     with torch.autocast("cpu", enabled=False):
         total = cross_entropy_by_torch(states, weight, head.bias, labels.flatten(), smoothing)

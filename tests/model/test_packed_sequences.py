@@ -1,16 +1,11 @@
-"""Packed sequences: attention takes them one behind another, without padding.
-
-On a GPU torch's `varlen_attn` computes attention; here a loop over the sequences stands in for it.
-"""
+"""Packed sequences: attention takes them one behind another, without padding."""
 
 import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
+from packed_sequences import pretend_to_pack
 
-from vanilla_transformer.model import attention
-from vanilla_transformer.model.pretrained_model import VanillaTransformerPreTrainedModel
 from vanilla_transformer.training.captured_steps import pack_batch, plan_of
 
 CHOICES = {
@@ -30,30 +25,6 @@ CHOICES = {
 }
 
 
-def attend_to_each(
-    query, key, value, query_bounds, key_bounds, *longest, scale, window_size, enable_gqa=False
-):
-    mixed = []
-    for number in range(len(query_bounds) - 1):
-        bounds = (query_bounds, key_bounds, key_bounds)
-        rows = [
-            states[b[number] : b[number + 1]].transpose(0, 1)
-            for states, b in zip((query, key, value), bounds, strict=True)
-        ]
-        assert rows[0].shape[1] <= longest[0]
-        assert rows[1].shape[1] <= longest[1]
-        causal = window_size == (-1, 0)
-        options = {"is_causal": causal, "scale": scale, "enable_gqa": enable_gqa}
-        mixed.append(F.scaled_dot_product_attention(*rows, **options).transpose(0, 1))
-    return torch.cat(mixed)
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    monkeypatch.setattr(attention, "varlen_attn", attend_to_each)
-    return monkeypatch
-
-
 def step(model, **inputs):
     model.zero_grad()
     output = model.train()(**inputs)
@@ -69,17 +40,17 @@ def only_sources_and_labels(batch):
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("choice", CHOICES)
-def test_a_step_is_that_of_the_padded_batch(stand_in, tiny_model, tiny_batch, choice, side):
+def test_a_step_is_that_of_the_padded_batch(monkeypatch, tiny_model, tiny_batch, choice, side):
     model = tiny_model(attention="sdpa", dropout=0.0, **CHOICES[choice]).double()
     vocabulary = CHOICES[choice].get("decoder_vocab_size")
     batch = only_sources_and_labels(tiny_batch(side=side, decoder_vocab=vocabulary))
     model.set_padding_free(False)
     padded = step(model, **batch)
     model.set_padding_free(True)
-    stand_in.setattr(VanillaTransformerPreTrainedModel, "packs_sequences", lambda self: True)
+    pretend_to_pack(monkeypatch)
     torch.testing.assert_close(step(model, **batch), padded)
 
-    packed = pack_batch(batch, model, step=64)
+    packed = pack_batch(batch, model.config, step=64)
     names = ("input_ids", "decoder_input_ids", "labels")
     inputs = {name: packed[name] for name in names}
     items = (batch["labels"] != -100).sum()
@@ -87,12 +58,12 @@ def test_a_step_is_that_of_the_padded_batch(stand_in, tiny_model, tiny_batch, ch
     torch.testing.assert_close(of_packed, padded)
 
 
-def test_outputs_of_a_step_are_padded_again(stand_in, tiny_model, tiny_batch):
+def test_outputs_of_a_step_are_padded_again(monkeypatch, tiny_model, tiny_batch):
     model, batch = tiny_model(attention="sdpa", dropout=0.0), tiny_batch()
     batch = only_sources_and_labels(batch)
     padded = copy.deepcopy(model)
     padded.set_padding_free(False)
-    stand_in.setattr(VanillaTransformerPreTrainedModel, "packs_sequences", lambda self: True)
+    pretend_to_pack(monkeypatch)
     of_packed, of_padded = model.train()(**batch), padded.train()(**batch)
     real = batch["labels"] != -100
     torch.testing.assert_close(of_packed.logits[real], of_padded.logits[real])
@@ -107,7 +78,7 @@ def test_packed_batches_have_few_shapes(tiny_model, rows, length):
     model = tiny_model()
     ids = torch.randint(3, 40, (rows, length))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, :1]}
-    packed = pack_batch(batch, model, step=128)
+    packed = pack_batch(batch, model.config, step=128)
     for name in ("source", "target"):
         bounds = packed[f"{name}_bounds"]
         lengths = bounds.diff()

@@ -20,6 +20,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
 from .initialization import StackedLinear
+from .modes import as_factor
 from .normalization import make_norm
 from .token_layout import PADDED, TokenLayout
 
@@ -89,8 +90,8 @@ def packed_attention_forward(
         cu_seq_lens_q, cu_seq_lens_k: Where each sequence begins, of shape (sequences + 1,).
         max_length_q, max_length_k: No sequence has more tokens.
     """
-    # (1, heads, tokens, head_dim) -> (tokens, heads, head_dim)
-    states = [heads[0].transpose(0, 1) for heads in (query, key, value)]
+    # (1, heads, tokens, head_dim) -> (tokens, heads, head_dim): views, also of the gradients
+    states = [heads.squeeze(0).transpose(0, 1) for heads in (query, key, value)]
     grouped = {"enable_gqa": True} if query.shape[1] != key.shape[1] else {}
     mixed: Any = varlen_attn(
         *states,
@@ -102,7 +103,7 @@ def packed_attention_forward(
         window_size=(-1, 0) if module.is_causal else (-1, -1),
         **grouped,
     )
-    return mixed[None], None
+    return mixed.unsqueeze(0), None
 
 
 def choose_attention(
@@ -229,6 +230,7 @@ class SelfAttention(AttentionCore):
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values, before `split_heads`."""
+        hidden_states = as_factor(hidden_states)
         projections = (self.q_proj, self.k_proj, self.v_proj)
         return tuple(projection(hidden_states) for projection in projections)
 
@@ -296,6 +298,7 @@ class CrossAttention(AttentionCore):
         sources = encoder_hidden_states
         if context.rows_per_source > 1:  # (rows, source_len, d_model) -> (sources, ...)
             sources = sources[:: context.rows_per_source]
+        sources = as_factor(sources)
         key, value = (
             self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
             for projection in (self.k_proj, self.v_proj)

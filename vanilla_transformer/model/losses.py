@@ -29,6 +29,7 @@ from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .inputs import IGNORE_INDEX
+from .modes import product_dtype
 
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU."""
@@ -146,19 +147,12 @@ def chunked_cross_entropy(
 
     It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
     """
-    device, dtype = hidden_states.device.type, matmul_dtype(hidden_states)
+    device, dtype = hidden_states.device.type, product_dtype(hidden_states)
     with torch.autocast(device, enabled=False):
         if device == "cpu":
             return _sum_chunks_on_cpu(hidden_states, weight, bias, labels, label_smoothing, dtype)
         states = hidden_states.to(dtype)
         return cross_entropy_by_torch(states, weight.to(dtype), bias, labels, label_smoothing)
-
-
-def matmul_dtype(states: torch.Tensor) -> torch.dtype:
-    """Returns the type in which a matrix product of these states is computed, with autocast."""
-    if torch.is_autocast_enabled(states.device.type):
-        return torch.get_autocast_dtype(states.device.type)
-    return states.dtype
 
 
 def _smoothing_sum(

@@ -37,6 +37,18 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
+def product_dtype(states: torch.Tensor) -> torch.dtype:
+    """Returns the type in which a matrix product of these states is computed, with autocast."""
+    if torch.is_autocast_enabled(states.device.type):
+        return torch.get_autocast_dtype(states.device.type)
+    return states.dtype
+
+
+def as_factor(states: torch.Tensor) -> torch.Tensor:
+    """Converts states once for several matrix products; autocast would do so for each."""
+    return states.to(product_dtype(states))
+
+
 @dataclass
 class _Evaluations:
     """How many blocks evaluate a model now, and the modes to which its modules return."""

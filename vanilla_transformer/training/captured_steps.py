@@ -15,13 +15,13 @@ A packed batch has these tensors; `tokens` differs between source and target:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vanilla_transformer.model.inputs import IGNORE_INDEX, hide_leading_padding
+from vanilla_transformer.model.inputs import IGNORE_INDEX, hide_leading_padding, shift_right
 from vanilla_transformer.model.token_layout import (
     PackedLayout,
     StepPlan,
@@ -30,7 +30,7 @@ from vanilla_transformer.model.token_layout import (
 )
 
 SIZES_OF_A_BUDGET = 32
-"""The number of tokens of a side is a multiple of this share of `max_tokens`."""
+"""Parts of `max_tokens`; the number of tokens of a side is a multiple of one."""
 
 _FILL = 64  # about the number of tokens of a sequence of filling
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
@@ -44,29 +44,35 @@ class PackingCollator:
 
     Args:
         collate: Makes padded batches on the CPU, with `input_ids`, `attention_mask` and `labels`.
-        model: The model that they are for.
-        step: The number of tokens of a side becomes a multiple of this multiple of 64.
+        config: Of the model that they are for.
+        max_tokens: Largest size of a batch, in tokens of source and target.
     """
 
     collate: Callable[[Sequence[Any]], Mapping[str, torch.Tensor]]
-    model: Any
-    step: int
+    config: Any
+    max_tokens: int
 
     def __call__(self, features: Sequence[Any]) -> Batch:
         """Makes a packed batch."""
-        return pack_batch(self.collate(features), self.model, self.step)
+        step = max(1, self.max_tokens // SIZES_OF_A_BUDGET // _FILL) * _FILL
+        return pack_batch(self.collate(features), self.config, step)
 
 
-def pack_batch(batch: Mapping[str, torch.Tensor], model: Any, step: int) -> Batch:
-    """Packs a padded batch on the CPU; the arguments are those of `PackingCollator`."""
-    config, ids, labels = model.config, batch["input_ids"], batch["labels"]
+def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, step: int) -> Batch:
+    """Packs a padded batch on the CPU.
+
+    Args:
+        config: Of the model that it is for.
+        step: The number of tokens of a side becomes a multiple of this multiple of 64.
+    """
+    ids, labels = batch["input_ids"], batch["labels"]
+    pad, start = config.pad_token_id, config.decoder_start_token_id
     decoder_ids = batch.get("decoder_input_ids")
     if decoder_ids is None:
-        decoder_ids = model.prepare_decoder_input_ids_from_labels(labels)
+        decoder_ids = shift_right(labels, pad, start)
     mask = batch.get("decoder_attention_mask")
     if mask is None:
-        mask = hide_leading_padding(labels, decoder_ids, config.decoder_start_token_id)
-    pad = config.pad_token_id
+        mask = hide_leading_padding(labels, decoder_ids, start)
     source = _Side(source_slots(batch["attention_mask"], ids.shape), step)
     target = _Side(target_slots(labels, mask, labels.shape), step)
     return {
@@ -127,13 +133,13 @@ def plan_of(batch: Mapping[str, Any]) -> StepPlan:
 
 
 @dataclass
-class _Graph:
-    """A recorded step: its inputs are written, the graph is replayed, and its loss is read."""
+class _Recorded:
+    """A recorded step: its inputs are written, it is replayed, and its loss is read."""
 
     inputs: Batch
     num_items: torch.Tensor
     loss: torch.Tensor
-    graph: Any
+    graph: torch.cuda.CUDAGraph
 
 
 class CapturedSteps:
@@ -151,37 +157,33 @@ class CapturedSteps:
     def __init__(self, model: Callable[..., Any], parameters: Sequence[nn.Parameter]) -> None:
         self.model, self.parameters = model, parameters
         self._gradients = [torch.zeros_like(parameter) for parameter in parameters]
-        self._graphs: dict[Any, _Graph | None] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self._recorded: dict[Any, _Recorded | None] = {}
+        self._last: _Recorded | None = None
 
-    def __call__(self, batch: Batch, num_items: torch.Tensor | int) -> torch.Tensor:
+    def __call__(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
         """Returns the loss of a packed batch on the device, and adds its gradient.
 
         Args:
-            num_items: Number of labels by which the loss is divided.
+            num_items: Number of labels by which the loss is divided, of shape ().
         """
         if self.parameters[0].grad is not self._gradients[0]:  # `zero_grad` has removed them
             torch._foreach_zero_(self._gradients)
-            for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
-                parameter.grad = gradient
+            self._show_gradients()
         shapes = tuple(getattr(value, "shape", value) for value in batch.values())
-        if shapes not in self._graphs:
-            self._graphs[shapes] = None
+        if shapes not in self._recorded:
+            self._recorded[shapes] = None
             return self._compute(batch, num_items)
-        graph = self._graphs[shapes]
-        if graph is None:
-            graph = self._graphs[shapes] = self._capture(batch, num_items)
+        recorded = self._recorded[shapes]
+        if recorded is None:
+            recorded = self._last = self._recorded[shapes] = self._record(batch, num_items)
         for name, value in batch.items():
             if isinstance(value, torch.Tensor):
-                graph.inputs[name].copy_(value, non_blocking=True)
-        if isinstance(num_items, torch.Tensor):
-            graph.num_items.copy_(num_items)
-        else:
-            graph.num_items.fill_(num_items)
-        graph.graph.replay()
-        return graph.loss.clone()
+                recorded.inputs[name].copy_(value, non_blocking=True)
+        recorded.num_items.copy_(num_items)
+        recorded.graph.replay()
+        return recorded.loss.clone()
 
-    def _compute(self, batch: Batch, num_items: torch.Tensor | int) -> torch.Tensor:
+    def _compute(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
         names = ("input_ids", "decoder_input_ids", "labels")
         inputs = {name: batch[name] for name in names}
         output = self.model(
@@ -191,15 +193,41 @@ class CapturedSteps:
         loss: torch.Tensor = output.loss.detach()
         return loss
 
-    def _capture(self, batch: Batch, num_items: torch.Tensor | int) -> _Graph:
+    def _record(self, batch: Batch, num_items: torch.Tensor) -> _Recorded:
         """Records a step; nothing is computed."""
         inputs = {
             name: value.clone() if isinstance(value, torch.Tensor) else value
             for name, value in batch.items()
         }
-        items = torch.as_tensor(num_items, device=inputs["labels"].device).clone()
-        graph = torch.cuda.CUDAGraph()
-        # A thread that pins memory for batches may go on.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            loss = self._compute(inputs, items)
-        return _Graph(inputs, items, loss, graph)
+        items, loss = num_items.clone(), torch.zeros((), device=num_items.device)
+
+        def step() -> None:
+            for parameter in self.parameters:
+                parameter.grad = None  # so that the gradients of the step come by themselves
+            loss.copy_(self._compute(inputs, items))
+            made = [cast(torch.Tensor, parameter.grad) for parameter in self.parameters]
+            torch._foreach_add_(self._gradients, made)  # few kernels, in place of one for each
+            self._show_gradients()
+
+        graph = record(step, None if self._last is None else self._last.graph)
+        return _Recorded(inputs, items, loss, graph)
+
+    def _show_gradients(self) -> None:
+        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+
+def record(
+    step: Callable[[], None], other: torch.cuda.CUDAGraph | None = None
+) -> torch.cuda.CUDAGraph:
+    """Records what a function starts on the device.
+
+    Args:
+        other: A graph that never runs at the same time: they share their memory.
+    """
+    graph = torch.cuda.CUDAGraph()
+    pool = None if other is None else other.pool()
+    # A thread that pins memory for batches may go on.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        step()
+    return graph

@@ -14,15 +14,17 @@ class DivergenceError(ValueError):
 
 
 class FiniteValues:
-    """Checks the numbers of a training, with one wait for the device in a step.
+    """Checks the numbers of a training.
 
-    With the loss scaler of fp16, which skips the steps whose gradients overflow, only many such
-    steps in a row count.
+    On a GPU, a step is checked when the next one has been queued, so that nothing waits; a model
+    that has diverged in between is not saved (`check_weights`). With the loss scaler of fp16, which
+    skips the steps whose gradients overflow, only many such steps in a row count.
     """
 
     def __init__(self) -> None:
         self._losses: list[torch.Tensor] = []
         self._in_a_row = 0
+        self._last: tuple[torch.Tensor, int, torch.cuda.Event] | None = None
 
     def keep(self, loss: torch.Tensor) -> None:
         """Keeps the loss of a batch until its step is checked."""
@@ -39,6 +41,19 @@ class FiniteValues:
         values = [*self._losses, torch.as_tensor(0.0 if norm is None else norm)]
         self._losses = []
         numbers = torch.stack([value.to(values[0].device, torch.float32) for value in values])
+        if numbers.device.type != "cuda":
+            self._check_numbers(numbers, step, has_scaler)
+            return
+        last = self._last
+        copied, event = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
+        event.record()
+        self._last = copied, step, event
+        if last is not None:
+            numbers, step, event = last
+            event.synchronize()
+            self._check_numbers(numbers, step, has_scaler)
+
+    def _check_numbers(self, numbers: torch.Tensor, step: int, has_scaler: bool) -> None:
         *losses, norm = numbers.tolist()
         bad = [loss for loss in losses if not math.isfinite(loss)]
         if not bad and math.isfinite(norm):

@@ -148,23 +148,25 @@ class Muon(torch.optim.Optimizer):
 
     def _step_with_muon(self, parameters: list[nn.Parameter], group: _Group) -> None:
         rate, momentum = float(group["lr"]), group["momentum"]
+        gradients = [cast(torch.Tensor, parameter.grad) for parameter in parameters]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if not self.state[parameter]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(gradient)
+        # `_foreach` functions, as torch's own optimizers: few kernels on a GPU.
+        means = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        directions = torch._foreach_lerp(gradients, means, momentum)  # Nesterov's
+        if group["weight_decay"]:
+            torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
         pairs = list[tuple[torch.Tensor, torch.Tensor]]()
-        for parameter in parameters:
-            gradient, state = cast(torch.Tensor, parameter.grad), self.state[parameter]
-            if not state:
-                state["momentum_buffer"] = torch.zeros_like(gradient)
-            mean = state["momentum_buffer"]
-            mean.lerp_(gradient, 1 - momentum)
-            direction = gradient.lerp(mean, momentum)  # Nesterov's
-            if group["weight_decay"]:
-                parameter.mul_(1 - rate * group["weight_decay"])
+        for parameter, direction in zip(parameters, directions, strict=True):
             rows = group["part_sizes"] or len(parameter)
             pairs += zip(parameter.split(rows), direction.split(rows), strict=True)
-        for matrices, directions in _batches_of_one_shape(pairs):
+        for matrices, stacked in _batches_of_one_shape(pairs):
             rows, columns = matrices[0].shape
             step = -rate * max(1.0, rows / columns) ** 0.5
-            for matrix, update in zip(matrices, orthogonalize(directions), strict=True):
-                matrix.add_(update, alpha=step)
+            updates = orthogonalize(stacked).to(matrices[0].dtype).unbind()
+            torch._foreach_add_(matrices, updates, alpha=step)
 
 
 def _batches_of_one_shape(

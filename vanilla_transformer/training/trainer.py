@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -36,11 +36,15 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.directions import prompts_of_labels
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.model.token_layout import plan_for_compiler
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
+from vanilla_transformer.training.captured_steps import CapturedSteps, PackingCollator
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
@@ -69,7 +73,6 @@ logger = logging.get_logger(__name__)
 
 _LOADER_OPTIONS = (
     "num_workers",
-    "collate_fn",
     "pin_memory",
     "worker_init_fn",
     "multiprocessing_context",
@@ -120,6 +123,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _batch_sampler: TokenBudgetBatchSampler | None = None
     # The head that a training aligns; None also while the trainer is made.
     _guide: GuidedHead | None = None
+    # Runs the steps of packed batches. None: there was none yet.
+    _captured: CapturedSteps | None = None
     # The search of the current evaluation.
     _search: Search | None = None
     # Loss and number of labels of each batch that this process has evaluated.
@@ -239,10 +244,42 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         for name, empty in (("labels", IGNORE_INDEX), ("attention_mask", 0)):
             if name in inputs:
                 self.num_tokens = self.num_tokens + (inputs[name] != empty).sum()
-        loss = super().training_step(model, inputs, *args, **options)
+        if "source_bounds" in inputs:
+            loss = self._captured_step(model, inputs, *args, **options)
+        else:
+            loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
             self._finite.keep(loss)
         return loss
+
+    def _captured_step(
+        self, model: torch.nn.Module, inputs: Any, num_items_in_batch: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the loss of a packed batch, after its gradient has been added."""
+        model.train()
+        if hasattr(self.optimizer, "train"):  # a schedule-free one
+            cast(Any, self.optimizer).train()
+        if self._captured is None or self._captured.model is not model:
+            trained = [p for p in model.parameters() if p.requires_grad]
+            self._captured = CapturedSteps(model, trained)
+        return self._captured(self._prepare_inputs(inputs), num_items_in_batch)
+
+    @property
+    def _captures_steps(self) -> bool:
+        """Whether CUDA graphs run the steps: on one GPU in bfloat16, with the model's own loss."""
+        model, args = cast(Any, self.model), cast(Any, self.args)
+        if not isinstance(model, VanillaTransformerForConditionalGeneration) or not args.bf16:
+            return False
+        drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
+        others = (
+            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
+            *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
+            *(drops_layers, args.gradient_checkpointing),
+        )
+        with torch.autocast(args.device.type, torch.bfloat16):
+            packs = model.training_shortcuts.padding_free and model.packs_sequences()
+        is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
+        return packs and is_alone and not any(others)
 
     # Private, here and below: Trainer keeps its sums of losses to itself, and logs their means.
     def sum_of_losses(self) -> float:
@@ -392,7 +429,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             process_index=self.args.process_index,
             mixture=self.mixture,
         )
-        return self._loader_like(stock, self._batch_sampler)
+        collate = stock.collate_fn
+        if self._captures_steps:
+            collate = PackingCollator(collate, cast(Any, self.model).config, max_tokens)
+        return self._loader_like(stock, self._batch_sampler, collate)
 
     @property
     def _shares_batches(self) -> bool:
@@ -431,10 +471,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             )
         except ValueError:  # there are too few examples
             return stock
-        return self._loader_like(stock, sampler)
+        return self._loader_like(stock, sampler, stock.collate_fn)
 
     def _loader_like(
-        self, stock: DataLoader[Any], sampler: TokenBudgetBatchSampler
+        self, stock: DataLoader[Any], sampler: TokenBudgetBatchSampler, collate: Callable[..., Any]
     ) -> DataLoader[Any]:
         """Makes a loader with other batches than a stock one; each process reads only its own.
 
@@ -443,7 +483,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
         loader = prepare_data_loader(
-            DataLoader(stock.dataset, batch_sampler=sampler, **options),
+            DataLoader(stock.dataset, batch_sampler=sampler, collate_fn=collate, **options),
             self.accelerator.device,
             num_processes=1,
             process_index=0,

@@ -1,0 +1,75 @@
+"""Steps of packed batches: on a CPU, where nothing is recorded, a replay computes a step again."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from packed_sequences import pretend_to_pack
+from small import losses, model, rows, trainer
+
+from vanilla_transformer.training import captured_steps
+from vanilla_transformer.training.captured_steps import CapturedSteps, pack_batch
+
+
+def record(step, other=None):
+    return SimpleNamespace(replay=step)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    pretend_to_pack(monkeypatch)
+    monkeypatch.setattr(captured_steps, "record", record)
+
+
+def make_batch(seed, length=9):
+    ids = torch.randint(4, 30, (3, length), generator=torch.Generator().manual_seed(seed))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+
+
+def test_losses_and_gradients_of_repeated_shapes(stand_in):
+    net = model(dropout=0.0).train()
+    steps = CapturedSteps(net, list(net.parameters()))
+    for seed, length in ((0, 9), (1, 9), (2, 70), (3, 9), (4, 70), (5, 70)):
+        batch, items = make_batch(seed, length), torch.tensor(40)
+        net.zero_grad()
+        output = net(**batch, num_items_in_batch=items)
+        output.loss.backward()
+        expected = [parameter.grad.clone() for parameter in net.parameters()]
+        packed = pack_batch(batch, net.config, step=64)
+        net.zero_grad()
+        torch.testing.assert_close(steps(packed, items), output.loss.detach())
+        torch.testing.assert_close([p.grad for p in net.parameters()], expected)
+        steps(packed, items)  # the gradients of further batches are added
+        doubled = [2 * gradient for gradient in expected]
+        torch.testing.assert_close([p.grad for p in net.parameters()], doubled)
+
+
+OPTIONS = {"max_tokens": 60, "max_steps": 12, "bf16": True, "logging_steps": 1}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"gradient_accumulation_steps": 2}, {"optim": "muon", "max_grad_norm": 0.1}]
+)
+def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
+    runs = []
+    for captures in (False, True):
+        if captures:
+            pretend_to_pack(monkeypatch)
+            monkeypatch.setattr(captured_steps, "record", record)
+        made = trainer(tmp_path, net=model(dropout=0.0), **OPTIONS, **options)
+        made.train()
+        assert made._captures_steps == captures
+        runs.append((losses(made), int(made.num_tokens)))
+    (plain, tokens), (captured, tokens_again) = runs
+    assert tokens == tokens_again
+    assert captured == pytest.approx(plain, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bf16": False}, {"rdrop_alpha": 1.0}, {"label_smoothing_factor": 0.1}, {"max_tokens": None}],
+)
+def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
+    made = trainer(tmp_path, data=rows(), **{**OPTIONS, **options})
+    (batch, *_) = made.get_train_dataloader()
+    assert "source_bounds" not in batch
