@@ -106,15 +106,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     Attributes:
         record: What the training has done, also before a resumption.
-        num_tokens: Source and target tokens that this process has trained on since the last call of
-            `train`, without padding.
+        num_tokens: Source tokens ("attention_mask") and target tokens ("labels") that this process
+            has trained on since the last call of `train`, without padding.
         mixture: Chooses the examples of each epoch. None: all of them.
         teachers: Models whose predictions the training learns beside the labels. None: no models.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
-    num_tokens: torch.Tensor | int = 0
+    num_tokens: dict[str, torch.Tensor]
     score_texts: Callable[[], dict[str, float]] | None = None
     mixture: Mixture | None = None
     teachers: Teachers | None = None
@@ -206,7 +206,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
         """
-        self.num_tokens = 0
+        self.num_tokens = {}
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
         self.add_callback(self.record)
         means = [
@@ -243,7 +243,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the loss of one batch, after its gradient has been added."""
         for name, empty in (("labels", IGNORE_INDEX), ("attention_mask", 0)):
             if name in inputs:
-                self.num_tokens = self.num_tokens + (inputs[name] != empty).sum()
+                count = (inputs[name] != empty).sum()
+                self.num_tokens[name] = self.num_tokens.get(name, 0) + count
         if "source_bounds" in inputs:
             loss = self._captured_step(model, inputs, *args, **options)
         else:
