@@ -90,6 +90,15 @@ def test_rows_that_only_pad_the_matrix_are_never_chosen(engines, padded, search)
     assert model.generate(**tokenizer(LINE, return_tensors="pt"), num_beams=1).equal(sequences)
 
 
+def test_ctranslate2_needs_a_library_on_a_gpu(trained, monkeypatch):
+    def missing(name):
+        raise OSError(name)
+
+    monkeypatch.setattr("vanilla_transformer.inference.loading.CDLL", missing)
+    with pytest.raises(ValueError, match="libcublas"):
+        Translator.from_pretrained(str(trained), engine="ctranslate2", device="cuda")
+
+
 def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines):
     for limits in (*LIMITS[3:4], *LIMITS[5:9]):  # without `renormalize_logits`
         with pytest.raises(ValueError, match="renormalize_logits"):

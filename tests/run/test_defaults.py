@@ -103,7 +103,9 @@ def test_the_machine_and_the_data_decide():
     assert "bf16" not in chosen()
     assert chosen({"d_model": 192}, has_bfloat16=True)["bf16"] is True
     assert "bf16" not in chosen({"d_model": 128}, has_bfloat16=True)  # too narrow on a CPU
-    assert chosen({"d_model": 128}, has_bfloat16=True, on_cpu=False)["bf16"] is True
+    assert "tf32" not in chosen(has_bfloat16=True)
+    on_gpu = chosen({"d_model": 128}, has_bfloat16=True, on_cpu=False)
+    assert on_gpu["bf16"] is on_gpu["tf32"] is True
     assert not {"eval_strategy", "load_best_model_at_end"} & chosen(has_validation=False).keys()
     assert "optim" not in chosen(is_sharded=True)
     assert chosen(characters=6000)["vocab_size"] == 10_000

@@ -2,6 +2,7 @@
 
 import warnings
 from copy import deepcopy
+from ctypes import CDLL
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,9 @@ from vanilla_transformer.model.wide_states import WideLinear
 from vanilla_transformer.names import ENGINES
 
 logger = logging.get_logger(__name__)
+
+_CUBLAS = "libcublas.so.12"
+"""What the packages of CTranslate2 load for a GPU, when they compute for the first time."""
 
 
 def load_engine(
@@ -77,8 +81,16 @@ def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[s
 
     problems = problems_for_ctranslate2(config, holds_start=False)
     limits = [problem.removesuffix(".") for problem in problems]
-    if device.partition(":")[0] not in ("cpu", "cuda"):
+    if (kind := device.partition(":")[0]) not in ("cpu", "cuda"):
         limits.append(f"the device {device!r}")
+    if kind == "cuda":
+        try:
+            CDLL(_CUBLAS)
+        except OSError:  # torch may have another version
+            limits.append(
+                f"a GPU without the library {_CUBLAS} (CUDA 12: put its directory into "
+                "LD_LIBRARY_PATH)"
+            )
     return ["several models", *limits] if len(paths) > 1 else limits
 
 

@@ -273,6 +273,8 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
     options.choose("adam_beta2", 0.98)
     if facts.has_bfloat16 and is_faster_in_bfloat16(facts.on_cpu, options["d_model"]):
         options.choose("bf16", True)
+    if facts.has_bfloat16 and not facts.on_cpu:  # for what is computed in float32
+        options.choose("tf32", True)
 
 
 def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
