@@ -89,6 +89,7 @@ _RUNS = regex.compile(
     rf"|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+",
     regex.V1,
 )
+_PARTICLE = regex.compile(r"(?<=\p{Hangul}{2})(?:에서|에게|으로|[은는이가을를의에도와과로])$")
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 _OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
 _TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
@@ -319,11 +320,15 @@ def letter_runs(text: str) -> list[tuple[int, int, int]]:
 def lemma(word: str, tag: str | None) -> str:
     """Returns the basic form of a word: "Datei" for "Dateien"; the word where none is known.
 
+    That of a Korean noun lacks its particle.
+
     Args:
         tag: That of the language; None: it is unknown.
     """
     if tag is None:
         return word
+    if tag.split("-")[0] == "ko":
+        return _PARTICLE.sub("", word)
     with optional_packages():
         from simplemma import lemmatize
         from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES

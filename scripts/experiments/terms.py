@@ -4,10 +4,11 @@
     python scripts/experiments/terms.py score MODEL test.en-de.tsv terms.en-de.tsv
 
 The languages are those of the names of the files of pairs, as in `test.en-de.tsv`. `score` prints
-a line without the glossary and one with it: in how many texts that have a term, in source and
-reference, the output has it too, in the form of the glossary and in any form; BLEU and chrF;
-seconds; and in how many texts all placeholders, addresses, ... are right, as `package_scores.py`
-counts them. A model that is trained with terms reads them; with `--constrained`, and for others, a
+a line without the glossary, one with the terms of each text that its reference has too (as Dinu et
+al. 2019 and others do), and one with all terms: how many of the terms that source and reference
+have are in the output, in the form of the glossary and in any form; BLEU and chrF; seconds; and in
+how many texts all placeholders, addresses, ... are right, as `package_scores.py` counts them. A
+model that is trained with terms reads them; with `--constrained`, and for others, a
 search places them.
 """
 
@@ -23,8 +24,9 @@ from package_scores import read_pairs, scores, share_kept
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
+from vanilla_transformer.data.token_words import in_groups
 from vanilla_transformer.documents.kept import kept_spans
-from vanilla_transformer.documents.terms import Glossary, Match, is_applied
+from vanilla_transformer.documents.terms import Glossary, Match, Term, missing_targets
 
 _SIZE, _LEAST = 200, 5  # terms, and pairs that have one
 _CONSISTENT = 0.7  # share of the pairs with a source term that translate it so
@@ -80,29 +82,48 @@ def score(options: argparse.Namespace) -> None:
     if options.constrained:
         translator.reads_terms = False
     asked = [
-        (row, match)
-        for row, pair in enumerate(pairs)
-        for match in glossary.find(pair.source, source_language, kept_spans(pair.source))
-        if is_applied(match.term, pair.target, language)
+        [
+            match
+            for match in glossary.find(pair.source, source_language, kept_spans(pair.source))
+            if not missing_targets([match.term], pair.target, language)
+        ]
+        for pair in pairs
     ]
-    print("| glossary | terms, same form | terms, any form | chrF | BLEU | kept right | seconds |")
-    print("|---|---|---|---|---|---|---|")
-    for name, given in (("none", None), (options.glossary.name, glossary)):
-        start = time.perf_counter()
-        outputs = translator.translate(
-            sources,
+
+    def translate(terms: Sequence[Term], texts: list[str]) -> list[str]:
+        outputs: list[str] = translator.translate(
+            texts,
             num_beams=options.num_beams,
             src_lang=source_language,
             tgt_lang=language,
-            glossary=given,
+            glossary=Glossary(terms),
         )
+        return outputs
+
+    print("| terms | same form | any form | chrF | BLEU | kept right | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    given = {
+        "none": [()] * len(pairs),
+        "of the references": [tuple(match.term for match in of_text) for of_text in asked],
+        "all": [glossary.terms] * len(pairs),
+    }
+    count = sum(map(len, asked))
+    for name, of_texts in given.items():
+        start = time.perf_counter()
+        outputs = in_groups(sources, of_texts, translate)
         seconds = time.perf_counter() - start
-        same = sum(has_form(match, outputs[row]) for row, match in asked) / max(len(asked), 1)
-        any_form = [is_applied(match.term, outputs[row], language) for row, match in asked]
+        found = [
+            (has_form(match, output), not missing_targets([match.term], output, language))
+            for of_text, output in zip(asked, outputs, strict=True)
+            for match in of_text
+        ]
+        same, any_form = (
+            f"{sum(column) / max(count, 1):.1%}" for column in zip(*found, strict=True)
+        )
         print(
-            f"| {name} | {same:.1%} | {sum(any_form) / max(len(asked), 1):.1%} of {len(asked)} "
-            f"| {scores(outputs, targets, language)} | {share_kept(sources, outputs)} "
-            f"| {seconds:.0f} |"
+            f"| {name} | {same} | {any_form} of {count} | {scores(outputs, targets, language)} "
+            f"| {share_kept(sources, outputs)} | {seconds:.0f} |",
+            flush=True,
         )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vanilla_transformer.documents.kept import apply_edits, kept_spans
-from vanilla_transformer.documents.terms import Glossary, Term, edits_to_annotate, is_applied
+from vanilla_transformer.documents.terms import Glossary, Term, edits_to_annotate, missing_targets
 
 FILE, FOLDER, LOG = ("file", "Datei"), ("folder", "Ordner"), ("log file", "Protokoll")
 
@@ -42,6 +42,7 @@ def test_terms_of_a_text(terms, text, expected):
         ("th", "ไฟล์", "เปิดไฟล์นี้", ["ไฟล์"]),
         ("ru", "файл", "открыть файлы", ["файлы"]),
         (None, "file", "files, file", ["file"]),
+        ("ko", "파일", "파일을 열기, 파일명", ["파일을"]),
         ("hr", "datoteka", "Otvori datoteke", ["datoteke"]),
     ],
 )
@@ -120,13 +121,22 @@ def test_what_a_model_reads(text, terms, read):
 
 
 @pytest.mark.parametrize(
-    ("output", "language", "is_there"),
+    ("targets", "output", "language", "missing"),
     [
-        ("Die Dateien öffnen", "de", True),
-        ("Die DATEI", "de", True),
-        ("Dateiname", "de", False),
-        ("", None, False),
+        (["Datei"], "Die Dateien \u00f6ffnen", "de", []),
+        (["Datei"], "Die DATEI", "de", []),
+        (["Datei"], "Dateiname", "de", ["Datei"]),
+        (["Datei"], "", None, ["Datei"]),
+        (["und"], "Der Hund", "de", ["und"]),
+        (["文件"], "打开文件夹", "zh", []),
+        (["file", "open file"], "open file", "en", ["file"]),
+        (["a", "a"], "a b", None, ["a"]),
+        (["Datei", "Dateien"], "Eine Datei und viele Dateien", "de", []),
+        (["Datei", "Datei"], "Dateien und Datei", "de", []),
+        (["Cafe\u0301"], "Das Caf\u00e9", None, []),
+        (["iPhone"], "Ein Iphone", "de", ["iPhone"]),
     ],
 )
-def test_an_output_has_a_term(output, language, is_there):
-    assert is_applied(Term(*FILE), output, language) == is_there
+def test_targets_that_an_output_lacks(targets, output, language, missing):
+    terms = [Term("x", target) for target in targets]
+    assert missing_targets(terms, output, language) == tuple(missing)

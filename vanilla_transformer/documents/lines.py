@@ -58,8 +58,7 @@ class Segment:
         unknown: Number of its characters that the model reads as unknown.
         kept: Spans that its output has too, unchanged.
         edits: What the model reads in the place of parts of it.
-        terms: Texts that its output must contain.
-        matches: The terms of a glossary in it, which the model reads or `terms` holds.
+        matches: The terms of a glossary in it.
     """
 
     text: str
@@ -68,7 +67,6 @@ class Segment:
     unknown: int = 0
     kept: tuple[Span, ...] = ()
     edits: Sequence[Edit] = ()
-    terms: tuple[str, ...] = ()
     matches: tuple[Match, ...] = ()
 
     @property

@@ -155,14 +155,30 @@ def targets_in(
     output: str, terms: Iterable[Term], language: str | None, kept: Sequence[Span] = ()
 ) -> list[Match]:
     """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
-    targets = (Term(term.target, term.target) for term in terms)
-    by_key = {target.key(None, False): target for target in targets}
+    by_key = {target.key(None, False): target for target in map(_target, terms)}
     return Glossary(by_key.values()).find(output, language, kept)
 
 
-def is_applied(term: Term, output: str, language: str | None) -> bool:
-    """Returns whether an output has the target of a term, in this or an inflected form."""
-    return bool(targets_in(output, [term], language))
+def missing_targets(
+    terms: Sequence[Term], output: str, language: str | None = None
+) -> tuple[str, ...]:
+    """Returns the targets that an output has less often than all terms together; see `targets_in`.
+
+    A target within another one counts in both.
+    """
+
+    def count(target: Term, text: str) -> int:
+        return len(Glossary([target]).find(text, language))
+
+    targets = [*map(_target, terms)]
+    needed = {target: sum(count(target, other.target) for other in targets) for target in targets}
+    return tuple(target.target for target, least in needed.items() if count(target, output) < least)
+
+
+def _target(term: Term) -> Term:
+    """Returns a term that finds a target; a name such as "iPhone" is written in one way alone."""
+    is_name = any(word[1:] != word[1:].lower() for word in term.target.split())
+    return Term(term.target, term.target, case=is_name, exact=is_name)
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:

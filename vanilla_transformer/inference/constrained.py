@@ -6,21 +6,21 @@ turns and from the bank that lacks the fewest (Hu et al. 2019). All else is the 
 transformers: how hypotheses end, and which of those that have ended is the best.
 """
 
-import re
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import torch
 from transformers import GenerationConfig
 
-from vanilla_transformer.documents.kept import Span
-from vanilla_transformer.languages import is_within_word, words_have_spaces
+from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.languages import word_parts, words_have_spaces
 from vanilla_transformer.search import Search
 
-Forms = tuple[tuple[int, ...], tuple[int, ...]]
+Ids = tuple[int, ...]
+Forms = tuple[Ids, Ids]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
 _MOST_BANKS = 16
@@ -28,31 +28,49 @@ _HOPELESS = -1e5
 """Is added to the score of what ends, or must end, before it has all terms."""
 
 
-def missing_terms(terms: Sequence[str], text: str) -> tuple[str, ...]:
-    """Returns the terms that a text has less often than all terms together, as words."""
+class Joints(NamedTuple):
+    """Between which tokens there is no border of words: those of one set before those of another.
 
-    def count(term: str, text: str) -> int:
-        term, text = normalize("NFC", term), normalize("NFC", text)
-        return sum(
-            not _divides_word(text, place)
-            for place in range(len(text))
-            if text.startswith((term, term[:1].upper() + term[1:]), place)  # it may begin a text
-        )
+    Attributes:
+        open: Whether a token ends with a letter that the next token may follow, (vocab,).
+        goes_on: Whether a token begins with a letter that follows that of the last one, (vocab,).
+    """
 
-    needed = {term: sum(count(term, other) for other in terms) for term in terms}
-    return tuple(term for term, least in needed.items() if count(term, text) < least)
+    open: torch.Tensor
+    goes_on: torch.Tensor
 
+    @classmethod
+    def of(cls, tokenizer: Any, size: int) -> "Joints":
+        """Finds those of a tokenizer of targets, by what pairs of tokens decode to.
 
-def term_spans(terms: Sequence[str], text: str) -> list[Span]:
-    """Finds terms in a text, as words."""
-    spans = (match.span() for term in terms for match in re.finditer(re.escape(term), text))
-    return [span for span in spans if not any(_divides_word(text, place) for place in span)]
+        Args:
+            size: Number of the ids.
+        """
+        joints = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
+        ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
+        words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
+        long_word = 2 * max(words, key=len, default="")
+        parts = tokenizer(text_target=long_word, add_special_tokens=False)["input_ids"]
+        if len(parts) < 2:  # all tokens are words
+            return joints
+        left, right = parts[-2:]
+        before, behind = map(len, tokenizer.batch_decode([[left], [right]]))
+        with_right = tokenizer.batch_decode([[index, right] for index in ids])
+        with_left = tokenizer.batch_decode([[left, index] for index in ids])
+        for index, text, other in zip(ids, with_right, with_left, strict=True):
+            joints.open[index] = _divides_word(text, len(text) - behind)
+            joints.goes_on[index] = _divides_word(other, before)
+        for mask in joints:  # what is not written parts no words
+            mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
+        return joints
+
+    def join(self, left: Any, right: Any) -> torch.Tensor:
+        """Returns whether there is no border between tokens."""
+        return self.open[left] & self.goes_on[right]
 
 
 def _divides_word(text: str, place: int) -> bool:
-    """Returns whether a place of a text is between two letters of a word."""
-    is_inside = 0 < place < len(text) and text[place - 1 : place + 1].isalnum()
-    return is_inside and is_within_word(text, place)
+    return any(begin < place < end for begin, end in word_parts(text))
 
 
 def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:
@@ -63,7 +81,7 @@ def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | No
         language: The tag of the target; None: one with spaces.
     """
 
-    def encode(text: str) -> tuple[int, ...]:
+    def encode(text: str) -> Ids:
         text = normalize("NFC", text)
         return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
 
@@ -94,15 +112,17 @@ def constrained_search(
     input_ids: torch.Tensor,
     generation_config: GenerationConfig,
     terms: Sequence[Sequence[Forms]],
+    joints: Joints,
     **options: Any,
 ) -> Any:
     """Searches as the `custom_generate` of `generate()`; the arguments are those of transformers.
 
     Args:
         terms: The forms of the terms of each source. What is too long for an output is left out.
+        joints: Those of the vocabulary: a term is whole words.
     """
     searching = copy(model)
-    banks = _Banks(terms, generation_config, input_ids)
+    banks = _Banks(terms, joints, generation_config, input_ids)
     searching._get_top_k_continuations = banks.choose
     searching._get_running_beams_for_next_iteration = banks.go_on
     return type(model)._beam_search(
@@ -116,10 +136,12 @@ class _Banks:
     def __init__(
         self,
         terms: Sequence[Sequence[Forms]],
+        joints: Joints,
         settings: GenerationConfig,
         input_ids: torch.Tensor,
     ) -> None:
         device = input_ids.device
+        self.joints = Joints(*(mask.to(device) for mask in joints))
         ends = settings.eos_token_id
         self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
         self.max_length = settings.max_length
@@ -143,7 +165,7 @@ class _Banks:
             for number, term in enumerate(unique):
                 wanted[row, number] = of_row.count(term)
                 for other, of_other in enumerate(unique):
-                    within[row, number, other] = _count(term[0], of_other[0])
+                    within[row, number, other] = _count(term[0], of_other[0], joints)
                 for place, form in enumerate(term):
                     forms[row, number, place, : len(form)] = torch.tensor(form)
         self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
@@ -175,17 +197,23 @@ class _Banks:
         vocab = scores.shape[1] // num_beams
         firsts = torch.arange(num_beams, device=scores.device) * vocab
         best = scores.topk(beams_to_keep).indices
-        best_of_each = scores.unflatten(1, (num_beams, vocab)).argmax(-1) + firsts
+        last = running_sequences[:, :, cur_len - 1]
+        # (batch, beams, terms, 2)
+        is_whole = (self.progress > 0) & (self.progress == self.sizes[:, None])
+        has_term = is_whole.any(-1)  # at its end, which a longer word takes back
+        prolongs = has_term.any(-1, keepdim=True) & self.joints.join(last[..., None], slice(None))
+        of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
         lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
         forms = self.forms[:, None].expand(-1, num_beams, -1, -1, -1)
-        following = forms.gather(-1, self.progress[..., None])[..., 0]  # (batch, beams, terms, 2)
+        progress = self.progress.masked_fill(is_whole, 0)
+        following = forms.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
         # A form at the beginning goes on from all of the output so far.
-        at_begin = self.progress[..., 1] == cur_len - self.begin
+        at_begin = progress[..., 1] == cur_len - self.begin
         following[..., 1].masked_fill_(~at_begin, -1)
         following = torch.where(
             lacking & (following >= 0), following + firsts[:, None, None], best[:, :1, None, None]
         )
-        candidates = torch.cat([best, best_of_each, following.flatten(1)], 1)
+        candidates = torch.cat([best, of_beams.argmax(-1) + firsts, following.flatten(1)], 1)
         is_again = (candidates[:, :, None] == candidates[:, None]).tril(-1).any(-1)
         values = scores.gather(1, candidates).masked_fill(is_again, -torch.inf)
         values, order = values.sort(descending=True, stable=True)
@@ -196,14 +224,16 @@ class _Banks:
             parents[..., None], 1
         )
         progress = self._progress_of(torch.cat([outputs, tokens[..., None]], -1), cur_len)
-        completed = (progress == self.sizes[:, None]) & (progress > 0)
-        counts = self.counts.take_along_dim(parents[..., None], 1) + completed.any(-1)
-        progress = progress.masked_fill(completed, 0)
+        is_whole = (progress > 0) & (progress == self.sizes[:, None])
+        is_prolonged = self.joints.join(last.gather(1, parents), tokens)[..., None]
+        taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
+        counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
+        counts += is_whole.any(-1)
         lacking = (self.needed[:, None] - counts).clamp(min=0)  # (batch, candidates, terms)
         # What is within other terms comes with them.
         alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
         missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
-        missing -= (progress.amax(-1) * lacking.sign()).amax(-1)  # (batch, candidates)
+        missing -= (progress.masked_fill(is_whole, 0).amax(-1) * lacking.sign()).amax(-1)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
         values += _HOPELESS * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
@@ -249,11 +279,23 @@ class _Banks:
         for size in range(1, min(length, self.forms.shape[-1] - 1) + 1):
             end = outputs[:, :, None, None, -size:]
             fits = (end == self.forms[:, None, :, :, :size]).all(-1)
-            fits[..., 1] &= size == length
+            if size < length:
+                fits[..., 1] = False
+                before = outputs[:, :, -size - 1, None, None]
+                fits &= ~self.joints.join(before, self.forms[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
         return progress
 
 
-def _count(part: Sequence[int], whole: Sequence[int]) -> int:
+def _count(part: Ids, whole: Ids, joints: Joints) -> int:
+    """Returns how often a term is within another one, as words."""
     places = range(len(whole) - len(part) + 1)
-    return sum(whole[place : place + len(part)] == part for place in places)
+    return sum(
+        whole[place : place + len(part)] == part
+        and not any(
+            joints.join(whole[border - 1], whole[border])
+            for border in (place, place + len(part))
+            if 0 < border < len(whole)
+        )
+        for place in places
+    )

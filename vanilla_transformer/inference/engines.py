@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import log
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +21,7 @@ from transformers import (
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
 from vanilla_transformer.data.word_alignment import aligning_layer
-from vanilla_transformer.inference.constrained import Forms, constrained_search
+from vanilla_transformer.inference.constrained import Forms, Joints, constrained_search
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 from vanilla_transformer.search import Search
@@ -74,6 +74,11 @@ class TransformersEngine:
         rows = model.get_output_embeddings().out_features
         self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
 
+    @cached_property
+    def _joints(self) -> Joints:
+        rows = self.model.get_output_embeddings().out_features
+        return Joints.of(target_side(self.tokenizer), rows)
+
     def problems(self, search: Search) -> list[str]:
         """Lists what the engine cannot do of a search."""
         return []
@@ -112,7 +117,9 @@ class TransformersEngine:
                 inputs = self._pad_sources([sources[row] for row in rows])
                 if terms is not None:
                     of_rows = [terms[row] for row in rows]
-                    arguments["custom_generate"] = partial(constrained_search, terms=of_rows)
+                    arguments["custom_generate"] = partial(
+                        constrained_search, terms=of_rows, joints=self._joints
+                    )
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = self.searching_model(inputs).generate(**inputs, **arguments).tolist()
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])

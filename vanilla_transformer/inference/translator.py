@@ -1,5 +1,6 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -38,14 +39,10 @@ from vanilla_transformer.documents.terms import (
     Glossary,
     GlossaryLike,
     edits_to_annotate,
-    is_applied,
+    missing_targets,
+    targets_in,
 )
-from vanilla_transformer.inference.constrained import (
-    forms_of_term,
-    missing_terms,
-    search_with_terms,
-    term_spans,
-)
+from vanilla_transformer.inference.constrained import forms_of_term, search_with_terms
 from vanilla_transformer.inference.engines import (
     Engine,
     Hypothesis,
@@ -468,7 +465,6 @@ class Translator:
                         and self._letters.isdisjoint(text[slice(*span)])
                     ]
                 )
-            terms = tuple(match.term.target for match in matches)
             if self.reads_terms:
                 targets = [((match.begin, match.end), match.term.target) for match in matches]
                 edits = [*reading.edits, *edits_to_annotate(text, targets)]
@@ -477,7 +473,7 @@ class Translator:
                 (ids,) = self._encode_sources([reading.text], [direction])
             count = sum(count_characters(text[slice(*span)]) for span in unknown)
             segments[number] = Segment(
-                text, ids, direction, count, tuple(kept), reading.edits, terms, matches
+                text, ids, direction, count, tuple(kept), reading.edits, matches
             )
         return segments
 
@@ -505,19 +501,13 @@ class Translator:
             lacking = [
                 number
                 for number, row in enumerate(rows)
-                if alike[number].terms and any(output.missing_terms for output in row)
+                if any(output.missing_terms for output in row)
             ]
             if lacking:
                 if not isinstance(engine, TransformersEngine):
                     logger.warning_once("Terms that outputs lack are placed by transformers.")
                     of_these = replace(of_these, engine=self._transformers_engine)
-                retried = [alike[number] for number in lacking]
-                if self.reads_terms:  # the other terms are there, perhaps inflected
-                    retried = [
-                        replace(segment, terms=rows[number][0].missing_terms)
-                        for number, segment in zip(lacking, retried, strict=True)
-                    ]
-                again = self._compute_with_terms(retried, of_these)
+                again = self._compute_with_terms([rows[number][0] for number in lacking], of_these)
                 for number, row in zip(lacking, again, strict=True):
                     rows[number] = row
             return rows
@@ -525,26 +515,23 @@ class Translator:
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
 
-    def _missing_terms(self, segment: Segment, output: str) -> tuple[str, ...]:
-        """Returns the terms that an output lacks; a model that reads terms may inflect them."""
-        if not self.reads_terms:
-            return missing_terms(segment.terms, output)
-        language = known_tag(segment.direction.target)
-        return tuple(
-            match.term.target
-            for match in segment.matches
-            if not is_applied(match.term, output, language)
-        )
-
     def _compute_with_terms(
-        self, segments: list[Segment], call: "TranslatorCall"
+        self, outputs: Sequence[SegmentOutput], call: "TranslatorCall"
     ) -> list[list[SegmentOutput]]:
-        """Computes outputs that contain terms; those with equally many beams share batches."""
-        rows = []
-        for segment in segments:
+        """Computes outputs that contain the terms of others; equally many beams share batches.
+
+        A model that reads terms may inflect those that it has inflected in these outputs.
+        """
+        segments, rows = [output.source for output in outputs], []
+        for segment, output in zip(segments, outputs, strict=True):
+            terms = [match.term for match in segment.matches]
+            wanted = Counter(term.target for term in terms)
+            if self.reads_terms:
+                other_forms = Counter(missing_targets(terms, output.text))
+                wanted -= other_forms - Counter(output.missing_terms)
             language = known_tag(segment.direction.target)
             forms = (
-                forms_of_term(self._target_tokenizer, term, language) for term in segment.terms
+                forms_of_term(self._target_tokenizer, term, language) for term in wanted.elements()
             )
             rows.append([of_term for of_term in forms if of_term is not None])
         searches = [search_with_terms(call.search, terms) for terms in rows]
@@ -607,12 +594,15 @@ class Translator:
             zip(segments, hypotheses, texts, strict=True)
         ):
             length = len(hypothesis.ids) + (hypothesis.end is not None)
+            language = known_tag(segment.direction.target)
+            terms = [match.term for match in segment.matches]
             of_tokens = links.get(number, NO_LINKS)
             restored: tuple[str, ...] = ()
             aligned = tuple(of_tokens.aligned)
             of_tokens = of_tokens.edited(put_back[number])
             if lacks[number]:
-                whole = term_spans(segment.terms, text)
+                found = targets_in(text, terms, language)
+                whole = [(match.begin, match.end) for match in found]
                 edits = edits_to_keep(segment.text, segment.kept, text, of_tokens, whole)
                 text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
                 restored = tuple(edit.text.strip() for edit in edits if edit.text)
@@ -631,7 +621,7 @@ class Translator:
                     aligned=aligned,
                     links=of_tokens,
                     restored=restored,
-                    missing_terms=self._missing_terms(segment, text),
+                    missing_terms=missing_targets(terms, text, language),
                 )
             )
         remaining = iter(outputs)
