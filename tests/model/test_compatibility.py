@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import TorchAoConfig
 
 from vanilla_transformer import (
@@ -17,7 +16,6 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.model.initialization import StackedLinear
-from vanilla_transformer.model.token_layout import plan_for_compiler
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
 FUSED = {"fused_qkv": True, "gated_ffn": True, "position_embedding_type": "rope"}
@@ -345,33 +343,3 @@ def test_a_compiled_training_step_takes_batches_of_other_sizes(tiny_model, tiny_
             each(**batch).loss.backward()
         for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"position_embedding_type": "rope"}], ids=str)
-def test_a_compiled_training_step_leaves_out_padding(tiny_model, tiny_batch, changes):
-    flops = []
-
-    def count(run):
-        def counted(*inputs):
-            with FlopCounterMode(display=False) as counter:
-                outputs = run(*inputs)
-            flops.append(counter.get_total_flops())
-            return outputs
-
-        return counted
-
-    model = tiny_model(dropout=0.0, **changes).train()
-    compiled = torch.compile(
-        copy.deepcopy(model), fullgraph=True, backend=lambda graph, _: count(graph)
-    )
-    for source_lens, target_lens in [((7, 4), (2, 6)), ((9, 3, 1), (8, 2, 2))]:
-        batch = tiny_batch(source_lens, target_lens)
-        plan = plan_for_compiler(model, batch)
-        padding_free = count(lambda batch=batch: model(**batch).loss)()
-        for loss in (padding_free, compiled(**batch, plan=plan).loss):
-            loss.backward()
-        for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
-            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
-        compiled(**batch)
-        assert flops[-3] == flops[-2] < flops[-1]

@@ -44,11 +44,17 @@ def test_losses_and_gradients_of_repeated_shapes(stand_in):
         torch.testing.assert_close([p.grad for p in net.parameters()], doubled)
 
 
-OPTIONS = {"max_tokens": 60, "max_steps": 12, "bf16": True, "logging_steps": 1}
+OPTIONS = {"max_tokens": 60, "max_steps": 12, "logging_steps": 1}
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"gradient_accumulation_steps": 2}, {"optim": "muon", "max_grad_norm": 0.1}]
+    "options",
+    [
+        {},
+        {"bf16": True},
+        {"gradient_accumulation_steps": 2},
+        {"optim": "muon", "max_grad_norm": 0.1},
+    ],
 )
 def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
     runs = []
@@ -62,12 +68,12 @@ def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
         runs.append((losses(made), made.num_tokens))
     (plain, tokens), (captured, tokens_again) = runs
     assert tokens == tokens_again
-    assert captured == pytest.approx(plain, rel=0.02)
+    assert captured == pytest.approx(plain, rel=0.02 if "bf16" in options else 1e-4)
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"bf16": False}, {"rdrop_alpha": 1.0}, {"label_smoothing_factor": 0.1}, {"max_tokens": None}],
+    [{"rdrop_alpha": 1.0}, {"label_smoothing_factor": 0.1}, {"max_tokens": None}],
 )
 def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
     made = trainer(tmp_path, data=rows(), **{**OPTIONS, **options})

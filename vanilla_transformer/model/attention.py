@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.attention.varlen import varlen_attn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -22,6 +21,7 @@ from .dropout import dropout as drop_out
 from .initialization import StackedLinear
 from .modes import as_factor
 from .normalization import make_norm
+from .packed_attention import attend_to_sequences
 from .token_layout import PADDED, TokenLayout
 
 
@@ -82,7 +82,7 @@ def packed_attention_forward(
     max_length_k: int,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention within each of the sequences of a `PackedLayout`, by flash attention of torch.
+    """Attention within each of the sequences of a `PackedLayout`, on a GPU.
 
     Args:
         query, key, value: Of shape (1, heads, tokens, head_dim).
@@ -90,20 +90,13 @@ def packed_attention_forward(
         cu_seq_lens_q, cu_seq_lens_k: Where each sequence begins, of shape (sequences + 1,).
         max_length_q, max_length_k: No sequence has more tokens.
     """
-    # (1, heads, tokens, head_dim) -> (tokens, heads, head_dim): views, also of the gradients
-    states = [heads.squeeze(0).transpose(0, 1) for heads in (query, key, value)]
-    grouped = {"enable_gqa": True} if query.shape[1] != key.shape[1] else {}
-    mixed: Any = varlen_attn(
-        *states,
-        cu_seq_lens_q,
-        cu_seq_lens_k,
-        max_length_q,
-        max_length_k,
-        scale=scaling,
-        window_size=(-1, 0) if module.is_causal else (-1, -1),
-        **grouped,
-    )
-    return mixed.unsqueeze(0), None
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:  # (1, key_value_heads, ...) -> (1, heads, ...)
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
+    states = [heads.transpose(1, 2) for heads in (query, key, value)]
+    bounds = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
+    return attend_to_sequences(*states, *bounds, module.is_causal, scaling), None
 
 
 def choose_attention(

@@ -279,7 +279,7 @@ class VanillaTransformerForConditionalGeneration(
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
-            plan: What to compute, from `plan_for_compiler`. None: decided here.
+            plan: What to compute. None: decided here.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 

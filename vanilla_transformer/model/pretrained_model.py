@@ -115,19 +115,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def packs_sequences(self) -> bool:
         """Returns whether attention takes the sequences of a training step one behind another.
 
-        torch's `varlen_attn` does so in half precision on a GPU. It has no dropout and no bias.
+        It does so on a GPU, by a kernel without dropout on the weights and bias on the scores.
         """
-        config, device = self.config, self.device.type
-        half = torch.is_autocast_enabled(device) or self.dtype in (torch.bfloat16, torch.float16)
+        config, device = self.config, self.device
         heads = (config.encoder_attention_heads, config.decoder_attention_heads)
         return (
-            device == "cuda"
-            and half
-            and torch.cuda.get_device_capability(self.device) >= (8, 0)
+            device.type == "cuda"
+            and torch.cuda.get_device_capability(device) >= (8, 0)
             and config._attn_implementation == "sdpa"
             and config.attention_dropout == 0
             and config.position_embedding_type in PACKED_SCHEMES
-            and all(config.head_dim_with(count) in range(8, 257, 8) for count in heads)
+            and all(config.head_dim_with(count) % 8 == 0 for count in heads)
         )
 
     # Attention implementations -------------------------------------------------------------------

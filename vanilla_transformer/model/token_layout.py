@@ -3,12 +3,11 @@
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
 In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
 the batch in their order, without padding. Attention needs the padded shape (batch, length, ...): it
-pads its inputs and removes the padding of its result. On a GPU, in half precision, it takes the
-sequences one behind another (`PackedLayout`). `StepPlan` records what one call computes; the
+pads its inputs and removes the padding of its result. On a GPU it takes the sequences one behind
+another (`PackedLayout`). `StepPlan` records what one call computes; the
 outermost model makes it once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -146,7 +145,7 @@ class PackedLayout(TokenLayout):
     Args:
         bounds: Where each sequence begins, and where the last one ends: of shape (sequences + 1,).
         positions: The position of each token in its sequence, of shape (1, tokens).
-        longest: No sequence has more tokens.
+        longest: No sequence has more tokens. It is at most the number of all tokens.
         slots: The layout of the batch that the tokens come from. `PADDED`: the batch is packed.
     """
 
@@ -167,7 +166,8 @@ class PackedLayout(TokenLayout):
         ends = is_token.sum(1).cumsum(0)
         numbers = is_token.cumsum(1)[..., None] - 1
         positions = slots.remove_padding(numbers)[..., 0]  # (batch, length) -> (1, tokens)
-        return cls(F.pad(ends, (1, 0)).int(), positions, is_token.shape[1], slots)
+        longest = min(is_token.shape[1], positions.shape[1])
+        return cls(F.pad(ends, (1, 0)).int(), positions, longest, slots)
 
     def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
@@ -265,26 +265,6 @@ def plan_step(
     if packed and PADDED in layouts:
         layouts = [layout_of(slots) for slots in (source, target)]
     return StepPlan(*layouts, shortcuts.chunked_loss, shortcuts.lazy_logits)
-
-
-def plan_for_compiler(model: Any, batch: Mapping[str, Any]) -> StepPlan:
-    """Decides which slots a compiled training step computes: pass the plan beside the batch.
-
-    A compiler knows no values, so that a compiled model by itself computes the whole batch.
-
-    Args:
-        model: The encoder-decoder, not compiled.
-        batch: Arguments of its forward, with labels.
-    """
-    taken = model.active_shortcuts({})._replace(chunked_loss=False, lazy_logits=False)
-    names = (
-        "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask",
-        "encoder_outputs", "past_key_values", "inputs_embeds", "decoder_inputs_embeds",
-    )  # fmt: skip
-    inputs = {name: batch.get(name) for name in names}
-    if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
-        inputs["decoder_input_ids"] = batch["labels"]  # of them, only the shape counts
-    return plan_step(taken, batch["labels"], **inputs, use_cache=False)
 
 
 def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:

@@ -119,7 +119,7 @@ class _Side:
         return {
             f"{name}_bounds": F.pad(bounds, (0, missing), value=self.tokens).int(),
             f"{name}_positions": (torch.arange(self.tokens) - begins)[None],
-            f"{name}_longest": longest,
+            f"{name}_longest": min(longest, self.tokens),
         }
 
 

@@ -39,7 +39,6 @@ from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.token_layout import plan_for_compiler
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
@@ -267,18 +266,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     @property
     def _captures_steps(self) -> bool:
-        """Whether CUDA graphs run the steps: on one GPU in bfloat16, with the model's own loss."""
+        """Whether CUDA graphs run the steps: those of one GPU, with the model's own loss."""
         model, args = cast(Any, self.model), cast(Any, self.args)
-        if not isinstance(model, VanillaTransformerForConditionalGeneration) or not args.bf16:
+        if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
         drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
         others = (
-            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
+            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha, args.fp16),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             *(drops_layers, args.gradient_checkpointing),
         )
-        with torch.autocast(args.device.type, torch.bfloat16):
-            packs = model.training_shortcuts.padding_free and model.packs_sequences()
+        packs = model.training_shortcuts.padding_free and model.packs_sequences()
         is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
         return packs and is_alone and not any(others)
 
@@ -591,9 +589,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
         rdrop, simcut = (getattr(self.args, f"{name}_alpha", None) for name in ("rdrop", "simcut"))
         if not (rdrop or simcut or self.teachers):
-            kind = getattr(getattr(self.model, "config", None), "model_type", None)
-            if self.args.torch_compile and kind == MODEL_TYPE and "labels" in inputs:
-                inputs = {**inputs, "plan": plan_for_compiler(self.model, inputs)}
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
             )

@@ -1,5 +1,6 @@
 """The training arguments: those of transformers, and the options that this package adds."""
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +167,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.optim = MUON
         if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
             self.do_eval = True  # as the base class does for False
+        if self.torch_compile:  # a layer once, and not the whole model
+            os.environ.setdefault("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")
         check_rules(RULES, self)
 
     def __getstate__(self) -> dict[str, Any]:
