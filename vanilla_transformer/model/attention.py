@@ -9,7 +9,7 @@ Weights are (batch, heads, target_len, source_len). Fused implementations return
 """
 
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -94,9 +94,10 @@ def packed_attention_forward(
     if groups > 1:  # (1, key_value_heads, ...) -> (1, heads, ...)
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
-    states = [heads.transpose(1, 2) for heads in (query, key, value)]
+    query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
     bounds = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
-    return attend_to_sequences(*states, *bounds, module.is_causal, scaling), None
+    is_causal = cast(bool, module.is_causal)
+    return attend_to_sequences(query, key, value, *bounds, is_causal, scaling), None
 
 
 def choose_attention(

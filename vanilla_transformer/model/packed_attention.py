@@ -29,9 +29,8 @@ def attend_to_sequences(
     scaling: float,
 ) -> torch.Tensor:
     """Attends to the keys of each query's own sequence; returns mixed values, as the query."""
-    mixed, _ = _attend(
-        query, key, value, query_bounds, key_bounds, longest_query, longest_key, is_causal, scaling
-    )
+    bounds = (query_bounds, key_bounds, longest_query, longest_key)
+    mixed: torch.Tensor = _attend(query, key, value, *bounds, is_causal, scaling)[0]
     return mixed
 
 

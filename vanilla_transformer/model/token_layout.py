@@ -261,9 +261,9 @@ def plan_step(
         target = target_slots(labels, decoder_attention_mask, target_shape)
     # The target's mask may hide tokens that are computed: attention must read it.
     packed = shortcuts.packed and decoder_attention_mask is None
-    layouts = [layout_of(slots, packed) for slots in (source, target)]
+    layouts = layout_of(source, packed), layout_of(target, packed)
     if packed and PADDED in layouts:
-        layouts = [layout_of(slots) for slots in (source, target)]
+        layouts = layout_of(source), layout_of(target)
     return StepPlan(*layouts, shortcuts.chunked_loss, shortcuts.lazy_logits)
 
 

@@ -48,7 +48,7 @@ class PackingCollator:
         max_tokens: Largest size of a batch, in tokens of source and target.
     """
 
-    collate: Callable[[Sequence[Any]], Mapping[str, torch.Tensor]]
+    collate: Callable[..., Mapping[str, torch.Tensor]]
     config: Any
     max_tokens: int
 

@@ -157,7 +157,7 @@ class Muon(torch.optim.Optimizer):
         torch._foreach_lerp_(means, gradients, 1 - momentum)
         directions = torch._foreach_lerp(gradients, means, momentum)  # Nesterov's
         if group["weight_decay"]:
-            torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+            torch._foreach_mul_(list[torch.Tensor](parameters), 1 - rate * group["weight_decay"])
         pairs = list[tuple[torch.Tensor, torch.Tensor]]()
         for parameter, direction in zip(parameters, directions, strict=True):
             rows = group["part_sizes"] or len(parameter)
