@@ -79,3 +79,11 @@ def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
     made = trainer(tmp_path, data=rows(), **{**OPTIONS, **options})
     (batch, *_) = made.get_train_dataloader()
     assert "source_bounds" not in batch
+
+
+def test_masks_between_tokens_are_not_packed():
+    batch = make_batch(0)
+    batch["attention_mask"] = torch.ones(3, 1, 9, 9)
+    assert pack_batch(batch, model().config, step=64) == batch
+    del batch["attention_mask"]  # nothing is padding
+    assert (pack_batch(batch, model().config, step=64)["attention_mask"] == 1).sum() == 27

@@ -59,7 +59,7 @@ class PackingCollator:
 
 
 def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, step: int) -> Batch:
-    """Packs a padded batch on the CPU.
+    """Packs a padded batch on the CPU; one whose masks have four dimensions stays as it is.
 
     Args:
         config: Of the model that it is for.
@@ -73,8 +73,11 @@ def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, step: int) -> Bat
     mask = batch.get("decoder_attention_mask")
     if mask is None:
         mask = hide_leading_padding(labels, decoder_ids, start)
-    source = _Side(source_slots(batch["attention_mask"], ids.shape), step)
-    target = _Side(target_slots(labels, mask, labels.shape), step)
+    is_source = source_slots(batch.get("attention_mask", torch.ones_like(ids)), ids.shape)
+    is_target = target_slots(labels, mask, labels.shape)
+    if is_source is None or is_target is None:
+        return dict(batch)
+    source, target = _Side(is_source, step), _Side(is_target, step)
     return {
         "input_ids": source.pack(ids, pad),
         "attention_mask": source.pack(torch.ones_like(ids), 0),
@@ -95,7 +98,7 @@ class _Side:
         is_token: True for each token, of shape (batch, length).
     """
 
-    def __init__(self, is_token: Any, step: int) -> None:
+    def __init__(self, is_token: torch.Tensor, step: int) -> None:
         self.indices = is_token.flatten().nonzero().squeeze(1)
         count = len(self.indices)
         parts = step // _FILL
