@@ -25,7 +25,8 @@ PRIVATE_NAMES = {
     "transformers.generation.utils.GenerationMixin": (
         "_validate_generation_mode _expand_inputs_for_generation "
         "_prepare_cache_for_generation _prepare_generated_length _get_logits_processor "
-        "_beam_search _get_top_k_continuations _get_running_beams_for_next_iteration"
+        "_beam_search _sample _prefill _get_top_k_continuations "
+        "_get_running_beams_for_next_iteration"
     ),
     "transformers.generation.configuration_utils.GenerationConfig": (
         "_get_default_generation_params"

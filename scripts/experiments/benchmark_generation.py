@@ -26,6 +26,8 @@ from benchmark_models import (
 from benchmark_reports import clock_of, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
+from vanilla_transformer.inference.captured_search import captured_search
+
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
 Generate = Callable[[torch.Tensor, torch.Tensor, int], Any]
 
@@ -46,9 +48,13 @@ def make_sources(rows: int, options: argparse.Namespace) -> tuple[torch.Tensor, 
 
 
 def generate_with_model(
-    model: Any, new_tokens: int, ids: torch.Tensor, mask: torch.Tensor, beams: int
+    model: Any, new_tokens: int, ids: torch.Tensor, mask: torch.Tensor, beams: int, **options: Any
 ) -> Any:
-    """Generates with a model of transformers; no row ends early."""
+    """Generates with a model of transformers; no row ends early.
+
+    Args:
+        **options: Of `generate()`.
+    """
     return model.generate(
         input_ids=ids,
         attention_mask=mask,
@@ -56,6 +62,7 @@ def generate_with_model(
         max_new_tokens=new_tokens,
         eos_token_id=None,
         do_sample=False,
+        **options,
     )
 
 
@@ -81,13 +88,16 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
     """Makes a function of `input_ids`, `attention_mask` and beams that generates.
 
     Args:
+        system: "ours-captured" records a step on a GPU and replays it.
         stack: Removes the exported model in the end.
     """
     if not system.startswith(("ctranslate2", "onnx")):
-        model = make_generating_model(system, options)
+        kind = system.removesuffix("-captured")
+        model = make_generating_model(kind, options)
         if options.bf16:
             model = model.bfloat16()
-        return partial(generate_with_model, model.to(options.device), options.new_tokens)
+        run = partial(generate_with_model, model.to(options.device), options.new_tokens)
+        return run if kind == system else partial(run, custom_generate=captured_search)
     exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
     save_system(system, options, exported)
     loaded = load_export(system, exported, options)

@@ -28,7 +28,10 @@ from vanilla_transformer.training.captured_steps import (
 )
 
 TRAINED_ON_GPU = ("marian", "marian-flash", "ours", "ours-captured")
-GENERATING_ON_GPU = ("marian", "ours", "ctranslate2-float16", "ctranslate2-int8_float16")
+GENERATING_ON_GPU = (
+    *("marian", "ours", "ours-captured"),
+    *("ctranslate2-float16", "ctranslate2-int8_float16"),
+)
 SYSTEMS_OF_GPU = tuple(dict.fromkeys(TRAINED_ON_GPU + GENERATING_ON_GPU))
 _SECONDS_A_CASE = 1.0
 

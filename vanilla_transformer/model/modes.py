@@ -96,9 +96,10 @@ def closed_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
         model: A model with an output projection.
         ids: For example rows that only pad the matrix and have no token.
     """
+    closed = torch.tensor(ids, device=model.device)  # once: a recorded step cannot bring it there
 
     def close(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:
-        return logits.index_fill(-1, torch.tensor(ids, device=logits.device), -torch.inf)
+        return logits.index_fill(-1, closed.to(logits.device), -torch.inf)
 
     hook = model.get_output_embeddings().register_forward_hook(close) if ids else None
     try:
