@@ -34,7 +34,7 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
-from vanilla_transformer.documents.readings import Placeholders
+from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.terms import (
     Glossary,
     GlossaryLike,
@@ -290,8 +290,8 @@ class Translator:
                 them, and placeholders that its source lacks are taken out. See `documents.kept`.
             keep_patterns: Regular expressions, of the library `regex`, of what is kept besides.
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
-                their sources. A model that is trained with terms reads them; for others, a search
-                by transformers puts those that an output lacks into it.
+                their sources. Where an output lacks some, a model that is trained with terms reads
+                them; what is lacking then, a search by transformers puts into it.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done: a bar on a
                 terminal, otherwise a line at most once a minute.
@@ -465,10 +465,6 @@ class Translator:
                         and self._letters.isdisjoint(text[slice(*span)])
                     ]
                 )
-            if self.reads_terms:
-                targets = [((match.begin, match.end), match.term.target) for match in matches]
-                edits = [*reading.edits, *edits_to_annotate(text, targets)]
-                reading = replace(reading, edits=sorted(edits, key=lambda edit: edit.begin))
             if reading.edits:
                 (ids,) = self._encode_sources([reading.text], [direction])
             count = sum(count_characters(text[slice(*span)]) for span in unknown)
@@ -486,8 +482,9 @@ class Translator:
         """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`.
 
         Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned. Those whose outputs lack terms are computed once more, with a
-        search that must place them, by transformers.
+        are kept, which are aligned. Those whose outputs lack terms are computed once more, from
+        sources with the terms if the model reads them; and where that does not help, by a search of
+        transformers that must place them.
         """
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
@@ -498,22 +495,35 @@ class Translator:
                 engine = self._engine_without(self.engine.problems(search))
             of_these = replace(call, search=search, engine=engine)
             rows = self._compute_alike(alike, of_these, on_batch)
-            lacking = [
-                number
-                for number, row in enumerate(rows)
-                if any(output.missing_terms for output in row)
-            ]
-            if lacking:
-                if not isinstance(engine, TransformersEngine):
-                    logger.warning_once("Terms that outputs lack are placed by transformers.")
-                    of_these = replace(of_these, engine=self._transformers_engine)
-                again = self._compute_with_terms([rows[number][0] for number in lacking], of_these)
+            ways = [self._compute_with_terms]
+            for compute_again in [self._compute_reading_terms] * self.reads_terms + ways:
+                lacking = [
+                    number
+                    for number, row in enumerate(rows)
+                    if any(output.missing_terms for output in row)
+                ]
+                again = compute_again([rows[number][0] for number in lacking], of_these)
                 for number, row in zip(lacking, again, strict=True):
                     rows[number] = row
             return rows
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
+
+    def _compute_reading_terms(
+        self, outputs: Sequence[SegmentOutput], call: "TranslatorCall"
+    ) -> list[list[SegmentOutput]]:
+        """Computes outputs of sources with their terms, where the model has room for these."""
+        segments = []
+        for segment in (output.source for output in outputs):
+            terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
+            edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
+            reading = Reading(segment.text, sorted(edits, key=lambda edit: edit.begin))
+            (ids,) = self._encode_sources([reading.text], [segment.direction])
+            if len(ids) <= self.source_limit:
+                segment = replace(segment, ids=ids, edits=reading.edits)
+            segments.append(segment)
+        return self._compute_alike(segments, call)
 
     def _compute_with_terms(
         self, outputs: Sequence[SegmentOutput], call: "TranslatorCall"
@@ -522,6 +532,9 @@ class Translator:
 
         A model that reads terms may inflect those that it has inflected in these outputs.
         """
+        if outputs and not isinstance(call.engine, TransformersEngine):
+            logger.warning_once("Terms that outputs lack are placed by transformers.")
+            call = replace(call, engine=self._transformers_engine)
         segments, rows = [output.source for output in outputs], []
         for segment, output in zip(segments, outputs, strict=True):
             terms = [match.term for match in segment.matches]
