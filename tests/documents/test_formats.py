@@ -451,6 +451,7 @@ def test_characters_of_the_declared_encoding():
     [
         ("a.txt", b"a\nb \xff\n", "line 2"),
         ("a.json", b'{"a":\n 1', "line 2"),
+        ("a.json", b"[" * 9000, ""),
         ("a.po", b'msgid "a"\nnonsense\n', "line 2"),
         ("a.xlf", b"<a>\n<b></a>", "line 2"),
         ("a.docx", b"PK no zip", "zip"),

@@ -1,5 +1,7 @@
 """Markdown: its texts, and what stays around translated ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
@@ -94,3 +96,10 @@ def test_breaks_and_codes(source, text, written):
     document = read_document("a.md", source.encode())
     assert [marked.text for marked in document.texts] == [text]
     assert in_capitals(document).decode().lower() == written
+
+
+def test_emphasis_around_nothing_goes_and_links_and_html_stay():
+    document = read_document("a.md", b"A **~~b *c*~~ d** [e](f) *<b>g</b>* h")
+    (text,) = document.texts
+    emptied = MarkedText("A", tuple(replace(tag, position=1) for tag in text.tags))
+    assert document.write([emptied]) == b"A[](f)*<b></b>*"

@@ -66,7 +66,7 @@ def read_document(name: str, content: bytes) -> TextsOfFile:
         raise ValueError(
             f"{name}, line {line}: not {error.encoding.upper()} ({error.reason})."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: nested in a thousand levels
         raise ValueError(f"{name}: {error}") from error
 
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
     Code,
     Document,
@@ -67,7 +68,18 @@ def _as_cell(text: str) -> str:
 
 
 def _written(signs: Mapping[str, str], output: MarkedText) -> str:
-    """Returns an output with its tags, and with characters as the source wrote them."""
+    """Returns an output with its tags, and with characters as the source wrote them.
+
+    Emphasis around nothing, whose signs would be text, goes.
+    """
+    tags: list[Tag] = []
+    for tag in output.tags:
+        is_emphasis = tag.kind == "end" and not tag.text.strip("*_~")
+        if is_emphasis and tags[-1].kind == "begin" and tags[-1].position == tag.position:
+            tags.pop()  # its partner: pairs are nested
+        else:
+            tags.append(tag)
+    output = replace(output, tags=tuple(tags))
     return output.write(lambda text: "".join(signs.get(sign, sign) for sign in text))
 
 
