@@ -21,11 +21,7 @@ from benchmark_models import make_model
 from benchmark_reports import clock_of, measure_products
 from benchmark_training import Batch, count_products, make_batches
 
-from vanilla_transformer.training.captured_steps import (
-    SIZES_OF_A_BUDGET,
-    CapturedSteps,
-    pack_batch,
-)
+from vanilla_transformer.training.captured_steps import CapturedSteps, pack_batch
 
 TRAINED_ON_GPU = ("marian", "marian-flash", "ours", "ours-captured")
 GENERATING_ON_GPU = (
@@ -63,8 +59,16 @@ def measure_gpu(
                     kind, options.batches, tokens, options.vocab_size, options.seed
                 )
                 result = {"case": "train", "width": width, "tokens": tokens, "kind": kind}
-                result |= {"system": system, **measure_steps(systems[system], batches, peak)}
-                yield result, format_steps(result)
+                result["system"] = system
+                try:
+                    result |= measure_steps(systems[system], batches, peak)
+                except torch.OutOfMemoryError:
+                    yield (
+                        result,
+                        f"train, width {width}, {tokens} tokens, {kind} {system}: no memory",
+                    )
+                else:
+                    yield result, format_steps(result)
     with ExitStack() as stack:
         generators = {
             system: make_generator(system, _changed(options, bf16=True), stack)
@@ -103,8 +107,7 @@ class TrainedSystem:
         items = (batch["labels"] != -100).sum().to(self.device)
         made: dict[str, Any] = {**batch}
         if self.way == "captured":
-            step = max(64, batch["labels"].numel() // SIZES_OF_A_BUDGET // 64 * 64)
-            made = pack_batch(batch, self.model.config, step)
+            made = pack_batch(batch, self.model.config, max_tokens=2 * int(items))
         moved = {k: v.to(self.device) if torch.is_tensor(v) else v for k, v in made.items()}
         return {"batch": moved, "items": items}
 

@@ -50,7 +50,7 @@ def test_a_step_is_that_of_the_padded_batch(monkeypatch, tiny_model, tiny_batch,
     pretend_to_pack(monkeypatch)
     torch.testing.assert_close(step(model, **batch), padded)
 
-    packed = pack_batch(batch, model.config, step=64)
+    packed = pack_batch(batch, model.config, max_tokens=100)
     names = ("input_ids", "decoder_input_ids", "labels")
     inputs = {name: packed[name] for name in names}
     items = (batch["labels"] != -100).sum()
@@ -78,7 +78,7 @@ def test_packed_batches_have_few_shapes(tiny_model, rows, length):
     model = tiny_model()
     ids = torch.randint(3, 40, (rows, length))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, :1]}
-    packed = pack_batch(batch, model.config, step=128)
+    packed = pack_batch(batch, model.config, max_tokens=4200)
     for name in ("source", "target"):
         bounds = packed[f"{name}_bounds"]
         lengths = bounds.diff()

@@ -35,7 +35,7 @@ def test_losses_and_gradients_of_repeated_shapes(stand_in):
         output = net(**batch, num_items_in_batch=items)
         output.loss.backward()
         expected = [parameter.grad.clone() for parameter in net.parameters()]
-        packed = pack_batch(batch, net.config, step=64)
+        packed = pack_batch(batch, net.config, max_tokens=100)
         net.zero_grad()
         torch.testing.assert_close(steps(packed, items), output.loss.detach())
         torch.testing.assert_close([p.grad for p in net.parameters()], expected)
@@ -84,6 +84,6 @@ def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
 def test_masks_between_tokens_are_not_packed():
     batch = make_batch(0)
     batch["attention_mask"] = torch.ones(3, 1, 9, 9)
-    assert pack_batch(batch, model().config, step=64) == batch
+    assert pack_batch(batch, model().config, max_tokens=100) == batch
     del batch["attention_mask"]  # nothing is padding
-    assert (pack_batch(batch, model().config, step=64)["attention_mask"] == 1).sum() == 27
+    assert (pack_batch(batch, model().config, max_tokens=100)["attention_mask"] == 1).sum() == 27

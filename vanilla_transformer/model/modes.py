@@ -39,8 +39,9 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
 
 def product_dtype(states: torch.Tensor) -> torch.dtype:
     """Returns the type in which a matrix product of these states is computed, with autocast."""
-    if torch.is_autocast_enabled(states.device.type):
-        return torch.get_autocast_dtype(states.device.type)
+    device = states.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
     return states.dtype
 
 

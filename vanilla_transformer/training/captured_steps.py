@@ -29,9 +29,7 @@ from vanilla_transformer.model.token_layout import (
     target_slots,
 )
 
-SIZES_OF_A_BUDGET = 32
-"""Parts of `max_tokens`; the number of tokens of a side is a multiple of one."""
-
+_PARTS = 32  # of `max_tokens`: the number of tokens of a side is a multiple of one
 _FILL = 64  # about the number of tokens of a sequence of filling
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
 
@@ -54,17 +52,17 @@ class PackingCollator:
 
     def __call__(self, features: Sequence[Any]) -> Batch:
         """Makes a packed batch."""
-        step = max(1, self.max_tokens // SIZES_OF_A_BUDGET // _FILL) * _FILL
-        return pack_batch(self.collate(features), self.config, step)
+        return pack_batch(self.collate(features), self.config, self.max_tokens)
 
 
-def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, step: int) -> Batch:
+def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) -> Batch:
     """Packs a padded batch on the CPU; one whose masks have four dimensions stays as it is.
 
     Args:
         config: Of the model that it is for.
-        step: The number of tokens of a side becomes a multiple of this multiple of 64.
+        max_tokens: Largest size of a batch, in tokens of source and target.
     """
+    step = max(1, max_tokens // _PARTS // _FILL) * _FILL
     ids, labels = batch["input_ids"], batch["labels"]
     pad, start = config.pad_token_id, config.decoder_start_token_id
     decoder_ids = batch.get("decoder_input_ids")
@@ -96,6 +94,7 @@ class _Side:
 
     Args:
         is_token: True for each token, of shape (batch, length).
+        step: The number of tokens becomes a multiple of this multiple of 64.
     """
 
     def __init__(self, is_token: torch.Tensor, step: int) -> None:

@@ -130,6 +130,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _scored: list[tuple[torch.Tensor, torch.Tensor]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self.num_tokens = {}
         super().__init__(*args, **options)
         leave_out_unsaved_settings(self.model)
         patience = getattr(self.args, "early_stopping_patience", None)
