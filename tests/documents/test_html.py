@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from justhtml import stream
 
-from vanilla_transformer.documents.html import HtmlDocument, split_markup
+from vanilla_transformer.documents.html import read_html, split_markup
 from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import place_tags
 
@@ -31,12 +31,12 @@ TEXTS = [
 
 
 def texts_of(source):
-    return [marked.text for marked in HtmlDocument(source).texts]
+    return [marked.text for marked in read_html(source).texts]
 
 
 def shouted(source):
     """HTML whose texts are in capitals, each letter where it was."""
-    page = HtmlDocument(source)
+    page = read_html(source)
     outputs = []
     for marked in page.texts:
         spans = [(place, place + 1) for place in range(len(marked.text))]
@@ -47,7 +47,7 @@ def shouted(source):
 
 def test_a_page_keeps_its_markup():
     assert texts_of(PAGE) == TEXTS
-    page = HtmlDocument(PAGE)
+    page = read_html(PAGE)
     assert page.join(page.texts) == PAGE
     expected = PAGE.replace("A dog &amp; a cat", "A DOG &amp; A CAT")
     expected = expected.replace("See&nbsp;the <b>dog</b>", "SEE&nbsp;THE <b>DOG</b>")
@@ -122,7 +122,7 @@ PIECES += [" ", "&", "dog", "<br>"]
 def test_no_output_of_a_model_becomes_markup(pieces):
     """Whatever stands in the place of the texts, the markup is that of the source."""
     source = "".join(pieces)
-    page = HtmlDocument(source)
+    page = read_html(source)
     output, no_links = "<script>alert('&')</script>", TokenLinks((), (), ())
     joined = page.join([place_tags(marked, output, no_links) for marked in page.texts])
     assert Counter(map(str, events(joined))) == Counter(map(str, events(source)))

@@ -139,7 +139,8 @@ class Lexicon:
         return shares / np.bincount(owners, shares)[owners]
 
     def _places(self, pairs: Iterable[tuple[str, str]]) -> _Places:
-        rows: list[_Places] = []
+        none = np.zeros(0, np.int64)
+        rows = [_Places(none, none, none, np.zeros(0))]
         num_sources = num_targets = 0
         size = len(self.sides[1].numbers)
         for source, target in pairs:
@@ -159,7 +160,4 @@ class Lexicon:
             )
             num_sources += len(s)
             num_targets += len(t)
-        if not rows:
-            empty = np.zeros(0, np.int64)
-            return _Places(empty, empty, empty, np.zeros(0))
         return _Places(*map(np.concatenate, zip(*rows, strict=True)))

@@ -158,23 +158,17 @@ def _is_term(
 
 def _blocks(agreements: Floats, links: NDArray[np.bool_]) -> Iterator[tuple[range, range]]:
     """Yields ranges of source and target words that are linked with nothing outside of them."""
-    done = np.zeros(len(links), np.bool_)
-    for first in range(len(links)):
-        if done[first]:
-            continue
-        s, t = {first}, set[int]()
-        while True:  # all that is linked, directly or not
-            more_t = {int(j) for i in s for j in links[i].nonzero()[0]}
-            more_s = s | {int(i) for j in more_t for i in links[:, j].nonzero()[0]}
-            if (more_s, more_t) == (s, t):
-                break
-            s, t = more_s, more_t
-        done[list(s)] = True
-        sides = [range(min(side), max(side) + 1) for side in (s, t) if side]
+    # Which source words are linked through others: twice as far each time, up to 100 words.
+    together = np.eye(len(links), dtype=np.int64) + links @ links.T.astype(np.int64)
+    for _ in range(7):
+        together = together.clip(max=1) @ together.clip(max=1)
+    for first, of_word in enumerate(together > 0):
+        sides = of_word.nonzero()[0], links[of_word].any(0).nonzero()[0]
         if (
-            len(sides) == 2
-            and all(len(side) <= _LONGEST for side in sides)
-            and [*map(len, sides)] == [len(s), len(t)]
-            and agreements[np.ix_(sorted(s), sorted(t))].max() >= _SURE
+            sides[0][0] == first
+            and all(0 < len(side) <= _LONGEST for side in sides)
+            and all(side[-1] - side[0] < len(side) for side in sides)
+            and agreements[np.ix_(*sides)].max() >= _SURE
         ):
-            yield sides[0], sides[1]
+            source, target = (range(side[0], side[-1] + 1) for side in sides)
+            yield source, target

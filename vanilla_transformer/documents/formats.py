@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from vanilla_transformer.documents.html import HtmlDocument
+from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -205,8 +205,8 @@ class PoDocument:
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".docx": partial(PackedDocument, form=DOCX),
-    ".htm": lambda content: HtmlDocument(_decoded(content)),
-    ".html": lambda content: HtmlDocument(_decoded(content)),
+    ".htm": lambda content: read_html(_decoded(content)),
+    ".html": lambda content: read_html(_decoded(content)),
     ".json": _read_json,
     ".md": lambda content: read_markdown(_decoded(content)),
     ".odt": partial(PackedDocument, form=ODT),

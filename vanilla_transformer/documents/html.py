@@ -9,7 +9,7 @@ or do not report where each part of it begins.
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
@@ -17,9 +17,10 @@ from typing import Literal, NamedTuple
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
     Code,
+    Document,
     Item,
+    Place,
     partners_of,
-    parts_of,
     split_edges,
 )
 from vanilla_transformer.languages import JOINED_LINES
@@ -69,6 +70,7 @@ class Piece(NamedTuple):
     """A piece of HTML.
 
     Attributes:
+        begin: Where it begins.
         text: It, as it is written.
         kind: "text", which is translated; "begin", "end" or "empty", a tag or another thing in a
             text; "cut", a tag that ends a text.
@@ -76,14 +78,15 @@ class Piece(NamedTuple):
         is_preformatted: Whether it is in `pre`.
     """
 
+    begin: int
     text: str
     kind: Kind
     name: str = ""
     is_preformatted: bool = False
 
 
-class HtmlDocument:
-    """HTML whose texts can be replaced.
+def read_html(source: str) -> Document:
+    """Reads HTML.
 
     A text is what stands between the tags of blocks, such as `p`, and `br`; inline elements are
     tags in it. Attributes, comments, document types, scripts, styles, and elements with
@@ -91,100 +94,64 @@ class HtmlDocument:
     `var`, `textarea`, `svg`, `math` and `template`. What has `translate="yes"` in one of them is
     translated. White space within a text counts as one space, and a line break between Chinese or
     Japanese characters as nothing, except in `pre`.
-
-    Attributes:
-        texts: What is to be translated.
     """
+    source = source.replace("\0", "\ufffd")  # as browsers do
+    groups = groupby(split_markup(source), lambda piece: piece.kind == "cut")
+    places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
+    return Document(source, places)
 
-    def __init__(self, source: str) -> None:
-        self._parts: list[str | _Text] = []
-        for is_cut, pieces in groupby(split_markup(source), lambda piece: piece.kind == "cut"):
-            if is_cut:
-                self._parts += [piece.text for piece in pieces]
-            else:
-                self._add(list(pieces))
-        self.texts = [part.marked for part in self._parts if isinstance(part, _Text)]
 
-    def write(self, outputs: Sequence[MarkedText]) -> bytes:
-        """Returns the HTML with an output in the place of each of `texts`."""
-        return self.join(outputs).encode()
+def _places(pieces: list[Piece]) -> Iterator[Place]:
+    """Yields what is between two tags of blocks: a text, or several around unpaired tags."""
+    items: list[Item] = [
+        html.unescape(piece.text)
+        if piece.kind == "text"
+        else Code(piece.text, piece.kind, piece.name)  # type: ignore[arg-type]  # it is no "cut"
+        for piece in pieces
+    ]
+    partners = partners_of(items)
+    lone = [
+        index
+        for index, piece in enumerate(pieces)
+        if piece.kind in ("begin", "end") and index not in partners
+    ]
+    if lone:  # what they enclose is more than a text
+        for last, index in pairwise([-1, *lone, len(pieces)]):
+            yield from _places(pieces[last + 1 : index])
+        return
+    before, marked, after = split_edges(items)
+    if not any(map(str.isalnum, marked.text)):
+        return
+    # Characters as the source wrote them.
+    references = [
+        reference
+        for piece in pieces
+        if piece.kind == "text"
+        for reference in _REFERENCE.findall(piece.text)
+    ]
+    meant = {html.unescape(reference): reference for reference in references}
+    written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+    written |= {sign: text for sign, text in meant.items() if sign not in (text, " ")}
 
-    def join(self, outputs: Sequence[MarkedText]) -> str:
-        """Returns the HTML with an output in the place of each of `texts`, as a text."""
-        remaining = iter(outputs)
-        return "".join(
-            part.write(next(remaining)) if isinstance(part, _Text) else part for part in self._parts
+    def escape(text: str) -> str:
+        return "".join(written.get(character, character) for character in text)
+
+    def write(output: MarkedText) -> str:
+        edges = (
+            "".join(escape(item) if isinstance(item, str) else item.text for item in items)
+            for items in (before, after)
         )
+        return output.write(escape).join(edges)
 
-    def _add(self, pieces: list[Piece]) -> None:
-        """Adds what is between two tags of blocks: a text, or several around unpaired tags."""
-        items: list[Item] = [
-            Code(piece.text, piece.kind, piece.name)
-            if piece.kind in ("begin", "end", "empty")
-            else html.unescape(piece.text)
-            for piece in pieces
-        ]
-        partners = partners_of(items)
-        lone = [
-            index
-            for index, piece in enumerate(pieces)
-            if piece.kind in ("begin", "end") and index not in partners
-        ]
-        if lone:  # what they enclose is more than a text
-            for last, index in pairwise([-1, *lone, len(pieces)]):
-                self._add(pieces[last + 1 : index])
-                self._parts += [piece.text for piece in pieces[index : index + 1]]
-            return
-        before, marked, after = split_edges(items)
-        source = "".join(piece.text for piece in pieces)
-        if not any(map(str.isalnum, marked.text)):
-            self._parts.append(source)
-            return
-        written = [
-            reference
-            for piece in pieces
-            if piece.kind == "text"
-            for reference in _REFERENCE.findall(piece.text)
-        ]
-        meant = {html.unescape(reference): reference for reference in written}
-        references = {sign: text for sign, text in meant.items() if sign != text and sign != " "}
-        marked = marked if pieces[0].is_preformatted else _collapsed(marked)
-        self._parts.append(_Text(marked, source, before, after, references))
-
-
-class _Text(NamedTuple):
-    """A text of HTML.
-
-    Attributes:
-        source: It and its edges, as they are written.
-        references: The references that it held, by the characters that they mean.
-    """
-
-    marked: MarkedText
-    source: str
-    before: list[Item]
-    after: list[Item]
-    references: dict[str, str]
-
-    def write(self, output: MarkedText) -> str:
-        """Returns an output as HTML, with characters as the source wrote them."""
-        if output == self.marked:
-            return self.source
-        written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | self.references
-
-        def escape(text: str) -> str:
-            return "".join(written.get(character, character) for character in text)
-
-        def edge(items: list[Item]) -> str:
-            return "".join(escape(item) if isinstance(item, str) else item.text for item in items)
-
-        return edge(self.before) + output.write(escape) + edge(self.after)
+    marked = marked if pieces[0].is_preformatted else _collapsed(marked)
+    begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)
+    yield Place(begin, end, marked, write, "".join(piece.text for piece in pieces))
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
     """Returns a text with one space for white space, also where that goes on behind a tag."""
     text, tags = "", list[Tag]()
-    for part in parts_of(marked):
+    for part in marked.parts():
         if isinstance(part, Tag):
             tags.append(replace(part, position=len(text)))
             continue
@@ -213,7 +180,7 @@ def split_markup(source: str) -> Iterator[Piece]:
         kind: Kind
         if start > position:
             kind = "empty" if was_kept else "text"
-            yield Piece(source[position:start], kind, is_preformatted=preformatted > 0)
+            yield Piece(position, source[position:start], kind, is_preformatted=preformatted > 0)
         if match is None:
             return
         position = match.end()
@@ -235,11 +202,11 @@ def split_markup(source: str) -> Iterator[Piece]:
             kind = "cut"
         elif name in _VOID or (name in _FOREIGN and match[0].endswith("/>")):
             kind = "empty"
-        yield Piece(match[0], kind, name, preformatted > 0)
+        yield Piece(start, match[0], kind, name, preformatted > 0)
         if opened in _WITHOUT_MARKUP:
             end = _end_of_content(source, position, opened)
             kind = "text" if opened == "title" and not regions[-1][2] else "empty"
-            yield Piece(source[position:end], kind)
+            yield Piece(position, source[position:end], kind)
             position = end
 
 

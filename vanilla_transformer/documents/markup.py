@@ -15,7 +15,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from vanilla_transformer.documents.kept import Span, TokenLinks, kept_spans
+from vanilla_transformer.documents.kept import Span, TokenLinks, kept_spans, stripped
 from vanilla_transformer.languages import word_borders
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
@@ -54,16 +54,23 @@ class MarkedText:
     text: str
     tags: tuple[Tag, ...] = ()
 
+    def parts(self) -> Iterator[str | Tag]:
+        """Yields what is between the tags, and the tags, in order."""
+        position = 0
+        for tag in self.tags:
+            yield self.text[position : tag.position]
+            yield tag
+            position = tag.position
+        yield self.text[position:]
+
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags.
 
         Args:
             escape: Writes text so that it is no markup.
         """
-        places = [0, *(tag.position for tag in self.tags), len(self.text)]
-        texts = [escape(self.text[begin:end]) for begin, end in pairwise(places)]
-        return texts[0] + "".join(
-            tag.text + text for tag, text in zip(self.tags, texts[1:], strict=True)
+        return "".join(
+            escape(part) if isinstance(part, str) else part.text for part in self.parts()
         )
 
 
@@ -76,7 +83,7 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText
     if not marked.tags:
         return MarkedText(output)
     root = _tree(marked)
-    root.start, root.stop = _stripped(output, 0, len(output))
+    root.start, root.stop = stripped(output, (0, len(output)))
     _Placement(marked.text, output, links).place(root)
     order = list(_in_order(root))
     numbers = {old: new for new, (old, _) in enumerate(order)}
@@ -112,7 +119,7 @@ class _Node:
 
 def _tree(marked: MarkedText) -> _Node:
     """Makes a tree of the tags of a text; pairs around no text are as one empty tag."""
-    begin, end = _stripped(marked.text, 0, len(marked.text))
+    begin, end = stripped(marked.text, (0, len(marked.text)))
     stack = [_Node([], begin, end)]
     for index, tag in enumerate(marked.tags):
         if tag.kind == "begin":
@@ -120,7 +127,7 @@ def _tree(marked: MarkedText) -> _Node:
             continue
         if tag.kind == "end":
             node = stack.pop()
-            node.begin, node.end = _stripped(marked.text, node.begin, tag.position)
+            node.begin, node.end = stripped(marked.text, (node.begin, tag.position))
             node.last = [index]
             if node.begin == node.end:
                 node = _Node(list(range(node.first[0], index + 1)), node.begin, node.begin)
@@ -145,13 +152,6 @@ def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
         yield from ((index, item.start) for index in item.first)
         todo.append((item.last, item.stop))
         todo += reversed(item.children)
-
-
-def _stripped(text: str, begin: int, end: int) -> Span:
-    """Returns a span without the white space around it."""
-    part = text[begin:end]
-    begin += len(part) - len(part.lstrip())
-    return begin, begin + len(part.strip())
 
 
 def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
@@ -213,7 +213,7 @@ class _Placement:
         rows = [  # for each link of a unit: its number, the token of the source, is that a word?
             (unit, begin, end, not _SIGNS.fullmatch(source[begin:end]))
             for (start, stop), number in zip(links.targets, links.aligned, strict=False)
-            for begin, end in [_stripped(source, *links.sources[number])]
+            for begin, end in [stripped(source, links.sources[number])]
             if start < stop and begin < end
             for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop))
         ]

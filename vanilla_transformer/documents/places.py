@@ -75,6 +75,10 @@ class Document:
 
     def write(self, outputs: Sequence[MarkedText]) -> bytes:
         """Returns the file with an output in the place of each of `texts`."""
+        return self.join(outputs).encode(self._encoding, "xmlcharrefreplace")
+
+    def join(self, outputs: Sequence[MarkedText]) -> str:
+        """Returns the same as a text."""
 
         def fill(template: str) -> str:
             return _PLACE.sub(lambda match: written(int(match[1])), template)
@@ -84,7 +88,7 @@ class Document:
             is_same = place.stays is not None and output == place.text
             return fill(place.stays if is_same else place.written(output))  # type: ignore[arg-type]
 
-        return fill(self._template).encode(self._encoding, "xmlcharrefreplace")
+        return fill(self._template)
 
 
 def without(source: str, places: Sequence[Place], begin: int, end: int) -> str:
@@ -209,13 +213,3 @@ def partners_of(items: Sequence[Item]) -> dict[int, int]:
             if name == item.name:
                 partners |= {first: index, index: first}
     return partners
-
-
-def parts_of(text: MarkedText) -> Iterator[str | Tag]:
-    """Yields what is between the tags of a text, and the tags, in order."""
-    position = 0
-    for tag in text.tags:
-        yield text.text[position : tag.position]
-        yield tag
-        position = tag.position
-    yield text.text[position:]

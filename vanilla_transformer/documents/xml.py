@@ -23,7 +23,6 @@ from vanilla_transformer.documents.places import (
     Kind,
     Place,
     is_translated,
-    parts_of,
     split_edges,
     with_tags,
     without,
@@ -291,7 +290,7 @@ class _Reader:
                         parts.append(f"<{run}>{properties}<{name}{space}>")
                     open_run = properties
 
-            for item in (*before, *parts_of(output), *after):
+            for item in (*before, *output.parts(), *after):
                 if isinstance(item, str):
                     for number, line in enumerate(item.split("\n")):
                         if number:

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_document
-from vanilla_transformer.documents.html import HtmlDocument
+from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import with_tags_placed
@@ -96,7 +96,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
         given = asked.q if isinstance(asked.q, list) else [asked.q]
         service.check_size(given)
-        pages = [HtmlDocument(page) for page in given] if asked.format == "html" else []
+        pages = [read_html(page) for page in given] if asked.format == "html" else []
         marked = [text for page in pages for text in page.texts]
         if not pages:
             marked = list(map(MarkedText, given))
