@@ -328,7 +328,7 @@ def lemma(word: str, tag: str | None) -> str:
     if tag is None:
         return word
     if tag.split("-")[0] == "ko":
-        return _PARTICLE.sub("", word)
+        return str(_PARTICLE.sub("", word))
     with optional_packages():
         from simplemma import lemmatize
         from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES

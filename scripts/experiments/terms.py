@@ -102,7 +102,7 @@ def score(options: argparse.Namespace) -> None:
 
     print("| terms | same form | any form | chrF | BLEU | kept right | seconds |")
     print("|---|---|---|---|---|---|---|")
-    given = {
+    given: dict[str, list[Sequence[Term]]] = {
         "none": [()] * len(pairs),
         "of the references": [tuple(match.term for match in of_text) for of_text in asked],
         "all": [glossary.terms] * len(pairs),
