@@ -68,7 +68,7 @@ def in_proportion(source: str, output: str) -> TokenLinks:
 
 def enclosed(source: str, span: Span, output: str, links: TokenLinks) -> str:
     """Returns what a pair of tags around a part of a source encloses in its output."""
-    marked = MarkedText(source, (Tag(span[0], "", "begin", 1), Tag(span[1], "", "end", 0)))
+    marked = MarkedText(source, (Tag(span[0], "", "begin"), Tag(span[1], "", "end")))
     begin, end = place_tags(marked, output, links).tags
     return output[begin.position : end.position]
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     files = options.sources, options.references
     learnt = zip(*map(read_lines, options.learn_from or files), strict=True)
-    lexicon = Lexicon.learn(list(learnt))
+    lexicon = Lexicon(list(learnt))
     rows, chance = [], Random(1)
     for pair in zip(*map(read_lines, files), strict=True):
         if places := known_places(pair, lexicon):

@@ -47,7 +47,7 @@ def make_glossary(options: argparse.Namespace) -> None:
     """Writes the most frequent terms of a file of pairs that are translated consistently."""
     _, language = languages_of(options.pairs)
     pairs = [(pair.source, pair.target) for pair in read_pairs(options.pairs)]
-    lexicon = Lexicon.learn(pairs)
+    lexicon = Lexicon(pairs)
     targets: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
         for source, target in aligned_terms(pair, lexicon):

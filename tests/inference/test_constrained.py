@@ -7,14 +7,12 @@ from itertools import product
 
 import pytest
 from conftest import make_model
-from converted_models import save_marian, save_of_many_languages, train_pieces
 from toy import REPOSITORY
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.terms import Match, Term, missing_targets
 from vanilla_transformer.inference.constrained import Joints, constrained_search
 from vanilla_transformer.inference.engines import TransformersEngine
-from vanilla_transformer.interop.funnel import convert
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 TEXTS = [" ".join(random.Random(number).choices(WORDS, k=5)) for number in range(40)]
@@ -142,21 +140,6 @@ def test_every_engine_places_terms(trained):
     for path, engine in ((trained, "int8"), ([trained, trained], "auto")):
         outputs = translate(Translator.from_pretrained(path, engine, "cpu"), texts, terms)
         assert [output.text for output in outputs] == [output.text for output in expected]
-
-
-@pytest.mark.parametrize("kind", ["marian", "marian-two", "m2m100"])
-def test_converted_models_place_terms(kind, tmp_path):
-    if kind.startswith("marian"):
-        save_marian(train_pieces(tmp_path), tmp_path / "source", separate=kind == "marian-two")
-    else:
-        save_of_many_languages(kind, tmp_path / "source", train_pieces(tmp_path))
-    convert(kind.partition("-")[0], str(tmp_path / "source"), tmp_path / "own")
-    translator = Translator.from_pretrained(tmp_path / "own", "transformers", "cpu")
-    terms = [["the cat"], ["mat", "cat"]]
-    for num_beams in (1, 4):
-        options = {"num_beams": num_beams, "max_new_tokens": 24}
-        outputs = translate(translator, ["a dog ran", "the mat"], terms, **options)
-        assert [output.missing_terms for output in outputs] == [(), ()]
 
 
 @pytest.mark.parametrize(

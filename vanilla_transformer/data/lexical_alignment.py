@@ -8,7 +8,7 @@ Reparameterization of IBM Model 2"), learnt in both directions; a link counts as
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,12 +50,12 @@ class Words:
             )
             self._cutters[longest] = Tokenizer(models.BPE())
             self._cutters[longest].train_from_iterator(some, trainer)
-        self.counts = Counter(
+        counts = Counter(
             text[begin:end].lower() for text in texts for begin, end in self.spans(text)
         )
-        self.numbers = {word: number for number, word in enumerate(self.counts)}
-        common = min(_COMMON, int(_SHARE_OF_COMMON * len(self.counts)))
-        self.common = {word for word, _ in self.counts.most_common(common)}
+        self.numbers = {word: number for number, word in enumerate(counts)}
+        common = min(_COMMON, int(_SHARE_OF_COMMON * len(counts)))
+        self.common = {word for word, _ in counts.most_common(common)}
 
     def spans(self, text: str) -> list[Span]:
         """Returns where the first words of a text begin and end."""
@@ -94,16 +94,15 @@ class Lexicon:
     """The probabilities that words translate each other.
 
     Args:
-        source: The words of sources.
-        target: The words of targets.
-        pairs: Pairs of texts that they are learnt from.
+        pairs: Pairs of texts that they and the words of both sides are learnt from.
     """
 
-    def __init__(self, source: Words, target: Words, pairs: Iterable[tuple[str, str]]) -> None:
-        self.sides = source, target
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        sources, targets = zip(*pairs, strict=True)
+        self.sides = Words(sources), Words(targets)
         places = self._places(pairs)
         self.keys, pair = np.unique(places.keys, return_inverse=True)
-        size = len(target.numbers)
+        size = len(self.sides[1].numbers)
         # p(target word | source word), the other way round, and 0 for other pairs
         self.tables = [np.ones(len(self.keys) + 1), np.ones(len(self.keys) + 1)]
         for _ in range(_ROUNDS):
@@ -111,12 +110,6 @@ class Lexicon:
                 counts = np.bincount(pair, self._shares(places, pair, side), len(self.keys))
                 probabilities = counts / np.bincount(condition, counts)[condition]
                 self.tables[side] = np.append(probabilities, 0)
-
-    @classmethod
-    def learn(cls, pairs: Sequence[tuple[str, str]]) -> Self:
-        """Learns the words of both sides, and which translate each other."""
-        sources, targets = zip(*pairs, strict=True)
-        return cls(Words(sources), Words(targets), pairs)
 
     def agreements(self, pair: tuple[str, str]) -> Floats:
         """Returns how much each word of a source belongs to each of its target.

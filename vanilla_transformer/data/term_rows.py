@@ -106,7 +106,7 @@ def _learn(rows: Dataset, languages_of: Any, split: Any) -> dict[Languages, Lexi
             of_direction = pairs.setdefault(languages, [])
             if len(of_direction) < _LEARNT_FROM:
                 of_direction.append((split(source)[1], target))
-    return {languages: Lexicon.learn(some) for languages, some in pairs.items()}
+    return {languages: Lexicon(some) for languages, some in pairs.items()}
 
 
 def aligned_terms(pair: tuple[str, str], lexicon: Lexicon) -> list[tuple[Span, Span]]:

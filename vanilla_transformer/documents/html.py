@@ -150,17 +150,19 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
 
 def _collapsed(marked: MarkedText) -> MarkedText:
     """Returns a text with one space for white space, also where that goes on behind a tag."""
-    text, tags = "", list[Tag]()
+    text, tags, opened = "", list[Tag](), list[int]()
     for part in marked.parts():
         if isinstance(part, Tag):
             tags.append(replace(part, position=len(text)))
+            if part.kind == "begin":
+                opened.append(len(text))
+            begin = opened.pop() if part.kind == "end" else len(text)
             continue
         part = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", part))
         if text.endswith(" ") and part.startswith(" "):
             part = part[1:]
             last = tags[-1]
-            first = tags[last.partner or 0] if last.kind == "end" else last
-            if last.kind != "begin" and first.position == last.position:
+            if last.kind != "begin" and begin == last.position:
                 # An image or `code`, which has spaces on both sides.
                 tags[-1] = replace(last, text=f"{last.text} ")
         text += part

@@ -37,14 +37,12 @@ class Tag:
     Attributes:
         position: Number of the text's characters before it.
         text: The markup, as it is written.
-        kind: A "begin" and an "end" are a pair.
-        partner: The index of the other tag of the pair.
+        kind: Each "begin" has an "end".
     """
 
     position: int
     text: str
     kind: Literal["begin", "end", "empty"] = "empty"
-    partner: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,16 +83,8 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
     _Placement(marked.text, output, links).place(root)
-    order = list(_in_order(root))
-    numbers = {old: new for new, (old, _) in enumerate(order)}
-    tags = [replace(marked.tags[old], position=position) for old, position in order]
-    return MarkedText(
-        output,
-        tuple(
-            tag if tag.partner is None else replace(tag, partner=numbers[tag.partner])
-            for tag in tags
-        ),
-    )
+    tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
+    return MarkedText(output, tuple(tags))
 
 
 @dataclass

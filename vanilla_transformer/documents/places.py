@@ -158,18 +158,14 @@ def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Ite
             begin, end = begin + 1, end - 1
         else:
             break
-    codes = [index for index in range(begin, end) if isinstance(split[index], Code)]
-    numbers = {index: number for number, index in enumerate(codes)}
     text, tags = "", []
     for index in range(begin, end):
         item = split[index]
         if isinstance(item, str):
             text += item
         else:
-            partner = numbers.get(partners.get(index, -1))
-            tags.append(
-                Tag(len(text), item.text, item.kind if partner is not None else "empty", partner)
-            )
+            is_paired = begin <= partners.get(index, -1) < end
+            tags.append(Tag(len(text), item.text, item.kind if is_paired else "empty"))
     return split[:begin], MarkedText(text, tuple(tags)), split[end:]
 
 

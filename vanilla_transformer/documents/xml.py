@@ -105,7 +105,6 @@ class _Element:
         close: Where its content ends.
         text: What a text says. None: it is none.
         is_kept: Whether nothing in it is translated.
-        has_places: Whether something in it is.
     """
 
     name: str
@@ -117,7 +116,6 @@ class _Element:
     end: int
     text: str | None = None
     is_kept: bool = False
-    has_places: bool = False
     children: list["_Element"] = field(default_factory=list)
 
     def attribute(self, name: str) -> str:
@@ -198,7 +196,6 @@ class _Reader:
                 element = path.pop()
                 element.close, element.end = begin, end
                 self._read(element)
-                path[-1].has_places |= element.has_places
                 continue
             prefix, colon, name = (match["opened"] or "").rpartition(":")
             element = _Element(
@@ -228,7 +225,6 @@ class _Reader:
         begin, end = block.inside, block.close
         stays = without(self.source, self.places, begin, end)
         self.places.append(Place(begin, end, text, written, stays))
-        element.has_places = True
 
     def _add_target(
         self,
@@ -325,9 +321,7 @@ class _Reader:
             properties = self.source[own.begin : own.end] if own else ""
             run = f"<{parent.prefix}{form.run}>{properties}", f"</{parent.prefix}{form.run}>"
         for element in parent.children:
-            raw = self.source[element.begin : element.end]
-            if element.has_places:
-                raw = without(self.source, self.places, element.begin, element.end)
+            raw = without(self.source, self.places, element.begin, element.end)
             if element.text is not None:
                 if form is XLIFF:  # tags in it are written as text
                     yield from (("", _as_text(item, place)) for item in with_tags(element.text))
