@@ -134,7 +134,7 @@ def test_what_a_model_reads(text, terms, read):
         (["Datei", "Dateien"], "Eine Datei und viele Dateien", "de", []),
         (["Datei", "Datei"], "Dateien und Datei", "de", []),
         (["Cafe\u0301"], "Das Caf\u00e9", None, []),
-        (["iPhone"], "Ein Iphone", "de", ["iPhone"]),
+        (["iPhone", "Log-Datei"], "Ein Iphone, zwei Log-Dateien", "de", ["iPhone"]),
     ],
 )
 def test_targets_that_an_output_lacks(targets, output, language, missing):

@@ -177,7 +177,8 @@ def missing_targets(
 
 def _target(term: Term) -> Term:
     """Returns a term that finds a target; a name such as "iPhone" is written in one way alone."""
-    is_name = any(word[1:] != word[1:].lower() for word in term.target.split())
+    words = [term.target[slice(*span)] for span in word_parts(term.target)]
+    is_name = any(word[1:] != word[1:].lower() for word in words)
     return Term(term.target, term.target, case=is_name, exact=is_name)
 
 
