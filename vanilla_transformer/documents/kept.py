@@ -5,7 +5,7 @@ once, at the place that the alignment of source and target gives it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -67,22 +67,14 @@ class TokenLinks:
     targets: Sequence[Span]
     aligned: Sequence[int]
 
-    def of_token(self, index: int) -> list[Span]:
-        """Returns the parts of the output that are linked with a source token."""
-        return [
-            part
-            for part, source in zip(self.targets, self.aligned, strict=False)
-            if source == index and part[0] < part[1]
-        ]
-
     def of_source(self, span: Span) -> list[Span]:
         """Returns the parts of the output that are linked with a part of the source."""
-        return sorted(
-            part
-            for index, source in enumerate(self.sources)
-            if source[0] < span[1] and span[0] < source[1]
-            for part in self.of_token(index)
-        )
+        return sorted(part for part, index in self.pairs() if _meets(self.sources[index], [span]))
+
+    def pairs(self) -> Iterator[tuple[Span, int]]:
+        """Yields the parts of the output, each with the index of its source token."""
+        pairs = zip(self.targets, self.aligned, strict=False)
+        return (pair for pair in pairs if pair[0][0] < pair[0][1])
 
     def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
         """Returns the links into an output with its edits.
@@ -356,18 +348,12 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
     Args:
         is_glued: Whether the span goes with what is behind it: its place is before that.
     """
-    ends = [
-        max(end for _, end in parts)
-        for index in range(len(links.sources) - 1, -1, -1)
-        if links.sources[index][1] <= span[0] and (parts := links.of_token(index))
-    ]
-    begins = [
-        min(begin for begin, _ in parts)
-        for index, (begin, _) in enumerate(links.sources)
-        if begin >= span[1] and (parts := links.of_token(index))
-    ]
-    first, second = (begins, ends) if is_glued else (ends, begins)
-    place = [*first, *second, len(output)][0]
+    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
+    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
+    nearest = [max(ends, default=None), min(begins, default=None)]
+    if is_glued:
+        nearest.reverse()
+    place = next((place for _, place in filter(None, nearest)), len(output))
     while 0 < place < len(output) and output[place - 1 : place + 1].isalnum():
         if not is_within_word(output, place):
             break
