@@ -174,7 +174,6 @@ class _Banks:
         self.sizes = (self.forms >= 0).sum(-1)  # (batch, terms, 2)
         beams = settings.num_beams
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
-        self.progress = torch.zeros_like(self.sizes)[:, None].repeat(1, beams, 1, 1)
 
     def choose(
         self,
@@ -198,14 +197,13 @@ class _Banks:
         firsts = torch.arange(num_beams, device=scores.device) * vocab
         best = scores.topk(beams_to_keep).indices
         last = running_sequences[:, :, cur_len - 1]
-        # (batch, beams, terms, 2)
-        is_whole = (self.progress > 0) & (self.progress == self.sizes[:, None])
+        outputs = running_sequences[:, :, self.begin : cur_len]
+        progress, is_whole = self._progress_of(outputs)  # (batch, beams, terms, 2)
         has_term = is_whole.any(-1)  # at its end, which a longer word takes back
         prolongs = has_term.any(-1, keepdim=True) & self.joints.join(last[..., None], slice(None))
         of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
         lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
         forms = self.forms[:, None].expand(-1, num_beams, -1, -1, -1)
-        progress = self.progress.masked_fill(is_whole, 0)
         following = forms.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
         # A form at the beginning goes on from all of the output so far.
         at_begin = progress[..., 1] == cur_len - self.begin
@@ -220,11 +218,8 @@ class _Banks:
         candidates = candidates.gather(1, order)
 
         parents, tokens = candidates // vocab, candidates % vocab
-        outputs = running_sequences[:, :, self.begin : cur_len].take_along_dim(
-            parents[..., None], 1
-        )
-        progress = self._progress_of(torch.cat([outputs, tokens[..., None]], -1), cur_len)
-        is_whole = (progress > 0) & (progress == self.sizes[:, None])
+        outputs = outputs.take_along_dim(parents[..., None], 1)
+        progress, is_whole = self._progress_of(torch.cat([outputs, tokens[..., None]], -1))
         is_prolonged = self.joints.join(last.gather(1, parents), tokens)[..., None]
         taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
@@ -233,7 +228,7 @@ class _Banks:
         # What is within other terms comes with them.
         alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
         missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
-        missing -= (progress.masked_fill(is_whole, 0).amax(-1) * lacking.sign()).amax(-1)
+        missing -= (progress.amax(-1) * lacking.sign()).amax(-1)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
         values += _HOPELESS * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
@@ -242,7 +237,6 @@ class _Banks:
         turn += (values < _HOPELESS / 2) * (turn.max() + 1)
         turns = turn.argsort(stable=True)[:, :beams_to_keep]
         self.counts = counts.take_along_dim(turns[..., None], 1)
-        self.progress = progress.take_along_dim(turns[..., None, None], 1)
         parents = parents.gather(1, turns)
         sequences = running_sequences.take_along_dim(parents[..., None], 1)
         sequences[:, :, cur_len] = tokens.gather(1, turns)
@@ -265,16 +259,19 @@ class _Banks:
         order = ended.int().argsort(stable=True)[:, :num_beams]
         order = order.gather(1, scores.gather(1, order).argsort(descending=True, stable=True))
         self.counts = self.counts.take_along_dim(order[..., None], 1)
-        self.progress = self.progress.take_along_dim(order[..., None, None], 1)
         return (
             topk_running_sequences.take_along_dim(order[..., None], 1),
             scores.gather(1, order),
             topk_running_beam_indices.take_along_dim(order[..., None], 1),
         )
 
-    def _progress_of(self, outputs: torch.Tensor, cur_len: int) -> torch.Tensor:
-        """Counts the tokens of each form with which outputs end: (batch, outputs, terms, 2)."""
-        length = cur_len + 1 - self.begin
+    def _progress_of(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Counts the tokens of each form with which outputs end, and tells which forms are whole.
+
+        Returns:
+            The tokens, 0 for whole forms; and whether these are whole: (batch, outputs, terms, 2).
+        """
+        length = outputs.shape[2]
         progress = torch.zeros_like(self.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
         for size in range(1, min(length, self.forms.shape[-1] - 1) + 1):
             end = outputs[:, :, None, None, -size:]
@@ -284,7 +281,8 @@ class _Banks:
                 before = outputs[:, :, -size - 1, None, None]
                 fits &= ~self.joints.join(before, self.forms[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
-        return progress
+        is_whole = (progress > 0) & (progress == self.sizes[:, None])
+        return progress.masked_fill(is_whole, 0), is_whole
 
 
 def _count(part: Ids, whole: Ids, joints: Joints) -> int:
