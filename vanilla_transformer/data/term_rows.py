@@ -4,7 +4,7 @@ The terms come from the pairs themselves, by word alignment (Dinu et al. 2019); 
 targets are in the basic form, so that the model learns to inflect (Bergmanis and Pinnis 2021).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.cased_copies import drawn_rows
-from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
+from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import apply_edits, kept_spans
@@ -44,23 +44,19 @@ def annotate_terms(
         tags: Words that sources may begin with, which stay in front.
     """
     begins = tuple(f"{tag} " for tag in tags)
-    names = [name for name in ("corpus", *LANGUAGE_COLUMNS) if name in rows.column_names]
-
-    def languages_of(batch: dict[str, Any]) -> list[Languages]:
-        return known.of({name: batch[name] for name in names}, len(batch["source"]))
 
     def split(source: str) -> tuple[str, str]:
         begin = next((begin for begin in begins if source.startswith(begin)), "")
         return begin, source[len(begin) :]
 
-    lexicons = _learn(rows, languages_of, split)
+    lexicons = _learn(rows, known, split)
     drawn = np.random.default_rng(1).random(len(rows)) < _SHARE  # others than for placeholders
 
     def annotate(batch: dict[str, Any], numbers: list[int]) -> dict[str, list[str]]:
         sources = list(batch["source"])
-        of_rows = zip(sources, batch["target"], languages_of(batch), numbers, strict=True)
+        of_rows = zip(sources, batch["target"], known.of(batch, len(numbers)), numbers, strict=True)
         for index, (source, target, languages, number) in enumerate(of_rows):
-            if drawn[number]:
+            if drawn[number] and languages in lexicons:
                 begin, text = split(source)
                 terms = draw_terms((text, target), lexicons[languages], languages, Random(number))
                 sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms))
@@ -95,13 +91,17 @@ def draw_terms(
     return sorted(terms)
 
 
-def _learn(rows: Dataset, languages_of: Any, split: Any) -> dict[Languages, Lexicon]:
+def _learn(
+    rows: Dataset, known: RowLanguages, split: Callable[[str], tuple[str, str]]
+) -> dict[Languages, Lexicon]:
     """Learns the lexicon of each direction from some of its pairs, always the same ones."""
     count = min(len(rows), 8 * _LEARNT_FROM)
     pairs: dict[Languages, list[tuple[str, str]]] = {}
     drawn = rows.select(drawn_rows(len(rows), count / len(rows)))
     for batch in drawn.iter(1000):
-        of_rows = zip(batch["source"], batch["target"], languages_of(batch), strict=True)
+        of_rows = zip(
+            batch["source"], batch["target"], known.of(batch, len(batch["source"])), strict=True
+        )
         for source, target, languages in of_rows:
             of_direction = pairs.setdefault(languages, [])
             if len(of_direction) < _LEARNT_FROM:
