@@ -19,7 +19,7 @@ from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.word_alignment import Span
-from vanilla_transformer.documents.kept import apply_edits, kept_spans
+from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
 from vanilla_transformer.documents.terms import edits_to_annotate
 from vanilla_transformer.languages import is_within_word, lemma
 
@@ -152,7 +152,7 @@ def _is_term(
         _TERM.fullmatch(text, begin, end) is not None
         and any(matters[index] for index in indices)
         and not any(lonely[index] and matters[index] for index in beside)
-        and not any(begin < last and first < end for first, last in kept)
+        and not meets((begin, end), kept)
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
@@ -33,20 +33,7 @@ _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
-class TextsOfFile(Protocol):
-    """A file whose texts can be replaced.
-
-    Attributes:
-        texts: What is to be translated.
-    """
-
-    texts: list[MarkedText]
-
-    def write(self, outputs: Sequence[MarkedText]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`."""
-
-
-def read_document(name: str, content: bytes) -> TextsOfFile:
+def read_document(name: str, content: bytes) -> "TextsOfFile":
     """Takes the texts out of a file.
 
     Args:
@@ -202,6 +189,9 @@ class PoDocument:
         text = str(self._file)
         return (text if self._file.header else text.removeprefix("#\n")).encode()
 
+
+TextsOfFile: TypeAlias = Document | PackedDocument | PoDocument
+"""A file with `texts`, and `write`, which returns it with an output in the place of each."""
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".docx": partial(PackedDocument, form=DOCX),

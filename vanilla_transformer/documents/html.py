@@ -176,7 +176,7 @@ def split_markup(source: str) -> Iterator[Piece]:
     # The elements that begin or end what is kept: name, open elements of this name, is it kept?
     regions = [("", 0, False)]
     while position < len(source):
-        match = _next_markup(source, position)
+        match = _MARKUP.search(source, position)
         start = match.start() if match else len(source)
         was_kept = regions[-1][2]
         kind: Kind
@@ -210,15 +210,6 @@ def split_markup(source: str) -> Iterator[Piece]:
             kind = "text" if opened == "title" and not regions[-1][2] else "empty"
             yield Piece(position, source[position:end], kind)
             position = end
-
-
-def _next_markup(source: str, position: int) -> re.Match[str] | None:
-    """Finds the next markup; a `<` that begins none is text."""
-    while (position := source.find("<", position)) >= 0:
-        if match := _MARKUP.match(source, position):
-            return match
-        position += 1
-    return None
 
 
 def _end_of_content(source: str, position: int, name: str) -> int:

@@ -69,7 +69,7 @@ class TokenLinks:
 
     def of_source(self, span: Span) -> list[Span]:
         """Returns the parts of the output that are linked with a part of the source."""
-        return sorted(part for part, index in self.pairs() if _meets(self.sources[index], [span]))
+        return sorted(part for part, index in self.pairs() if meets(self.sources[index], [span]))
 
     def pairs(self) -> Iterator[tuple[Span, int]]:
         """Yields the parts of the output, each with the index of its source token."""
@@ -91,7 +91,7 @@ class TokenLinks:
         for edit in edits:
             new = stripped(edit.text, (0, len(edit.text)))
             place = new[0] + edit.begin + grown, new[1] + edit.begin + grown
-            of_source = [n for n, span in enumerate(sources) if _meets(span, [edit.source])]
+            of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
             if edit in new_parts and not of_source:  # the model has not read this part
                 of_source = [len(sources)]
                 sources.append(edit.source)
@@ -113,10 +113,6 @@ class Edit:
     end: int
     text: str
     source: Span = (0, 0)
-
-    def meets(self, span: Span) -> bool:
-        """Returns whether it replaces something of a part."""
-        return self.begin < span[1] and span[0] < self.end
 
 
 def finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
@@ -163,7 +159,7 @@ def kept_spans(text: str, unknown: Sequence[Span] = (), patterns: Sequence[Any] 
     if patterns:
         longest: list[Span] = []
         for span in sorted(spans, key=lambda span: span[0] - span[1]):
-            if span[0] < span[1] and not _meets(span, longest):
+            if span[0] < span[1] and not meets(span, longest):
                 longest.append(span)
         spans = longest
     in_patterns = {place for span in spans for place in range(*span)}
@@ -209,7 +205,7 @@ def edits_to_keep(
         for text, count in missing.items()
         for span in sorted(
             (span for span in spans if source[slice(*span)] == text),
-            key=lambda span: any(_meets(part, taken) for part in links.of_source(span)),
+            key=lambda span: any(meets(part, taken) for part in links.of_source(span)),
         )[:count]
     ]
     taken += whole
@@ -311,10 +307,10 @@ def _edit_for(
 ) -> Edit:
     """Finds the place of one span: its damaged copy, or the gap where the alignment puts it."""
     text = source[slice(*span)]
-    linked = [part for part in links.of_source(span) if not _meets(part, taken)]
+    linked = [part for part in links.of_source(span) if not meets(part, taken)]
     if linked:  # its damaged copy
         begin, end = stripped(output, (linked[0][0], linked[-1][1]))
-        for part in [part for part in spare if _meets(part, [(begin, end)])]:
+        for part in [part for part in spare if meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
         match = _KEPT.fullmatch(text)
         if match and match.lastgroup in ("address", "path"):  # other words may have its parts
@@ -322,12 +318,12 @@ def _edit_for(
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end
         letters = "".join(output[begin:end].split())
-        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not _meets(copy, taken):
-            for part in [part for part in spare if _meets(part, [copy])]:
+        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
+            for part in [part for part in spare if meets(part, [copy])]:
                 del spare[part]
             return Edit(*copy, text)
     if spare:  # another span stands for it
-        part = min(spare, key=lambda part: (not _meets(part, linked), part))
+        part = min(spare, key=lambda part: (not meets(part, linked), part))
         del spare[part]
         return Edit(*part, text)
     before, behind = source[: span[0]][-1:], source[span[1] :][:1]
@@ -361,5 +357,6 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
     return next((end for begin, end in taken if begin < place < end), place)
 
 
-def _meets(part: Span, others: Sequence[Span]) -> bool:
+def meets(part: Span, others: Sequence[Span]) -> bool:
+    """Returns whether a part of a text has something of others."""
     return any(part[0] < end and begin < part[1] for begin, end in others)

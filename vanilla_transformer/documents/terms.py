@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
-from vanilla_transformer.documents.kept import Edit, Span
+from vanilla_transformer.documents.kept import Edit, Span, meets
 from vanilla_transformer.languages import is_within_word, lemma, word_parts
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
@@ -117,7 +117,7 @@ class Glossary:
         # `sorted` is stable: exact forms come before inflected ones.
         for match in sorted(matches, key=lambda match: (match.begin - match.end, match.begin)):
             others = [*kept, *((other.begin, other.end) for other in taken)]
-            if not any(match.begin < end and begin < match.end for begin, end in others):
+            if not meets((match.begin, match.end), others):
                 taken.append(match)
         return sorted(taken, key=lambda match: match.begin)
 

@@ -31,6 +31,7 @@ from vanilla_transformer.documents.kept import (
     edits_to_keep,
     finder,
     is_kept,
+    meets,
     stripped,
 )
 from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
@@ -455,14 +456,14 @@ class Translator:
             if not kept and not unknown and not matches:
                 continue
             reading = self._placeholders.reading(text, kept)
-            unknown = [s for s in unknown if not any(e.meets(s) for e in reading.edits)]
+            read = [(edit.begin, edit.end) for edit in reading.edits]
+            unknown = [span for span in unknown if not meets(span, read)]
             if unknown:  # what a model reads for unknown characters would mislead it
                 reading = reading.without(
                     [
                         span
                         for span in kept
-                        if any(span[0] < end and begin < span[1] for begin, end in unknown)
-                        and self._letters.isdisjoint(text[slice(*span)])
+                        if meets(span, unknown) and self._letters.isdisjoint(text[slice(*span)])
                     ]
                 )
             if reading.edits:
