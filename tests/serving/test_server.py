@@ -220,13 +220,17 @@ def test_wrong_files_are_refused(server, name, content, fields):
 def test_a_model_of_several_targets_takes_one_for_each_request(cache):
     path = Path(__file__).parents[2] / "model_cards/program-texts"
     translator = Translator.from_pretrained(path, "transformers")
-    with serving(f"en-de={path}", environment=cache) as running:
+    with serving(str(path), environment=cache) as running:
         for target in ("de", "fr"):
             _, _, answer = running.post(
                 "/v1/generate", {"texts": "Save the file", "target_language": target}
             )
             expected = translator.translate("Save the file", tgt_lang=target)
             assert answer["outputs"][0]["text"] == expected
+            answer = running.translate("Save the file", target=target)[2]
+            assert answer == {"translatedText": expected}
+        _, _, languages = running.ask("GET", "/languages")
+        assert languages[0]["targets"] == ["de", "fr", "es", "ja", "zh"]
         unknown = {"texts": "Save", "target_language": "xh"}
         assert running.post("/v1/generate", unknown)[0] == 400
 

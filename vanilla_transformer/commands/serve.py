@@ -21,7 +21,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 
 SUMMARY = "Serves models over HTTP, as LibreTranslate does, with batches across requests."
 EXAMPLES = """
-vanilla-transformer serve runs/multi30k
+vanilla-transformer serve model_cards/program-texts
 vanilla-transformer serve en-de=runs/en-de de-en=runs/de-en --port 8000
 vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.txt
 """

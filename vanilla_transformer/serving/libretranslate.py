@@ -73,11 +73,11 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             sample = "\n".join(texts)[:_ENOUGH]
             detect = service.models.detect_source
             source, confidence = await asyncio.to_thread(detect, sample, target)
-        model = service.models.for_direction(source, target)
+        model, languages = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
         details = OutputOptions(links=any(text.tags for text in marked), marks=marks)
         query = Query(n_best, details, (("num_beams", beams),), glossary)
-        answers = await service.answer(request, model, texts, query)
+        answers = await service.answer(request, model, texts, query, languages)
         return answers.outputs, source, confidence
 
     described = {"schema": TranslateFields.model_json_schema()}
@@ -221,8 +221,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         summary="Gives clients with a user interface what they need.",
     )
     async def frontend_settings() -> JSONResponse:
-        first = next(iter(service.models.by_name.values())).source
-        directions = {"source": first.source, "target": first.target}
+        first = dict(zip(("source", "target"), next(iter(service.models.directions)), strict=True))
         return JSONResponse(
             {
                 "apiKeys": needs_key,
@@ -232,8 +231,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "frontendTimeout": 500,
                 "glossaries": service.glossaries.names,
                 "language": {
-                    side: {"code": code, "name": _name_of(code)}
-                    for side, code in directions.items()
+                    side: {"code": code, "name": _name_of(code)} for side, code in first.items()
                 },
                 "suggestions": False,
                 "supportedFilesFormat": list(FORMATS),

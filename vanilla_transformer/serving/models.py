@@ -12,7 +12,7 @@ from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import closest_tag, detect, is_language
-from vanilla_transformer.model.directions import Direction
+from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
@@ -62,6 +62,11 @@ class ServedModel:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
         self.direction = _direction_of(source, translator)
+        # What a request asks for in each direction.
+        self.directions: dict[tuple[str, str], Languages]
+        self.directions = {(source.source, source.target): (None, None)}
+        if source.source == ANY and (rows := recorded_directions(translator.tokenizer)):
+            self.directions = {(first or ANY, second): (first, second) for first, second, _ in rows}
         self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
         self._patterns = settings.keep_patterns
@@ -156,13 +161,15 @@ class Models:
 
     @property
     def directions(self) -> dict[tuple[str, str], ServedModel]:
-        """The model of each direction, by the codes of source and target."""
-        return {
-            (model.source.source, model.source.target): model for model in self.by_name.values()
-        }
+        """The model of each direction, by the codes of source and target; the first that has it."""
+        found: dict[tuple[str, str], ServedModel] = {}
+        for model in self.by_name.values():
+            for direction in model.directions:
+                found.setdefault(direction, model)
+        return found
 
-    def for_direction(self, source: str, target: str) -> ServedModel:
-        """Returns the model of a direction between the codes of two languages, or refuses it (400).
+    def for_direction(self, source: str, target: str) -> tuple[ServedModel, Languages]:
+        """Returns the model of a direction, and what to ask it for, or refuses it (400).
 
         Codes may have any spelling; see `closest_tag`.
         """
@@ -170,7 +177,8 @@ class Models:
         source = _closest_code(source, [first for first, _ in directions])
         target = _closest_code(target, [second for first, second in directions if first == source])
         if (source, target) in directions:
-            return directions[source, target]
+            model = directions[source, target]
+            return model, model.directions[source, target]
         if source not in {first for first, _ in directions}:
             message = f"{source[:35]} is not supported"
         elif target not in {second for _, second in directions}:
@@ -235,7 +243,7 @@ def _direction_of(
     Raises:
         ValueError: If the model does not know one, or needs one and has no direction here.
     """
-    codes = (source.source, source.target) if source.source != ANY else (ANY, ANY)
+    codes = (source.source, source.target) if source.source != ANY else ("", "")
     first, second = (code if is_language(code) else None for code in codes)
     return translator.directions(1, languages[0] or first, languages[1] or second)[0]
 

@@ -96,7 +96,7 @@ def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
         words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
             the name of its directory. If that, or the name of the directory that it is a link to,
             is a pair of codes such as `en-de`, it is the direction; otherwise the source is "any"
-            and the target is the name.
+            and the target is the name, unless the model itself names its languages.
 
     Raises:
         ValueError: If a part is missing or holds other characters, or if a name or a direction
