@@ -11,8 +11,6 @@ from toy import REPOSITORY
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.terms import Match, Term, missing_targets
-from vanilla_transformer.inference.constrained import Joints, constrained_search
-from vanilla_transformer.inference.engines import TransformersEngine
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 TEXTS = [" ".join(random.Random(number).choices(WORDS, k=5)) for number in range(40)]
@@ -153,17 +151,3 @@ def test_the_model_in_the_repository_places_terms(language, terms):
     assert output.missing_terms == ()
     assert all(term in output.text for term in [*terms, "%s"])
     assert output.is_complete
-
-
-def test_the_search_is_one_that_generate_takes():
-    translator = toy()
-    model, inputs = translator.engine.model, translator.tokenizer(TEXTS[:1], return_tensors="pt")
-    ids = model.generate(
-        **inputs,
-        num_beams=2,
-        custom_generate=constrained_search,
-        terms=[[((9, 10), ())]],
-        joints=Joints.of(translator.tokenizer, len(translator.tokenizer)),
-    )
-    assert isinstance(translator.engine, TransformersEngine)
-    assert "9, 10" in str(ids[0].tolist())
