@@ -59,16 +59,8 @@ def measure_gpu(
                     kind, options.batches, tokens, options.vocab_size, options.seed
                 )
                 result = {"case": "train", "width": width, "tokens": tokens, "kind": kind}
-                result["system"] = system
-                try:
-                    result |= measure_steps(systems[system], batches, peak)
-                except torch.OutOfMemoryError:
-                    yield (
-                        result,
-                        f"train, width {width}, {tokens} tokens, {kind} {system}: no memory",
-                    )
-                else:
-                    yield result, format_steps(result)
+                result |= {"system": system, **measure_steps(systems[system], batches, peak)}
+                yield result, format_steps(result)
     with ExitStack() as stack:
         generators = {
             system: make_generator(system, _changed(options, bf16=True), stack)
@@ -139,7 +131,10 @@ def measure_steps(system: TrainedSystem, batches: list[Batch], peak: float) -> d
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-    step()
+    try:
+        step()
+    except torch.OutOfMemoryError:
+        return {"milliseconds": None}
     step()  # records the graphs
     start = clock()
     step()
@@ -184,6 +179,14 @@ def _count_waits(action: Callable[[], None]) -> int:
 
 def format_steps(result: dict[str, Any]) -> str:
     """Formats a case of training."""
+    names = "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13}"
+    case = names.format(**result)
+    if result["milliseconds"] is None:
+        return (
+            "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13} lacks memory".format(
+                **result
+            )
+        )
     return (
         "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13}"
         "{milliseconds:8.1f} ms {tokens_per_second:9.0f} tokens/s {share_of_peak:6.1%} of the peak"

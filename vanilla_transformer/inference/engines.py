@@ -21,6 +21,7 @@ from transformers import (
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
 from vanilla_transformer.data.word_alignment import aligning_layer
+from vanilla_transformer.inference.captured_search import captured_search
 from vanilla_transformer.inference.constrained import Forms, Joints, constrained_search
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
@@ -110,6 +111,8 @@ class TransformersEngine:
         """
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         arguments: dict[str, Any] = {"generation_config": search.settings}
+        if self.model.device.type == "cuda":
+            arguments["custom_generate"] = captured_search
         if search.settings.stop_strings is not None:
             arguments["tokenizer"] = target_side(self.tokenizer)
         with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):

@@ -193,6 +193,7 @@ class VanillaTransformerForConditionalGeneration(
     """The encoder-decoder with an output projection, for text-to-text tasks such as translation."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+    token_loss = staticmethod(token_loss)  # a training may compile it
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=True)
@@ -358,7 +359,7 @@ class VanillaTransformerForConditionalGeneration(
             lazy = LazyTensor(lambda: self.lm_head(plan.target.pad(states)), self.lm_head)
         else:
             logits = self.lm_head(states)
-            loss = token_loss(logits, labels, smoothing, num_items_in_batch)
+            loss = self.token_loss(logits, labels, smoothing, num_items_in_batch)
             lazy = LazyTensor(lambda: plan.target.pad(logits))
         return loss, lazy if plan.lazy_logits else lazy.make()
 

@@ -133,6 +133,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self.num_tokens = {}
         super().__init__(*args, **options)
         leave_out_unsaved_settings(self.model)
+        if self.args.torch_compile and isinstance(
+            self.model, VanillaTransformerForConditionalGeneration
+        ):
+            compiled: Any = torch.compile(token_loss, backend=self.args.torch_compile_backend)
+            self.model.token_loss = compiled  # it is no part of a layer, which Accelerate compiles
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
