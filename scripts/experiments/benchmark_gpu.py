@@ -179,16 +179,11 @@ def _count_waits(action: Callable[[], None]) -> int:
 
 def format_steps(result: dict[str, Any]) -> str:
     """Formats a case of training."""
-    names = "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13}"
-    case = names.format(**result)
+    case = "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13}".format(**result)
     if result["milliseconds"] is None:
-        return (
-            "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13} lacks memory".format(
-                **result
-            )
-        )
-    return (
-        "train, width {width:4}, {tokens:6} tokens, {kind:8} {system:13}"
+        return f"{case} lacks memory"
+    figures = (
         "{milliseconds:8.1f} ms {tokens_per_second:9.0f} tokens/s {share_of_peak:6.1%} of the peak"
         "{memory_mib:8.0f} MiB {kernels:6.0f} kernels {waits:4.1f} waits"
-    ).format(**result)
+    )
+    return case + figures.format(**result)
