@@ -87,3 +87,12 @@ def test_masks_between_tokens_are_not_packed():
     assert pack_batch(batch, model().config, max_tokens=100) == batch
     del batch["attention_mask"]  # nothing is padding
     assert (pack_batch(batch, model().config, max_tokens=100)["attention_mask"] == 1).sum() == 27
+
+
+def test_a_process_that_reads_data_leaves_the_gpu_alone(monkeypatch):
+    def forked():
+        raise RuntimeError("CUDA error: initialization error")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", forked)
+    assert "source_bounds" in pack_batch(make_batch(0), model().config, max_tokens=100)

@@ -144,7 +144,7 @@ def hide_leading_padding(
     What stands before the start token of the first label is padding. Padding after the labels needs
     no mask: the causal mask hides it.
     """
-    if is_tracing() or labels.numel() == 0 or not (labels[:, 0] == IGNORE_INDEX).any():
+    if labels.numel() == 0 or not (labels[:, 0] == IGNORE_INDEX).any():
         return None
     first = _first_label(labels)
     begins = decoder_input_ids.gather(1, first) == decoder_start_token_id  # (batch, 1)

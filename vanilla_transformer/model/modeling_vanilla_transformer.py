@@ -39,6 +39,7 @@ from .losses import (
     sequence_loss,
     token_loss,
 )
+from .modes import is_tracing
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
@@ -297,8 +298,8 @@ class VanillaTransformerForConditionalGeneration(
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            # A plan tells itself which tokens there are.
-            if decoder_input_ids is not None and decoder_attention_mask is None and plan is None:
+            has_mask = decoder_attention_mask is not None or plan is not None
+            if decoder_input_ids is not None and not has_mask and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
