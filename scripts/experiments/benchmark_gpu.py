@@ -1,10 +1,11 @@
 """Measures training steps and `generate()` on one GPU; `benchmark.py gpu` runs it.
 
-`ours-captured` takes packed batches and replays CUDA graphs, as `train` does on a GPU. Each case
-has a line of its own: milliseconds, tokens per second, the share of the card's peak (MFU), memory,
-kernels, and waits of the processor for the device. The peak is that of a plain product of two
-square matrices in bfloat16. No new case starts after `--seconds`; the first cases matter most. On a
-CPU, operations count in place of kernels, and nothing waits.
+`ours-captured` takes packed batches and replays CUDA graphs, as `train` does on a GPU, and
+`ours-compiled` also compiles layers and loss, as `train --torch_compile` does. Each case has a line
+of its own: milliseconds, tokens per second, the share of the card's peak (MFU), memory, kernels,
+and waits of the processor for the device. The peak is that of a plain product of two square
+matrices in bfloat16. No new case starts after `--seconds`; the first cases matter most. On a CPU,
+operations count in place of kernels, and nothing waits.
 """
 
 import argparse
@@ -16,14 +17,16 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from accelerate.utils import compile_regions
 from benchmark_generation import format_generation, make_generator, measure_generation
 from benchmark_models import make_model
 from benchmark_reports import clock_of, measure_products
 from benchmark_training import Batch, count_products, make_batches
 
+from vanilla_transformer.model.losses import token_loss
 from vanilla_transformer.training.captured_steps import CapturedSteps, pack_batch
 
-TRAINED_ON_GPU = ("marian", "marian-flash", "ours", "ours-captured")
+TRAINED_ON_GPU = ("marian", "marian-flash", "ours", "ours-captured", "ours-compiled")
 GENERATING_ON_GPU = (
     *("marian", "ours", "ours-captured"),
     *("ctranslate2-float16", "ctranslate2-int8_float16"),
@@ -81,7 +84,8 @@ class TrainedSystem:
     """A model with fused AdamW, which takes training steps under autocast to bfloat16.
 
     Args:
-        system: `-flash` stands for flash attention, `-captured` for packed batches and CUDA graphs.
+        system: `-flash` stands for flash attention, `-captured` for packed batches and CUDA graphs,
+            `-compiled` for these with compiled layers and loss.
     """
 
     def __init__(self, system: str, options: argparse.Namespace) -> None:
@@ -91,14 +95,19 @@ class TrainedSystem:
         self.device = options.device
         self.model = make_model(self.kind, options).to(options.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
-        if self.way == "captured":
+        self.called = self.model
+        if self.way == "compiled":
+            self.model.token_loss = torch.compile(token_loss)
+            self.called = compile_regions(self.model)
+        self.captured: CapturedSteps | None = None
+        if self.way in ("captured", "compiled"):
             self.captured = CapturedSteps(self._forward, list(self.model.parameters()))
 
     def prepare(self, batch: Batch) -> dict[str, Any]:
         """Moves a batch to the device, for `step`."""
         items = (batch["labels"] != -100).sum().to(self.device)
         made: dict[str, Any] = {**batch}
-        if self.way == "captured":
+        if self.captured is not None:
             made = pack_batch(batch, self.model.config, max_tokens=2 * int(items))
         moved = {k: v.to(self.device) if torch.is_tensor(v) else v for k, v in made.items()}
         return {"batch": moved, "items": items}
@@ -106,7 +115,7 @@ class TrainedSystem:
     def step(self, batch: dict[str, Any], items: torch.Tensor) -> None:
         """Takes a training step on what `prepare` returns."""
         self.model.zero_grad(set_to_none=True)
-        if self.way == "captured":
+        if self.captured is not None:
             self.captured(batch, items)
         else:
             self._forward(**batch).loss.backward()
@@ -114,7 +123,7 @@ class TrainedSystem:
 
     def _forward(self, **inputs: Any) -> Any:
         with torch.autocast(torch.device(self.device).type, torch.bfloat16):
-            return self.model(**inputs)
+            return self.called(**inputs)
 
 
 def measure_steps(system: TrainedSystem, batches: list[Batch], peak: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Shapes: rows = batch · beams; room is the number of tokens for which the cache 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import (
@@ -396,7 +396,7 @@ class _Beams:
         if settings.early_stopping is True:
             is_open = is_open & ~self.has_ended.all()
         self.is_open.logical_and_(is_open)
-        return parents
+        return cast(torch.Tensor, parents)
 
     def result(self) -> torch.Tensor:
         """Returns the best of each source, up to the end of the longest one."""

@@ -136,7 +136,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if self.args.torch_compile and isinstance(
             self.model, VanillaTransformerForConditionalGeneration
         ):
-            compiled: Any = torch.compile(token_loss, backend=self.args.torch_compile_backend)
+            backend: Any = self.args.torch_compile_backend
+            compiled: Any = torch.compile(token_loss, backend=backend)
             self.model.token_loss = compiled  # it is no part of a layer, which Accelerate compiles
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
