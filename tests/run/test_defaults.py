@@ -106,6 +106,14 @@ def test_the_machine_and_the_data_decide():
     assert "tf32" not in chosen(has_bfloat16=True)
     on_gpu = chosen({"d_model": 128}, has_bfloat16=True, on_cpu=False)
     assert on_gpu["bf16"] is on_gpu["tf32"] is True
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(0, None), (2, 2), (15, 4)])
+def test_a_gpu_is_fed_by_other_cores(cores, workers):
+    options = chosen(on_cpu=False, spare_cores=cores)
+    assert options.get("dataloader_num_workers") == workers
+    given = {"dataloader_num_workers": 1}
+    assert "dataloader_num_workers" not in chosen(given, on_cpu=False, spare_cores=cores)
     assert not {"eval_strategy", "load_best_model_at_end"} & chosen(has_validation=False).keys()
     assert "optim" not in chosen(is_sharded=True)
     assert chosen(characters=6000)["vocab_size"] == 10_000

@@ -1,6 +1,7 @@
 """The defaults of a run that trains a new model: what fits the data, for options not given."""
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -77,6 +78,7 @@ _TOLD = (
 NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
 
+_MOST_WORKERS = 4
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
 _WITHOUT_WARMUP_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
 _ENVIRONMENT_OF_SHARDS = (
@@ -95,6 +97,7 @@ class RunFacts:
         characters: Number of different characters in them: a vocabulary of subwords has them all.
         has_bfloat16: Whether the device has instructions for bfloat16.
         is_sharded: Whether the launcher divides the model among processes.
+        spare_cores: Processor cores beside the one that drives a GPU; 0 on a CPU.
     """
 
     pairs: int
@@ -103,6 +106,7 @@ class RunFacts:
     on_cpu: bool
     has_bfloat16: bool
     is_sharded: bool = False
+    spare_cores: int = 0
 
     @classmethod
     def on_this_machine(
@@ -117,6 +121,9 @@ class RunFacts:
             on_cpu=on_cpu,
             has_bfloat16=has_bfloat16(on_cpu),
             is_sharded=divides_weights(),
+            spare_cores=0
+            if on_cpu or sys.platform != "linux"
+            else len(os.sched_getaffinity(0)) - 1,
         )
 
     @property
@@ -126,6 +133,11 @@ class RunFacts:
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
+
+
+def _count_cores() -> int:
+    """Counts the processor cores for this process; 1 where processes cannot be copied."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
 def count_characters(sample: Dataset) -> int:
@@ -254,6 +266,8 @@ def _choose_batches(options: _OptionResolver, facts: RunFacts) -> None:
         options.choose("max_source_length", half if target_limit is None else tokens - target_limit)
         options.choose("max_target_length", half if source_limit is None else tokens - source_limit)
     options.choose("eval_max_tokens", options["max_tokens"] or sizes.max_tokens)
+    if facts.spare_cores:  # a GPU computes a batch faster than one core makes the next
+        options.choose("dataloader_num_workers", min(_MOST_WORKERS, facts.spare_cores))
     if (options["max_steps"] or -1) <= 0:
         options.choose("num_train_epochs", sizes.num_train_epochs)
 
@@ -308,6 +322,6 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
 
 
 CHOSEN_NAMES = frozenset(
-    choose_defaults({"eval_steps": 1}, RunFacts(1, 0, True, on_cpu=False, has_bfloat16=True))
+    choose_defaults({"eval_steps": 1}, RunFacts(1, 0, True, False, True, spare_cores=1))
 )
 """The options that may be chosen."""
