@@ -51,6 +51,13 @@ def test_what_it_does_not_copy_is_put_back(translator, code):
         assert max(target for _, target in output.word_alignment) < len(output.text.split())
 
 
+def test_a_line_of_emoji_alone_stays(translator):
+    texts = ["\U0001f60a", "Save the file\n\U0001f60a \U0001f60a\n", "Save the file"]
+    alone, lines, saved = translator.translate(texts, tgt_lang="de", return_scores=True)
+    assert (alone.text, alone.is_complete) == (texts[0], True)
+    assert lines.text == f"{saved.text}\n\U0001f60a \U0001f60a\n"
+
+
 def test_the_first_lines_of_the_readme(capsys):
     assert not main(["translate", str(FOLDER), "--target-language", "de", SOURCE])
     assert capsys.readouterr().out == f"{TRANSLATED['de']}\n"

@@ -199,7 +199,7 @@ def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, c
         (["--input", "in.txt", "--output", "in.txt", "--overwrite"], "is also the `--input`"),
         (["--input", "nowhere.txt", "--output", "out.txt", "--overwrite"], "does not exist"),
         (["--input", "bad.txt", "--output", "out.txt", "--overwrite"], r"bad\.txt, line 2"),
-        (["--output", "nowhere/out.txt", "a dog"], "nowhere/out.txt"),
+        (["--output", "nowhere/out.txt", "a dog"], "directory 'nowhere'"),
         (["--output", "folder", "--overwrite", "a dog"], "'folder' exists"),
     ],
 )

@@ -76,7 +76,7 @@ def named_lines(file: str, first: int) -> Iterator[None]:
 def check_output(
     options: argparse.Namespace, read_from: Mapping[str, str | None], name: str = "--output"
 ) -> None:
-    """Checks that an output replaces nothing that was not meant.
+    """Checks that an output can be written, and replaces nothing that was not meant.
 
     Args:
         options: Has `output` and `overwrite`.
@@ -84,10 +84,15 @@ def check_output(
         name: The option that the output is called in errors.
 
     Raises:
-        ValueError: If the file exists and may not be replaced, or if it is one of `read_from`.
+        ValueError: If the file exists and may not be replaced, if it is one of `read_from`, or if
+            its directory does not exist.
     """
     path = options.output
-    if not path or not os.path.exists(path):
+    if not path:
+        return
+    if not os.path.isdir(folder := os.path.dirname(path) or "."):
+        raise ValueError(f"The directory {folder!r} of `{name}` does not exist: make it first.")
+    if not os.path.exists(path):
         return
     if os.path.isdir(path) or not options.overwrite:
         raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")

@@ -26,6 +26,7 @@ from vanilla_transformer.data.token_words import (
 )
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import (
+    Edit,
     TokenLinks,
     apply_edits,
     edits_to_keep,
@@ -434,7 +435,8 @@ class Translator:
         directions = directions or self.directions(len(texts))
         find = finder(keep, keep_patterns)
         make = partial(self._make_segments, find, glossary or Glossary(()))
-        return split_texts(texts, make, self.source_limit, directions, self._tags, find)
+        split = split_texts(texts, make, self.source_limit, directions, self._tags, find)
+        return _without_unknown(split)
 
     def _make_segments(
         self,
@@ -975,3 +977,24 @@ def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
     if limit >= NO_LIMIT or learned_positions(config):
         limit = min(limit, getattr(config, "max_position_embeddings", limit))
     return limit
+
+
+def _without_unknown(split: SplitTexts) -> SplitTexts:
+    """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
+
+    A model that reads no token in their place would write words out of nothing.
+    """
+    segments: list[Segment] = []
+    parts: list[int | str] = []
+    for segment in split.segments:
+        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
+        if segment.unknown and not segment.edits and not others.strip():
+            parts.append(segment.text)
+        else:
+            parts.append(len(segments))
+            segments.append(segment)
+    documents = [
+        Document(tuple(parts[part] if isinstance(part, int) else part for part in document.parts))
+        for document in split.documents
+    ]
+    return SplitTexts(documents, segments)
