@@ -56,7 +56,7 @@ class PackingCollator:
 
 
 def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) -> Batch:
-    """Packs a padded batch on the CPU; one whose masks have four dimensions stays as it is.
+    """Packs a padded batch on the CPU; one whose masks tell more than padding stays as it is.
 
     Args:
         config: Of the model that it is for.
@@ -68,12 +68,10 @@ def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) 
     decoder_ids = batch.get("decoder_input_ids")
     if decoder_ids is None:
         decoder_ids = shift_right(labels, pad, start)
-    mask = batch.get("decoder_attention_mask")
-    if mask is None:
-        mask = hide_leading_padding(labels, decoder_ids, start)
+    mask = hide_leading_padding(labels, decoder_ids, start)
     is_source = source_slots(batch.get("attention_mask", torch.ones_like(ids)), ids.shape)
     is_target = target_slots(labels, mask, labels.shape)
-    if is_source is None or is_target is None:
+    if is_source is None or is_target is None or "decoder_attention_mask" in batch:
         return dict(batch)
     source, target = _Side(is_source, step), _Side(is_target, step)
     return {
