@@ -23,7 +23,7 @@ Ids = tuple[int, ...]
 Forms = tuple[Ids, Ids]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
-_MOST_BANKS = 16
+_BEAMS_OF_BANK, _MOST_BEAMS = 2, 16
 _HOPELESS = -1e5
 """Is added to the score of what ends, or must end, before it has all terms."""
 
@@ -97,12 +97,12 @@ def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | No
 
 
 def search_with_terms(search: Search, terms: Sequence[Forms]) -> Search:
-    """Returns a search that draws no tokens, and has a beam for each bank, up to a number."""
+    """Returns a search that draws no tokens, and has two beams for each bank, up to a number."""
     settings = deepcopy(search.settings)
     if search.num_beams == 1:
         settings.early_stopping, settings.length_penalty = True, search.length_penalty
-    banks = 1 + sum(max(map(len, forms)) for forms in terms)
-    settings.num_beams = max(search.num_beams, search.n_best, min(banks, _MOST_BANKS))
+    beams = _BEAMS_OF_BANK * (1 + sum(max(map(len, forms)) for forms in terms))
+    settings.num_beams = max(search.num_beams, search.n_best, min(beams, _MOST_BEAMS))
     settings.do_sample = False
     return replace(search, settings=settings, num_beams=settings.num_beams, do_sample=False)
 
