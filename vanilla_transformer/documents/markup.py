@@ -200,11 +200,11 @@ class _Placement:
                 self.units_of.setdefault(self.texts[unit], []).append(unit)
         self.is_word = np.array([not _SIGNS.fullmatch(text) for text in self.texts], bool)
         self.copies: dict[int, int] = {}  # the unit that is the word at a place of the source
-        rows = [  # for each link of a unit: its number, the token of the source, is that a word?
-            (unit, begin, end, not _SIGNS.fullmatch(source[begin:end]))
-            for (start, stop), number in zip(links.targets, links.aligned, strict=False)
+        rows = [  # for each link of a unit: its number, and the token of the source
+            (unit, begin, end)
+            for (start, stop), number in links.pairs()
             for begin, end in [stripped(source, links.sources[number])]
-            if start < stop and begin < end
+            if begin < end
             for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop))
         ]
         edges = {edge for span in links.sources for edge in span}
@@ -212,15 +212,15 @@ class _Placement:
         words = [span for span in spans if not _SIGNS.fullmatch(source[slice(*span)])]
         begins = [begin for begin, _ in words]
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
-        for unit, begin, _, is_word in rows:
-            if is_word and self.is_word[unit]:
+        for unit, begin, end in rows:
+            if self.is_word[unit] and not _SIGNS.fullmatch(source[begin:end]):
                 linked[unit].append(bisect_right(begins, begin) - 1)
         chosen = _in_sequence(list(linked.values()), len(words)) if words else []
         of_words = [(unit, *words[word]) for unit, word in zip(linked, chosen, strict=False)]
         self.of_words = np.array(of_words, int).reshape(-1, 3)  # (units that are words, 3)
         self.of_words = self.of_words[np.argsort(self.of_words[:, 1], kind="stable")]
         of_signs = [row for row in rows if not self.is_word[row[0]]]
-        self.of_signs = np.array(of_signs, int).reshape(-1, 4)  # (links of signs, 4)
+        self.of_signs = np.array(of_signs, int).reshape(-1, 3)  # (links of signs, 3)
         self.begins, self.ranks = np.unique(self.of_words[:, 1], return_inverse=True)
 
     def place(self, root: _Node) -> None:
