@@ -499,7 +499,9 @@ class Translator:
             of_these = replace(call, search=search, engine=engine)
             rows = self._compute_alike(alike, of_these, on_batch)
             ways = [self._compute_with_terms]
-            for compute_again in [self._compute_reading_terms] * self.reads_terms + ways:
+            if self.reads_terms:
+                ways.insert(0, self._compute_reading_terms)
+            for compute_again in ways:
                 lacking = [
                     number
                     for number, row in enumerate(rows)
