@@ -44,13 +44,15 @@ PRIVATE_NAMES = {
         "_run_epoch _get_grad_norm _save_checkpoint _get_output_dir self._total_loss_scalar "
         "self._tr_loss _issue_warnings_after_load _load_callback_state _finalize_training "
         "self._initial_global_step _set_signature_columns_if_needed self._signature_columns "
-        "_determine_best_metric self._created_lr_scheduler"
+        "_determine_best_metric self._created_lr_scheduler _prepare_inputs"
     ),
     "datasets.arrow_dataset.Dataset": "self._fingerprint self._indices",
     "transformers.trainer_jit_checkpoint.CheckpointManager": "self._original_sigterm_handler",
 }
 # Of torch, sacrebleu and the standard library, and of the package itself.
 OWN_OR_OTHERS = {
+    *["_efficient_attention_forward", "_efficient_attention_backward"],
+    *["_foreach_add_", "_foreach_lerp", "_foreach_lerp_", "_foreach_mul_", "_foreach_zero_"],
     *["_ArgumentGroup", "_C", "_actions", "_asdict", "_compiled_call_impl", "_exit"],
     *[
         "_extract_corpus_statistics",

@@ -72,7 +72,10 @@ def test_a_server_starts_without_a_warning(trained, heard):
 
 def models_of(*directions):
     sources = parse_models([f"{direction}=runs/{direction}" for direction in directions])
-    return Models([SimpleNamespace(source=source) for source in sources])
+    served = [
+        SimpleNamespace(source=x, directions={(x.source, x.target): (None, None)}) for x in sources
+    ]
+    return Models(served)
 
 
 SERVED = {
