@@ -92,8 +92,9 @@ def test_the_closest_language_answers(code):
     to_each = models_of(*(f"de:{target}" for target in SERVED))
     from_each = models_of(*(f"{source}:de" for source in SERVED))
     for asked in (code, *SERVED[code]):
-        assert to_each.for_direction("de", asked).source.target == code
-        assert from_each.for_direction(asked, "de").source.source == code
+        to_model, _ = to_each.for_direction("de", asked)
+        from_model, _ = from_each.for_direction(asked, "de")
+        assert (to_model.source.target, from_model.source.source) == (code, code)
 
 
 def test_the_source_is_detected_among_those_that_lead_to_the_target():
