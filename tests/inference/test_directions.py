@@ -251,7 +251,8 @@ def test_a_server_translates_each_direction_of_one_model(models):
     query = Query(1, OutputOptions(tokens=True), tuple(search.items()))
 
     async def ask(source, target):
-        answers = await served.for_direction(source, target).answer(TEXTS, query)
+        model, languages = served.for_direction(source, target)
+        answers = await model.answer(TEXTS, query, languages)
         return [row[0] for row in answers.outputs]
 
     translator = Translator.from_pretrained(path, device="cpu")
