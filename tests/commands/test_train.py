@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from small import launch
@@ -37,6 +39,29 @@ def test_a_failure_in_two_processes_shows_in_the_status(tmp_path):
     options += ["--train_source", tmp_path / "nowhere", "--train_target", tmp_path / "nowhere"]
     with pytest.raises(AssertionError, match="nowhere does not exist"):
         launch("-m", "vanilla_transformer", "train", *options)
+
+
+def test_threads_that_wait_are_told_so_before_torch_is_imported(tmp_path):
+    spy = """
+import os, sys
+
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print("spins:", os.environ.get("GOMP_SPINCOUNT"))
+
+sys.meta_path.insert(0, Spy())
+"""
+    (tmp_path / "sitecustomize.py").write_text(spy, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(REPOSITORY)))
+    done = subprocess.run(
+        [sys.executable, "-m", "vanilla_transformer", "train", "--dry-run"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert {*done.stdout.splitlines()} == {"spins: 10000"}
 
 
 @pytest.mark.parametrize("given", [None, "0"])

@@ -105,6 +105,9 @@ def run_subcommand(name: str, words: Sequence[str]) -> None:
     """Parses the arguments of one subcommand and runs it; its errors are raised."""
     subcommand = _import_subcommand(name)
     options = subcommand.parse(words)
+    # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
+    # imported, which `register` does.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     register()
     from vanilla_transformer.progress import hide_bars_of_loading  # imports transformers
 

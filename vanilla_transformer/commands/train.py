@@ -30,9 +30,8 @@ MOST_USED = {
 DRY_RUN = ("--dry-run", "--dry_run")
 ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
-    "GOMP_SPINCOUNT": "10000",  # threads that wait soon leave the processor to other programs
 }
-"""Environment variables of a training, unless they are set. torch reads them when it starts."""
+"""Environment variables of a training, unless they are set."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
