@@ -28,4 +28,4 @@ def attend_to_each(
         assert rows[1].shape[2] <= longest_key <= key.shape[1]
         attended = F.scaled_dot_product_attention(*rows, is_causal=causal, scale=scale)
         mixed.append(attended.transpose(1, 2))
-    return torch.cat(mixed, 1)
+    return torch.cat(mixed, 1), None

@@ -8,7 +8,6 @@ Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (
 """
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,10 +27,11 @@ from benchmark_reports import (
 )
 from torch import nn
 
+from vanilla_transformer.training.training_log import products_of_tokens
+
 KINDS = ("random", "bucketed", "even")
 Batch = dict[str, torch.Tensor]
 _BENCHMARK = Path(__file__).with_name("benchmark.py")
-_OF_SOURCE = re.compile(r"encoder\.layers|encoder_attn\.[kv]_proj")
 
 
 def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
@@ -133,11 +133,8 @@ def count_products(model: nn.Module, source_tokens: int, target_tokens: int) -> 
 
     Products of attention, of queries with keys and of weights with values, are left out.
     """
-    layers = [(n, part) for n, part in model.named_modules() if isinstance(part, nn.Linear)]
-    return sum(
-        6 * part.weight.numel() * (source_tokens if _OF_SOURCE.search(name) else target_tokens)
-        for name, part in layers
-    )
+    of_token = products_of_tokens(model)
+    return of_token["attention_mask"] * source_tokens + of_token["labels"] * target_tokens
 
 
 def make_batches_on_device(kind: str, options: argparse.Namespace) -> list[Batch]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from vanilla_transformer.documents.kept import Edit, Span
+from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.readings import Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line
 from vanilla_transformer.documents.terms import Match
@@ -171,3 +171,24 @@ def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
                 lines.append(content)
         documents.append(Document(tuple(part for part in parts if part != "")))
     return documents, lines
+
+
+def without_unknown(split: SplitTexts) -> SplitTexts:
+    """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
+
+    A model that reads no token in their place would write words out of nothing.
+    """
+    segments: list[Segment] = []
+    parts: list[int | str] = []
+    for segment in split.segments:
+        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
+        if segment.unknown and not segment.edits and not others.strip():
+            parts.append(segment.text)
+        else:
+            parts.append(len(segments))
+            segments.append(segment)
+    documents = [
+        Document(tuple(parts[part] if isinstance(part, int) else part for part in document.parts))
+        for document in split.documents
+    ]
+    return SplitTexts(documents, segments)

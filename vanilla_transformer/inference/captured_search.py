@@ -28,6 +28,8 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from vanilla_transformer.model.decoding_cache import GrowingCache
+from vanilla_transformer.model.modes import record
+from vanilla_transformer.search import end_tokens_of
 
 Process = Callable[[torch.Tensor], torch.Tensor]
 """Changes logits or log-probabilities, (rows, vocab)."""
@@ -117,9 +119,7 @@ def captured_search(
             plain_steps += 1
         else:
             if graph is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                    step(process)
+                graph = record(lambda: step(process))
             graph.replay()
         # Whether to stop is read one step late, so that the device has always work.
         flags[length % 2].copy_(state.is_open, non_blocking=True)
@@ -273,7 +273,7 @@ class _Greedy:
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         rows, self.prompt = input_ids.shape
         device = input_ids.device
-        ends = _ends(settings)
+        ends = end_tokens_of(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         pad = ends[:1] if settings.pad_token_id is None else [settings.pad_token_id]
         self.pad = torch.tensor(pad, device=device)
@@ -315,7 +315,7 @@ class _Beams:
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         self.settings, self.beams = settings, settings.num_beams
         self.prompt = input_ids.shape[1]
-        device, ends = input_ids.device, _ends(settings)
+        device, ends = input_ids.device, end_tokens_of(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         self.kept = max(2, 1 + len(self.ends)) * self.beams
         fill = settings.pad_token_id or ends[0] if ends else -1  # the end for a padding of 0
@@ -403,13 +403,6 @@ class _Beams:
         count = self.settings.num_return_sequences
         longest = self.prompt + int(self.lengths[:, :count].max())
         return self.ended[:, :count, :longest].flatten(0, 1)
-
-
-def _ends(settings: GenerationConfig) -> list[int]:
-    """Returns the ids that end a row."""
-    ends: Any = settings.eos_token_id
-    ids: list[int] = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    return ids
 
 
 def _take(values: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:

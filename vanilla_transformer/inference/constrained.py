@@ -17,7 +17,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.languages import word_parts, words_have_spaces
-from vanilla_transformer.search import Search
+from vanilla_transformer.search import Search, end_tokens_of
 
 Ids = tuple[int, ...]
 Forms = tuple[Ids, Ids]
@@ -142,8 +142,7 @@ class _Banks:
     ) -> None:
         device = input_ids.device
         self.joints = Joints(*(mask.to(device) for mask in joints))
-        ends = settings.eos_token_id
-        self.ends = torch.tensor(ends if isinstance(ends, list) else [ends], device=device)
+        self.ends = torch.tensor(end_tokens_of(settings), device=device)
         self.max_length = settings.max_length
         self.begin = input_ids.shape[1] + (settings.forced_bos_token_id is not None)
         rows: list[list[Forms]] = []

@@ -25,7 +25,7 @@ from vanilla_transformer.inference.captured_search import captured_search
 from vanilla_transformer.inference.constrained import Forms, Joints, constrained_search
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
-from vanilla_transformer.search import Search
+from vanilla_transformer.search import Search, end_tokens_of
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
@@ -159,9 +159,8 @@ class TransformersEngine:
         """
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
-        eos = self.model.config.eos_token_id
-        ends = {*(eos if isinstance(eos, list) else [eos])}
-        ends.add(getattr(self.tokenizer, "eos_token_id", None))
+        of_tokenizer = getattr(self.tokenizer, "eos_token_id", None)
+        ends = {*end_tokens_of(self.model.config), of_tokenizer}
         with evaluation_mode(self.model):
             forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
             for rows, weights, _ in forced:
@@ -228,9 +227,7 @@ class TransformersEngine:
 
 def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
     """Takes the tokens between the start and the end of what `generate()` returned."""
-    ends = settings.eos_token_id
-    ends = ends if isinstance(ends, list) else [ends]
-    ids = sequence[1:]
+    ends, ids = end_tokens_of(settings), sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
     if stop is None:
         while settings.stop_strings and ids and ids[-1] == settings.pad_token_id:
@@ -388,9 +385,9 @@ class MeanProbabilities(LogitsProcessor):
 
 def _shared_by_members(model: Any, tokenizer: Any) -> dict[str, Any]:
     """Returns what must be equal in models whose probabilities are averaged."""
-    settings, ends = model.generation_config, model.generation_config.eos_token_id
+    settings = model.generation_config
     return {
         "vocabulary": [vocabulary_of(tokenizer, side) for side in ("source", "target")],
         "decoder_start_token_id": settings.decoder_start_token_id,
-        "eos_token_id": ends if isinstance(ends, list) else [ends],
+        "eos_token_id": end_tokens_of(settings),
     }

@@ -26,7 +26,6 @@ from vanilla_transformer.data.token_words import (
 )
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import (
-    Edit,
     TokenLinks,
     apply_edits,
     edits_to_keep,
@@ -35,7 +34,13 @@ from vanilla_transformer.documents.kept import (
     meets,
     stripped,
 )
-from vanilla_transformer.documents.lines import Document, Segment, SplitTexts, split_texts
+from vanilla_transformer.documents.lines import (
+    Document,
+    Segment,
+    SplitTexts,
+    split_texts,
+    without_unknown,
+)
 from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.terms import (
     Glossary,
@@ -436,7 +441,7 @@ class Translator:
         find = finder(keep, keep_patterns)
         make = partial(self._make_segments, find, glossary or Glossary(()))
         split = split_texts(texts, make, self.source_limit, directions, self._tags, find)
-        return _without_unknown(split)
+        return without_unknown(split)
 
     def _make_segments(
         self,
@@ -979,24 +984,3 @@ def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
     if limit >= NO_LIMIT or learned_positions(config):
         limit = min(limit, getattr(config, "max_position_embeddings", limit))
     return limit
-
-
-def _without_unknown(split: SplitTexts) -> SplitTexts:
-    """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
-
-    A model that reads no token in their place would write words out of nothing.
-    """
-    segments: list[Segment] = []
-    parts: list[int | str] = []
-    for segment in split.segments:
-        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        if segment.unknown and not segment.edits and not others.strip():
-            parts.append(segment.text)
-        else:
-            parts.append(len(segments))
-            segments.append(segment)
-    documents = [
-        Document(tuple(parts[part] if isinstance(part, int) else part for part in document.parts))
-        for document in split.documents
-    ]
-    return SplitTexts(documents, segments)

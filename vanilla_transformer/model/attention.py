@@ -9,7 +9,7 @@ Weights are (batch, heads, target_len, source_len). Fused implementations return
 """
 
 from copy import copy
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -48,9 +48,7 @@ def eager_attention_forward(
     Returns:
         The mixed values, of shape (batch, target_len, heads, head_dim), and the weights.
     """
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:  # (batch, key_value_heads, ...) -> (batch, heads, ...)
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    key, value = (_repeat_heads(states, query.shape[1]) for states in (key, value))
     # (batch, heads, target_len, head_dim) -> (batch, heads, target_len, source_len)
     scores = query @ key.transpose(-2, -1) * scaling
     # With a mask, the smallest number of a half type may overflow.
@@ -90,14 +88,20 @@ def packed_attention_forward(
         cu_seq_lens_q, cu_seq_lens_k: Where each sequence begins, of shape (sequences + 1,).
         max_length_q, max_length_k: No sequence has more tokens.
     """
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:  # (1, key_value_heads, ...) -> (1, heads, ...)
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    key, value = (_repeat_heads(states, query.shape[1]) for states in (key, value))
     # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
     query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
     bounds = (cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k)
-    is_causal = cast(bool, module.is_causal)
-    return attend_to_sequences(query, key, value, *bounds, is_causal, scaling), None
+    mixed: torch.Tensor = attend_to_sequences(
+        query, key, value, *bounds, module.is_causal, scaling
+    )[0]
+    return mixed, None
+
+
+def _repeat_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
+    """Repeats keys or values, (batch, key_value_heads, ...) -> (batch, heads, ...)."""
+    groups = heads // states.shape[1]
+    return states.repeat_interleave(groups, dim=1) if groups > 1 else states
 
 
 def choose_attention(

@@ -1,7 +1,7 @@
 """How a call runs: traced or not, in evaluation mode, and with some outputs closed."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,22 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     if not is_plain or torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def record(
+    step: Callable[[], None], other: torch.cuda.CUDAGraph | None = None
+) -> torch.cuda.CUDAGraph:
+    """Records what a function starts on the device.
+
+    Args:
+        other: A graph that never runs at the same time: they share their memory.
+    """
+    graph = torch.cuda.CUDAGraph()
+    pool = None if other is None else other.pool()
+    # Other threads may go on, such as one that pins memory for batches.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        step()
+    return graph
 
 
 def product_dtype(states: torch.Tensor) -> torch.dtype:

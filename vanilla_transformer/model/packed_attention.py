@@ -17,6 +17,7 @@ import torch
 _ALIGNED = 32  # the kernel pads its sums over the keys to a multiple of this number of queries
 
 
+@torch.library.custom_op("vanilla_transformer::attend", mutates_args=())
 def attend_to_sequences(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -27,25 +28,12 @@ def attend_to_sequences(
     longest_key: int,
     is_causal: bool,
     scaling: float,
-) -> torch.Tensor:
-    """Attends to the keys of each query's own sequence; returns mixed values, as the query."""
-    bounds = (query_bounds, key_bounds, longest_query, longest_key)
-    mixed: torch.Tensor = _attend(query, key, value, *bounds, is_causal, scaling)[0]
-    return mixed
-
-
-@torch.library.custom_op("vanilla_transformer::attend", mutates_args=())
-def _attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_bounds: torch.Tensor,
-    key_bounds: torch.Tensor,
-    longest_query: int,
-    longest_key: int,
-    is_causal: bool,
-    scaling: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attends to the keys of each query's own sequence.
+
+    Returns:
+        Mixed values, as the query, and what the gradient needs.
+    """
     mixed, sums, *_ = torch.ops.aten._efficient_attention_forward(
         query, key, value, None, query_bounds, key_bounds, longest_query, longest_key,
         0.0, int(is_causal), True, scale=scaling,
@@ -53,7 +41,7 @@ def _attend(
     return mixed, sums
 
 
-@_attend.register_fake
+@attend_to_sequences.register_fake
 def _(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -61,9 +49,7 @@ def _(
     query_bounds: torch.Tensor,
     key_bounds: torch.Tensor,
     longest_query: int,
-    longest_key: int,
-    is_causal: bool,
-    scaling: float,
+    *rest: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     padded = -(-longest_query // _ALIGNED) * _ALIGNED
     sums = query.new_empty(len(query_bounds) - 1, query.shape[2], padded, dtype=torch.float32)
@@ -109,4 +95,4 @@ def _go_back(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | N
     return *_attend_backward(gradient, *ctx.saved_tensors, *ctx.numbers), *[None] * 6
 
 
-_attend.register_autograd(_go_back, setup_context=_keep)
+attend_to_sequences.register_autograd(_go_back, setup_context=_keep)

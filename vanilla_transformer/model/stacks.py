@@ -273,10 +273,8 @@ class VanillaTransformerDecoder(TransformerStack):
         # Of these two, only shape, type and device count.
         padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
         config, attend = choose_attention(self.config, kwargs.get("output_attentions"), layout)
-        if layout.positions is not None:
-            attention_mask = encoder_attention_mask = (
-                None  # the layouts tell which tokens there are
-            )
+        if layout.positions is not None:  # the layouts tell which tokens there are
+            attention_mask = encoder_attention_mask = None
 
         cache = self.make_cache(past_key_values, bool(use_cache))
         target_cache = None if cache is None else cache.self_attention_cache

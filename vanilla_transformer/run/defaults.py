@@ -121,9 +121,7 @@ class RunFacts:
             on_cpu=on_cpu,
             has_bfloat16=has_bfloat16(on_cpu),
             is_sharded=divides_weights(),
-            spare_cores=0
-            if on_cpu or sys.platform != "linux"
-            else len(os.sched_getaffinity(0)) - 1,
+            spare_cores=0 if on_cpu else _count_cores() - 1,
         )
 
     @property

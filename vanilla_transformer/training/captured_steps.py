@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vanilla_transformer.model.inputs import IGNORE_INDEX, hide_leading_padding, shift_right
+from vanilla_transformer.model.modes import record
 from vanilla_transformer.model.token_layout import (
     PackedLayout,
     StepPlan,
@@ -215,19 +216,3 @@ class CapturedSteps:
     def _show_gradients(self) -> None:
         for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
             parameter.grad = gradient
-
-
-def record(
-    step: Callable[[], None], other: torch.cuda.CUDAGraph | None = None
-) -> torch.cuda.CUDAGraph:
-    """Records what a function starts on the device.
-
-    Args:
-        other: A graph that never runs at the same time: they share their memory.
-    """
-    graph = torch.cuda.CUDAGraph()
-    pool = None if other is None else other.pool()
-    # A thread that pins memory for batches may go on.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        step()
-    return graph

@@ -69,6 +69,7 @@ class TrainingLog(TrainerCallback):
         self._progress: Progress | None = None
         self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0  # of all, of the last one
         self._peak: float | None = None
+        self._products: dict[str, int] = {}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -92,6 +93,7 @@ class TrainingLog(TrainerCallback):
             )
             self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0
             self._peak = peak_of(args.device)
+            self._products = products_of_tokens(cast(nn.Module, self.trainer.model))
             self._last_line = self._last_evaluation = self._current_moment()
 
     def on_step_end(
@@ -148,13 +150,12 @@ class TrainingLog(TrainerCallback):
     def _current_moment(self) -> _Moment:
         trainer = self.trainer
         tokens = {side: int(count) for side, count in trainer.num_tokens.items()}
-        products = products_of_tokens(cast(nn.Module, trainer.model))
         return _Moment(
             seconds=monotonic() - self._seconds_of_evaluations,
             step=trainer.state.global_step,
             loss=trainer.sum_of_losses(),
             tokens=sum(tokens.values()) * trainer.args.world_size,
-            operations=sum(products[side] * count for side, count in tokens.items()),
+            operations=sum(self._products[side] * count for side, count in tokens.items()),
         )
 
     def _describe_recent_steps(self) -> str:
