@@ -52,7 +52,7 @@ PRIVATE_NAMES = {
 # Of torch, sacrebleu and the standard library, and of the package itself.
 OWN_OR_OTHERS = {
     *["_efficient_attention_forward", "_efficient_attention_backward"],
-    *["_foreach_add_", "_foreach_lerp", "_foreach_lerp_", "_foreach_mul_", "_foreach_zero_"],
+    *["_foreach_add_", "_foreach_copy_", "_foreach_lerp", "_foreach_lerp_", "_foreach_mul_"],
     *["_ArgumentGroup", "_C", "_actions", "_asdict", "_compiled_call_impl", "_exit"],
     *[
         "_extract_corpus_statistics",

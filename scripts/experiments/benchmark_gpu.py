@@ -81,7 +81,7 @@ def _changed(options: argparse.Namespace, **values: Any) -> argparse.Namespace:
 
 
 class TrainedSystem:
-    """A model with fused AdamW, which takes training steps under autocast to bfloat16.
+    """A model with fused AdamW, which takes training steps in bfloat16, as `train` does.
 
     Args:
         system: `-flash` stands for flash attention, `-captured` for packed batches and CUDA graphs,
@@ -97,11 +97,12 @@ class TrainedSystem:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
         self.called = self.model
         if self.way == "compiled":
-            self.model.token_loss = torch.compile(token_loss)
-            self.called = compile_regions(self.model)
+            self.model.token_loss = torch.compile(token_loss, dynamic=True)
+            self.called = compile_regions(self.model, dynamic=True)
         self.captured: CapturedSteps | None = None
         if self.way in ("captured", "compiled"):
-            self.captured = CapturedSteps(self._forward, list(self.model.parameters()))
+            parameters = list(self.model.parameters())
+            self.captured = CapturedSteps(self.called, parameters, torch.bfloat16)
 
     def prepare(self, batch: Batch) -> dict[str, Any]:
         """Moves a batch to the device, for `step`."""
@@ -118,12 +119,10 @@ class TrainedSystem:
         if self.captured is not None:
             self.captured(batch, items)
         else:
-            self._forward(**batch).loss.backward()
+            with torch.autocast(torch.device(self.device).type, torch.bfloat16):
+                loss = self.called(**batch).loss
+            loss.backward()
         self.optimizer.step()
-
-    def _forward(self, **inputs: Any) -> Any:
-        with torch.autocast(torch.device(self.device).type, torch.bfloat16):
-            return self.called(**inputs)
 
 
 def measure_steps(system: TrainedSystem, batches: list[Batch], peak: float) -> dict[str, Any]:

@@ -4,8 +4,11 @@ import copy
 
 import pytest
 import torch
+from accelerate.utils import compile_regions
 from packed_sequences import pretend_to_pack
 
+from vanilla_transformer.model import attention
+from vanilla_transformer.model.packed_attention import attend_to_sequences
 from vanilla_transformer.training.captured_steps import pack_batch, plan_of
 
 CHOICES = {
@@ -70,6 +73,39 @@ def test_outputs_of_a_step_are_padded_again(monkeypatch, tiny_model, tiny_batch)
     real = batch["attention_mask"] == 1
     states = (output.encoder_last_hidden_state[real] for output in (of_packed, of_padded))
     torch.testing.assert_close(*states)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_each_layer_compiles_to_one_graph(monkeypatch, tiny_model, tiny_batch, choice, bf16):
+    model = tiny_model(attention="sdpa", **CHOICES[choice])
+    vocabulary = CHOICES[choice].get("decoder_vocab_size")
+    batch = only_sources_and_labels(tiny_batch(decoder_vocab=vocabulary))
+    packed = pack_batch(batch, model.config, max_tokens=100)
+    names = ("input_ids", "decoder_input_ids", "labels")
+    inputs = {name: packed[name] for name in names}
+    # The kernel has no form for a CPU.
+    monkeypatch.setattr(attention, "attend_to_sequences", lambda query, *others: (query, None))
+    torch.compiler.reset()
+    compiled = compile_regions(model, backend="eager", fullgraph=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        compiled(**inputs, plan=plan_of(packed)).loss.backward()
+
+
+def test_attention_compiles_once_for_any_number_of_sequences():
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return lambda *given: [tensor for tensor in given if torch.is_tensor(tensor)][:1]
+
+    @torch.compile(backend=backend, dynamic=True)
+    def attend(query, bounds):
+        return attend_to_sequences(query, query, query, bounds, bounds, 64, 64, False, 1.0)[0]
+
+    for sequences in (2, 4, 9):
+        attend(torch.zeros(1, 64, 2, 8), torch.zeros(sequences + 1, dtype=torch.int32))
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 3])

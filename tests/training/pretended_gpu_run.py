@@ -87,7 +87,7 @@ def main(folder):
     torch.cpu._is_avx512_bf16_supported = lambda: True  # Muon's products in bfloat16, as on a GPU
     # Only these two look at the class of a tensor; they take those of a GPU for plain ones.
     plain = patch.object(token_layout, "_is_plain_tensor", lambda x, shape: x.shape == shape)
-    with plain, patch.object(loss_functions, "_is_plain_product", lambda head: True):
+    with plain, patch.object(loss_functions, "is_plain_product", lambda head: True):
         with PretendedGpu(), pytest.raises(RuntimeError, match="tensors of two devices"):
             torch.ones(2, device=DEVICE) + torch.ones(2)
         for scheme in CHOICES["position_embedding_type"]:

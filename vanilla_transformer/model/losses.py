@@ -29,7 +29,7 @@ from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .inputs import IGNORE_INDEX
-from .modes import product_dtype
+from .modes import is_plain_product, product_dtype
 
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU."""
@@ -67,20 +67,12 @@ def projected_token_loss(
     """
     labels = labels.to(hidden_states.device, torch.long)
     is_large = labels.numel() > CHUNK_ROWS
-    if not (is_large and _is_plain_product(head) and head.out_features > head.in_features):
+    if not (is_large and is_plain_product(head) and head.out_features > head.in_features):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
     )
     return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
-
-
-def _is_plain_product(head: nn.Module) -> bool:
-    """Returns whether a call of the head is exactly the product with its weight, plus its bias."""
-    hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks)
-    wrapped = any(hooks) or bool(head._backward_pre_hooks) or "forward" in vars(head)
-    plain_weight = type(head.weight) in (torch.Tensor, nn.Parameter)
-    return type(head) is nn.Linear and not wrapped and plain_weight
 
 
 def sequence_loss(

@@ -56,14 +56,23 @@ def record(
 def product_dtype(states: torch.Tensor) -> torch.dtype:
     """Returns the type in which a matrix product of these states is computed, with autocast."""
     device = states.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return states.dtype
+    if states.is_meta or not torch.is_autocast_enabled(device):  # "meta" has no autocast
+        return states.dtype
+    return torch.get_autocast_dtype(device)
 
 
 def as_factor(states: torch.Tensor) -> torch.Tensor:
     """Converts states once for several matrix products; autocast would do so for each."""
     return states.to(product_dtype(states))
+
+
+def is_plain_product(linear: torch.nn.Module) -> bool:
+    """Returns whether a call of a module is exactly the product with its weight, plus its bias."""
+    if type(linear) is not torch.nn.Linear or "forward" in vars(linear):
+        return False
+    hooks = (linear._forward_hooks, linear._forward_pre_hooks, linear._backward_hooks)
+    is_plain = not any(hooks) and not linear._backward_pre_hooks
+    return is_plain and type(linear.weight) in (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass

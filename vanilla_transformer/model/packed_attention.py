@@ -52,7 +52,8 @@ def _(
     *rest: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     padded = -(-longest_query // _ALIGNED) * _ALIGNED
-    sums = query.new_empty(len(query_bounds) - 1, query.shape[2], padded, dtype=torch.float32)
+    sequences = query_bounds.shape[0] - 1  # `len` would fix it in a compiled layer
+    sums = query.new_empty(sequences, query.shape[2], padded, dtype=torch.float32)
     return query.new_empty(query.shape), sums
 
 

@@ -151,12 +151,20 @@ class CapturedSteps:
     replaced.
 
     Args:
-        model: Computes a loss as the model's forward does, under autocast if so wished.
+        model: Computes a loss as the model's forward does.
         parameters: Of the model; those that are trained.
+        dtype: The type in which all is computed, with a copy of the weights that each step writes
+            once; the model's autocast is left out. None: the weights themselves are used.
     """
 
-    def __init__(self, model: Callable[..., Any], parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Sequence[nn.Parameter],
+        dtype: torch.dtype | None = None,
+    ) -> None:
         self.model, self.parameters = model, parameters
+        self._converted = None if dtype is None else _ConvertedModel(model, parameters, dtype)
         self._gradients = [torch.zeros_like(parameter) for parameter in parameters]
         self._recorded: dict[Any, _Recorded | None] = {}
         self._last: _Recorded | None = None
@@ -167,34 +175,39 @@ class CapturedSteps:
         Args:
             num_items: Number of labels by which the loss is divided, of shape ().
         """
-        if self.parameters[0].grad is not self._gradients[0]:  # `zero_grad` has removed them
-            torch._foreach_zero_(self._gradients)
-            self._show_gradients()
-        shapes = tuple(getattr(value, "shape", value) for value in batch.values())
+        adds = self.parameters[0].grad is self._gradients[0]  # `zero_grad` removes them
+        shapes = adds, *(getattr(value, "shape", value) for value in batch.values())
         if shapes not in self._recorded:
             self._recorded[shapes] = None
-            return self._compute(batch, num_items)
+            return self._compute(batch, num_items, adds)
         recorded = self._recorded[shapes]
         if recorded is None:
-            recorded = self._last = self._recorded[shapes] = self._record(batch, num_items)
+            recorded = self._last = self._recorded[shapes] = self._record(batch, num_items, adds)
         for name, value in batch.items():
             if isinstance(value, torch.Tensor):
                 recorded.inputs[name].copy_(value, non_blocking=True)
         recorded.num_items.copy_(num_items)
         recorded.graph.replay()
+        self._show_gradients()
         return recorded.loss.clone()
 
-    def _compute(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
-        names = ("input_ids", "decoder_input_ids", "labels")
-        inputs = {name: batch[name] for name in names}
-        output = self.model(
-            **inputs, use_cache=False, num_items_in_batch=num_items, plan=plan_of(batch)
-        )
+    def _compute(self, batch: Batch, num_items: torch.Tensor, adds: bool) -> torch.Tensor:
+        """Computes a step; its gradient is added to the others, or written in their place."""
+        inputs = {name: batch[name] for name in ("input_ids", "decoder_input_ids", "labels")}
+        inputs |= {"use_cache": False, "num_items_in_batch": num_items, "plan": plan_of(batch)}
+        used = self._converted.trained if self._converted else self.parameters
+        for parameter in used:
+            parameter.grad = None  # so that the gradients of the step come by themselves
+        output = self._converted(inputs) if self._converted else self.model(**inputs)
         output.loss.backward()
+        made = [cast(torch.Tensor, parameter.grad) for parameter in used]
+        # Few kernels, in place of one for each parameter.
+        (torch._foreach_add_ if adds else torch._foreach_copy_)(self._gradients, made)
+        self._show_gradients()
         loss: torch.Tensor = output.loss.detach()
         return loss
 
-    def _record(self, batch: Batch, num_items: torch.Tensor) -> _Recorded:
+    def _record(self, batch: Batch, num_items: torch.Tensor, adds: bool) -> _Recorded:
         """Records a step; nothing is computed."""
         inputs = {
             name: value.clone() if isinstance(value, torch.Tensor) else value
@@ -203,12 +216,7 @@ class CapturedSteps:
         items, loss = num_items.clone(), torch.zeros((), device=num_items.device)
 
         def step() -> None:
-            for parameter in self.parameters:
-                parameter.grad = None  # so that the gradients of the step come by themselves
-            loss.copy_(self._compute(inputs, items))
-            made = [cast(torch.Tensor, parameter.grad) for parameter in self.parameters]
-            torch._foreach_add_(self._gradients, made)  # few kernels, in place of one for each
-            self._show_gradients()
+            loss.copy_(self._compute(inputs, items, adds))
 
         graph = record(step, None if self._last is None else self._last.graph)
         return _Recorded(inputs, items, loss, graph)
@@ -216,3 +224,41 @@ class CapturedSteps:
     def _show_gradients(self) -> None:
         for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
             parameter.grad = gradient
+
+
+class _ConvertedModel:
+    """A model that computes with a copy of its weights, in another type.
+
+    Args:
+        parameters: Those that are trained.
+        dtype: Type of the copy; the weights keep theirs.
+    """
+
+    def __init__(
+        self, model: nn.Module, parameters: Sequence[nn.Parameter], dtype: torch.dtype
+    ) -> None:
+        self._model = _PlainForward(model)
+        named = self._model.named_parameters()
+        self._weights = {name: weight for name, weight in named if weight.is_floating_point()}
+        self._copies = {
+            name: weight.detach().to(dtype).requires_grad_(weight.requires_grad)
+            for name, weight in self._weights.items()
+        }
+        copy_of = dict(zip(self._weights.values(), self._copies.values(), strict=True))
+        self.trained = [copy_of[parameter] for parameter in parameters]
+
+    def __call__(self, inputs: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            torch._foreach_copy_([*self._copies.values()], [*self._weights.values()])
+        return torch.func.functional_call(self._model, self._copies, kwargs=inputs)
+
+
+class _PlainForward(nn.Module):
+    """Calls a model without what Accelerate puts around its forward, which is autocast."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:
+        return type(self.model).forward(self.model, **inputs)

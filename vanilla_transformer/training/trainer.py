@@ -137,7 +137,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self.model, VanillaTransformerForConditionalGeneration
         ):
             backend: Any = self.args.torch_compile_backend
-            compiled: Any = torch.compile(token_loss, backend=backend)
+            compiled: Any = torch.compile(token_loss, backend=backend, dynamic=True)
             self.model.token_loss = compiled  # it is no part of a layer, which Accelerate compiles
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
@@ -268,7 +268,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             cast(Any, self.optimizer).train()
         if self._captured is None or self._captured.model is not model:
             trained = [p for p in model.parameters() if p.requires_grad]
-            self._captured = CapturedSteps(model, trained)
+            is_half = self.accelerator.mixed_precision == "bf16"
+            self._captured = CapturedSteps(model, trained, torch.bfloat16 if is_half else None)
         return self._captured(self._prepare_inputs(inputs), num_items_in_batch)
 
     @property

@@ -167,8 +167,9 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.optim = MUON
         if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
             self.do_eval = True  # as the base class does for False
-        if self.torch_compile:  # a layer once, and not the whole model
+        if self.torch_compile:  # a layer once for batches of all sizes, and not the whole model
             os.environ.setdefault("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "true")
+            os.environ.setdefault("ACCELERATE_DYNAMO_USE_DYNAMIC", "true")
         check_rules(RULES, self)
 
     def __getstate__(self) -> dict[str, Any]:
