@@ -18,8 +18,8 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.interop.argos import unpack
 from vanilla_transformer.interop.ctranslate2 import (
-    VanillaTransformerLoader,
     convert_to_ctranslate2,
+    make_specification,
 )
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.vocabularies import vocabularies_of
@@ -44,7 +44,7 @@ def unpacked(tmp_path_factory):
     words = ["<unk>", "<blank>", "<s>", "</s>", *sorted(pieces)]
     model = make_model(vocab_size=len(words), norm_placement="pre", layer_norm_eps=1e-5)
     with torch.no_grad():
-        spec = VanillaTransformerLoader().get_model_spec(model)
+        spec = make_specification(model)
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
     write_spec(spec, folder / "model", "int8")

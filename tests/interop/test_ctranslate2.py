@@ -5,10 +5,7 @@ import pytest
 import torch
 from conftest import make_model
 
-from vanilla_transformer.interop.ctranslate2 import (
-    convert_to_ctranslate2,
-    converters,
-)
+from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 
 SOURCE_LENS, TARGET_LENS = (7, 4, 6), (5, 6, 3)
 VARIANTS = {
@@ -84,12 +81,3 @@ def test_an_export_leaves_the_model_as_it_is(shared_words, tmp_path):
 def test_what_does_not_fit_is_refused(shared_words, tmp_path):
     with pytest.raises(ValueError, match="the model has 30 rows"):
         convert_to_ctranslate2(make_model(vocab_size=30), shared_words, tmp_path / "ct2")
-
-
-def test_the_converter_of_ctranslate2_takes_our_directories(shared_words, tmp_path):
-    make_model().save_pretrained(tmp_path / "model")
-    shared_words.save_pretrained(tmp_path / "model")
-    converter = converters.TransformersConverter(str(tmp_path / "model"))
-    converter.convert(str(tmp_path / "out"), quantization="int8")
-    result = ctranslate2.Translator(str(tmp_path / "out")).translate_batch([["w1", "</s>"]])
-    assert result[0].hypotheses

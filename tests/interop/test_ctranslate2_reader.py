@@ -24,8 +24,9 @@ from test_ctranslate2 import VARIANTS
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.ctranslate2 import (
-    VanillaTransformerLoader,
     convert_to_ctranslate2,
+    make_specification,
+    set_vocabularies,
 )
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import convert
@@ -164,7 +165,8 @@ def test_vocabularies_with_other_special_tokens_are_brought_together(tmp_path):
 def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared_words, tmp_path):
     model = make_model(position_embedding_type="sinusoidal_fairseq", position_offset=1)
     with torch.no_grad():
-        spec = VanillaTransformerLoader()(model, shared_words)
+        spec = make_specification(model)
+    set_vocabularies(spec, model.config, shared_words)
     for stack in (spec.encoder, spec.decoder):
         stack.position_encodings.encodings = model_spec.OPTIONAL
     write_spec(spec, tmp_path / "ct2")
@@ -254,8 +256,10 @@ def test_other_kinds_of_models_are_named(shared_words, tmp_path):
 
 
 def write_interleaved(tokenizer, folder):
+    model = make_model(**VARIANTS["rope"])
     with torch.no_grad():
-        spec = VanillaTransformerLoader()(make_model(**VARIANTS["rope"]), tokenizer)
+        spec = make_specification(model)
+    set_vocabularies(spec, model.config, tokenizer)
     spec.encoder.layer[0].self_attention.rotary_interleave = True
     assert isinstance(spec.encoder.layer[0].self_attention, attention_spec.MultiHeadAttentionSpec)
     write_spec(spec, folder)

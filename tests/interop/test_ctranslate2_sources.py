@@ -11,7 +11,7 @@ from ctranslate2_models import assert_same_searches, write_spec
 from hf_models import make
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer
 
-from vanilla_transformer.interop.ctranslate2 import VanillaTransformerLoader
+from vanilla_transformer.interop.ctranslate2 import make_specification
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.hf_models import from_transformers
 from vanilla_transformer.interop.probe import compare_logits
@@ -46,7 +46,7 @@ def test_a_model_in_the_layout_of_opennmt_tf_comes_back(tmp_path):
         share_encoder_decoder_embeddings=False, tie_word_embeddings=False,
     )  # fmt: skip
     with torch.no_grad():
-        spec = VanillaTransformerLoader().get_model_spec(model)
+        spec = make_specification(model)
     spec.register_source_vocabulary(tokens[0])
     spec.register_target_vocabulary(tokens[1])
     write_spec(spec, tmp_path / "ct2")

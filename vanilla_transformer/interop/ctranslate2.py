@@ -1,11 +1,7 @@
 """Exports a model to CTranslate2, an inference engine in C++ with int8 weights.
 
-`convert_to_ctranslate2` needs the extra `ctranslate2`. Importing this module also registers the
-model with CTranslate2's own converter, so that its program works on our directories:
-
-    python -m vanilla_transformer.interop.ctranslate2 --model DIR --output_dir OUT
-
-Source of the layout: `ctranslate2.specs` of CTranslate2 4.8.
+This module needs the extra `ctranslate2`. Source of the layout: `ctranslate2.specs` of CTranslate2
+4.8.
 """
 
 from collections.abc import Sequence
@@ -16,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
 from transformers.utils import logging
 
@@ -107,111 +102,95 @@ def convert_to_ctranslate2(
         FileExistsError: If `output_dir` exists.
     """
     with torch.no_grad():
-        loader = VanillaTransformerLoader()
-        loader.positions, loader.holds_start = positions, holds_start
-        spec = loader(model, tokenizer)
+        spec = make_specification(model, positions, holds_start)
+        set_vocabularies(spec, model.config, tokenizer, holds_start)
         spec.validate()
         spec.optimize(quantization=quantization)
     Path(output_dir).mkdir(parents=True)
     spec.save(str(output_dir))
 
 
-@converters.register_loader("VanillaTransformerConfig")
-class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  # it has no types
-    """Makes a CTranslate2 specification of a model; CTranslate2's converter calls it."""
+def make_specification(model: Any, positions: int | None = None, holds_start: bool = True) -> Any:
+    """Copies the weights of a model into a specification, which has no vocabularies yet."""
+    config = model.config
+    problems = problems_for_ctranslate2(config, holds_start)
+    raise_problems("CTranslate2 cannot compute this model", problems)
+    stacks = model.model.encoder, model.model.decoder
+    options = _spec_options(config, "decoder")
+    if (aligning := aligning_heads(config)) is not None:
+        options |= {"alignment_layer": aligning.layer, "alignment_heads": aligning.number}
+    else:
+        logger.warning(
+            f"The export leaves out `alignment_heads` {config.alignment_heads}: CTranslate2 "
+            "averages heads of one layer, and whole groups of heads that share their keys."
+        )
+    encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
+    decoder = transformer_spec.TransformerDecoderSpec(**options)
+    for spec, stack, name in zip((encoder, decoder), stacks, STACKS, strict=True):
+        spec.pre_norm = config.norm_placement == "pre"
+        layers = list(stack.layers)
+        if name == "decoder" and aligning is not None and aligning.order is not None:
+            layers[aligning.layer] = _with_head_order(layers[aligning.layer], aligning.order)
+        _set_stack(spec, stack, positions)
+        for layer_spec, layer in zip(spec.layer, layers, strict=True):
+            _set_layer(layer_spec, layer, name, config)
+    decoder.scale_outputs = np.float32(config.logit_scale)
+    _set_module(decoder.projection, [model.lm_head])
+    return transformer_spec.TransformerSpec(encoder, decoder)
 
-    positions: int | None = None
-    holds_start = True
 
-    @property
-    def architecture_name(self) -> str:
-        """The class of transformers that loads the model."""
-        return "AutoModelForSeq2SeqLM"
+def set_vocabularies(
+    spec: Any, config: VanillaTransformerConfig, tokenizer: Any, holds_start: bool = True
+) -> None:
+    """Sets both vocabularies and the special tokens; ids without a token are never chosen."""
+    source, target = vocabularies_of(config, tokenizer)
+    if unnamed := unnamed_ids(tokenizer, len(target)):
+        projection = spec.decoder.projection
+        if not isinstance(projection.bias, torch.Tensor):
+            projection.bias = torch.zeros(len(target))
+        projection.bias[unnamed] = -torch.inf
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    settings = spec.config
+    settings.eos_token = target[end_token_of(config)]
+    settings.bos_token = tokenizer.bos_token or settings.eos_token
+    settings.unk_token = tokenizer.unk_token or settings.eos_token
+    start = config.decoder_start_token_id
+    settings.decoder_start_token = target[cast(int, start)] if holds_start else None
+    settings.layer_norm_epsilon = config.layer_norm_eps
 
-    def get_model_spec(self, model: Any) -> Any:
-        """Copies the weights of a model into a specification."""
-        config = model.config
-        problems = problems_for_ctranslate2(config, self.holds_start)
-        raise_problems("CTranslate2 cannot compute this model", problems)
-        stacks = model.model.encoder, model.model.decoder
-        options = _spec_options(config, "decoder")
-        if (aligning := aligning_heads(config)) is not None:
-            options |= {"alignment_layer": aligning.layer, "alignment_heads": aligning.number}
-        else:
-            logger.warning(
-                f"The export leaves out `alignment_heads` {config.alignment_heads}: CTranslate2 "
-                "averages heads of one layer, and whole groups of heads that share their keys."
+
+def _set_stack(spec: Any, stack: Any, positions: int | None) -> None:
+    """Copies what a stack has beside its layers."""
+    config = stack.config
+    spec.scale_embeddings = stack.embed_scale
+    embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+    embeddings.weight = _float_copy(stack.embed_tokens.weight)
+    if config.position_embedding_type == "relative":
+        for layer in spec.layer:  # all share the table of the stack
+            layer.self_attention.relative_attention_bias = _float_copy(stack.embed_positions.weight)
+            layer.self_attention.relative_attention_max_distance = np.int32(
+                config.relative_attention_max_distance
             )
-        encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
-        decoder = transformer_spec.TransformerDecoderSpec(**options)
-        for spec, stack, name in zip((encoder, decoder), stacks, STACKS, strict=True):
-            spec.pre_norm = config.norm_placement == "pre"
-            layers = list(stack.layers)
-            if name == "decoder" and aligning is not None and aligning.order is not None:
-                layers[aligning.layer] = _with_head_order(layers[aligning.layer], aligning.order)
-            self._set_stack(spec, stack)
-            for layer_spec, layer in zip(spec.layer, layers, strict=True):
-                _set_layer(layer_spec, layer, name, config)
-        decoder.scale_outputs = np.float32(config.logit_scale)
-        _set_module(decoder.projection, [model.lm_head])
-        return transformer_spec.TransformerSpec(encoder, decoder)
+    elif config.position_embedding_type != "rope":
+        spec.position_encodings.encodings = _position_table(stack, positions)
+    if config.normalize_embedding:
+        _set_module(spec.layernorm_embedding, [stack.embed_norm])
+    if config.final_layer_norm:
+        _set_module(spec.layer_norm, [stack.final_norm])
 
-    def get_vocabulary(self, model: Any, tokenizer: Any) -> tuple[list[str], list[str]]:
-        """Returns the tokens of the source and of the target, in the order of their ids."""
-        self.unnamed = unnamed_ids(tokenizer, model.config.decoder_vocab_size)
-        return vocabularies_of(model.config, tokenizer)
 
-    def set_vocabulary(self, spec: Any, tokens: tuple[list[str], list[str]]) -> None:
-        """Puts both vocabularies into the specification; ids without a token are never chosen."""
-        if self.unnamed:
-            bias = spec.decoder.projection.bias
-            if not isinstance(bias, torch.Tensor):
-                bias = torch.zeros(len(tokens[1]))
-            bias[self.unnamed] = -torch.inf
-            spec.decoder.projection.bias = bias
-        spec.register_source_vocabulary(tokens[0])
-        spec.register_target_vocabulary(tokens[1])
-
-    def set_config(self, config: Any, model: Any, tokenizer: Any) -> None:
-        """Sets the special tokens and the epsilon of the norms."""
-        target = vocabularies_of(model.config, tokenizer)[1]
-        config.eos_token = target[end_token_of(model.config)]
-        config.bos_token = tokenizer.bos_token or config.eos_token
-        config.unk_token = tokenizer.unk_token or config.eos_token
-        start = model.config.decoder_start_token_id
-        config.decoder_start_token = target[start] if self.holds_start else None
-        config.layer_norm_epsilon = model.config.layer_norm_eps
-
-    def _set_stack(self, spec: Any, stack: Any) -> None:
-        config = stack.config
-        spec.scale_embeddings = stack.embed_scale
-        embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
-        embeddings.weight = _float_copy(stack.embed_tokens.weight)
-        if config.position_embedding_type == "relative":
-            for layer in spec.layer:  # all share the table of the stack
-                layer.self_attention.relative_attention_bias = _float_copy(
-                    stack.embed_positions.weight
-                )
-                layer.self_attention.relative_attention_max_distance = np.int32(
-                    config.relative_attention_max_distance
-                )
-        elif config.position_embedding_type != "rope":
-            spec.position_encodings.encodings = self._position_table(stack)
-        if config.normalize_embedding:
-            _set_module(spec.layernorm_embedding, [stack.embed_norm])
-        if config.final_layer_norm:
-            _set_module(spec.layer_norm, [stack.final_norm])
-
-    def _position_table(self, stack: Any) -> torch.Tensor:
-        limit = self.positions or POSITIONS
-        if stack.config.position_embedding_type == "learned":
-            most = stack.config.max_position_embeddings
-            limit = min(self.positions or most, most)
-        position_ids = torch.arange(limit, device=stack.embed_tokens.weight.device)[None]
-        table = stack.embed_positions(position_ids, torch.float32).embedding
-        if table is None:  # without positions: add nothing
-            return torch.zeros(limit, stack.config.d_model)
-        return _float_copy(table[0])
+def _position_table(stack: Any, positions: int | None) -> torch.Tensor:
+    """Returns the vectors of the stored positions, of shape (positions, d_model)."""
+    limit = positions or POSITIONS
+    if stack.config.position_embedding_type == "learned":
+        most = stack.config.max_position_embeddings
+        limit = min(positions or most, most)
+    position_ids = torch.arange(limit, device=stack.embed_tokens.weight.device)[None]
+    table = stack.embed_positions(position_ids, torch.float32).embedding
+    if table is None:  # without positions: add nothing
+        return torch.zeros(limit, stack.config.d_model)
+    return _float_copy(table[0])
 
 
 @dataclass(frozen=True)
@@ -342,7 +321,3 @@ def _with_head_order(layer: Any, order: Sequence[int]) -> Any:
 def _float_copy(tensor: torch.Tensor) -> torch.Tensor:
     # CTranslate2 quantises in place: without a copy, it would change the model.
     return tensor.detach().to("cpu", torch.float32, copy=True)
-
-
-if __name__ == "__main__":
-    converters.main()
