@@ -106,7 +106,7 @@ def wide(path, input_ids, attention_mask, decoder_input_ids):
     [
         ("logits", "Compared with the source, run by `{}:logits`, on random input in float32: "),
         ("other", "The model differs from its source."),
-        ("wide", "must return logits of shape (3, 12, 27) (batch, target_len, vocab), and"),
+        ("wide", "must return logits of shape (3, 12, 27) (batch, target_len, vocab), not"),
     ],
 )
 def test_a_table_names_code_that_runs_when_asked(files, capsys, function, sentence):

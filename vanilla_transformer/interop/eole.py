@@ -8,7 +8,6 @@ are multiplied by `attn_scaling` to the power of -1/2.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from vanilla_transformer.interop.opennmt import (
     import_with_words,
     stack_rules,
 )
-from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS
 
 ACTIVATIONS = {
@@ -118,9 +116,7 @@ def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> I
         tied["generator.weight"] = weights.get("tgt_emb.embeddings.weight")
     present = {name: tensor for name, tensor in tied.items() if tensor is not None}
     renamed = rename_weights({**present, **weights}, rules)
-    imported = import_with_words(renamed, fields, vocab, special, changes, absent_biases(weights))
-    logits = _logits_of_eole(config, vocab, weights)
-    return replace(imported, library="Eole", source_logits=logits)
+    return import_with_words(renamed, fields, vocab, special, changes, absent_biases(weights))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -213,42 +209,3 @@ def _name_rules(gated: bool) -> dict[str, Target]:
         r"tgt_emb\.pe\.weight": "model.decoder.embed_positions.weight",
         **stack_rules(r"(encoder|decoder)\.transformer_layers\.(\d+)\.", names),
     }
-
-
-# The source, rebuilt ------------------------------------------------------------------------------
-
-
-def _logits_of_eole(
-    config: Mapping[str, Any], vocab: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
-) -> SourceLogits | None:
-    """Returns a function that computes logits with Eole, or None if it is not installed."""
-    try:
-        from eole.config.models import TransformerModelConfig
-        from eole.inputters.inputter import dict_to_vocabs
-        from eole.models.model import EncoderDecoderModel
-    except ImportError:
-        return None
-
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        options = TransformerModelConfig(**(config.get("model") or {}))
-        special = {"specials": SPECIAL_TOKENS, **vocab}
-        model = EncoderDecoderModel.build_blocks(options, dict_to_vocabs(special))
-        stacks = {n: w.float() for n, w in weights.items() if not n.startswith("generator.")}
-        left_over = model.load_state_dict(stacks, strict=False).unexpected_keys
-        raise_problems("Eole has no place for weights", [f"`{name}`" for name in left_over])
-        model.eval()
-        source, target = inputs["input_ids"], inputs["decoder_input_ids"]
-        hidden = (inputs["attention_mask"] == 0)[:, None]
-        encoded, states = model.encoder(model.src_emb(source), pad_mask=hidden)
-        model.decoder.init_state(src=source, enc_out=encoded, enc_final_hs=states)
-        decoded, _ = model.decoder(
-            model.tgt_emb(target),
-            enc_out=encoded,
-            src_pad_mask=hidden,
-            tgt_pad_mask=torch.zeros_like(target)[:, None].bool(),
-        )
-        output = weights.get("generator.weight", model.tgt_emb.embeddings.weight)
-        bias = weights.get("generator.bias")
-        return torch.nn.functional.linear(decoded, output.float(), bias)
-
-    return compute

@@ -108,23 +108,15 @@ def _run_source(name: str, folder: Path, source: str | Path, config: Any) -> tor
     try:
         run = getattr(import_module(module), function)
         with torch.no_grad():
-            logits = run(Path(source), **{key: each.clone() for key, each in inputs.items()})
-    except (Exception, SystemExit) as error:  # of code that is not ours
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise ValueError(
-            f"`{name}` did not run ({reason}): correct it, or convert without --run-code."
-        ) from error
+            logits: torch.Tensor = run(Path(source), **{n: t.clone() for n, t in inputs.items()})
     finally:
         sys.path.remove(str(folder))
-    if not isinstance(logits, torch.Tensor) or logits.shape != shape:
-        described = (
-            f"shape {tuple(logits.shape)}" if hasattr(logits, "shape") else repr(logits)[:80]
-        )
+    if logits.shape != shape:
         raise ValueError(
-            f"`{name}` must return logits of shape {shape} (batch, target_len, vocab), and "
-            f"returned {type(logits).__name__} {described}."
+            f"`{name}` must return logits of shape {shape} (batch, target_len, vocab), not "
+            f"{tuple(logits.shape)}."
         )
-    return logits.detach().cpu()
+    return logits.cpu()
 
 
 def read_table(path: str | Path) -> RenameTable:

@@ -8,16 +8,12 @@ In torch 2.13, an activation that is a module, such as `nn.GELU()`, is used by t
 decoder's layers are copies that fall back to ReLU. Such a model has no counterpart here.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
-from transformers.activations import ACT2FN
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.funnel import Imported
@@ -27,7 +23,6 @@ from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,
     WeightRule,
-    Weights,
     build_model,
     check_hidden_fields,
     fit_weights,
@@ -36,9 +31,7 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
     sharing_fields,
 )
-from vanilla_transformer.interop.probe import SourceLogits
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.interop.sinusoids import SINUSOIDS
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 
@@ -92,12 +85,7 @@ def read_torch(
     shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read[0]}
     config, weights = fit_weights(renamed, {**shown, **fields}, [r".*norm\.bias"])
     note = "The norms of the source have no bias. Those of this model have one, which is zero."
-    return Imported(
-        build_model(config, weights),
-        library=f"torch {torch.__version__}, nn.Transformer",
-        source_logits=_logits_of_torch(state_dict, prefix, names, config, read),
-        notes=() if config.attention_bias else (note,),
-    )
+    return Imported(build_model(config, weights), notes=() if config.attention_bias else (note,))
 
 
 def _read_positions(text: str) -> Positions:
@@ -193,67 +181,3 @@ def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         "ffn_bias": "model.encoder.layers.0.feed_forward.fc1.bias" in weights,
         **sharing_fields(weights),
     }
-
-
-# The source, rebuilt ------------------------------------------------------------------------------
-
-
-def _logits_of_torch(
-    state_dict: Mapping[str, torch.Tensor],
-    prefix: str,
-    names: Mapping[str, str],
-    config: VanillaTransformerConfig,
-    positions: Positions,
-) -> SourceLogits:
-    """Returns a function that computes logits with `nn.Transformer` itself."""
-    weights: Weights = {name: tensor.float() for name, tensor in state_dict.items()}
-    scheme, tables = positions
-
-    def embed(ids: torch.Tensor, table: str, side: int) -> torch.Tensor:
-        scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        embeds: torch.Tensor = F.embedding(ids, weights[table]) * scale
-        if scheme == "none":
-            return embeds
-        if scheme == "learned":
-            stored = weights[tables[min(side, len(tables) - 1)]]
-            return embeds + stored.squeeze()[: ids.shape[1]]
-        return embeds + sinusoids(scheme, ids.shape[1], config.d_model)
-
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        model = _rebuild_source(weights, prefix, config)
-        target, padding = inputs["decoder_input_ids"], inputs["attention_mask"] == 0
-        states = model(
-            embed(inputs["input_ids"], names["source"], 0),
-            embed(target, names["target"], 1),
-            tgt_mask=torch.ones(target.shape[1], target.shape[1]).triu(1).bool(),
-            src_key_padding_mask=padding,
-            memory_key_padding_mask=padding,
-        )
-        generator = names["generator"]
-        return F.linear(states, weights[f"{generator}.weight"], weights.get(f"{generator}.bias"))
-
-    return compute
-
-
-def _rebuild_source(
-    weights: Mapping[str, torch.Tensor], prefix: str, config: VanillaTransformerConfig
-) -> nn.Transformer:
-    """Builds the source's `nn.Transformer` with its weights."""
-    model = nn.Transformer(
-        config.d_model,
-        config.encoder_attention_heads,
-        config.encoder_layers,
-        config.decoder_layers,
-        config.encoder_ffn_dim,
-        activation=ACT2FN[config.activation_function].forward,
-        layer_norm_eps=config.layer_norm_eps,
-        batch_first=True,
-        norm_first=config.norm_placement == "pre",
-        bias=config.attention_bias,
-    )
-    if not config.final_layer_norm:
-        model.encoder.norm = model.decoder.norm = None
-    inside = re.compile(rf"{re.escape(prefix)}((?:encoder|decoder)\.(?:layers|norm)\..*)")
-    named = {m[1]: tensor for name, tensor in weights.items() if (m := inside.fullmatch(name))}
-    model.load_state_dict(named)
-    return model.eval()
