@@ -64,11 +64,11 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
     written, limit = [], 2
     write = shards._write_shard
 
-    def write_some(make, path, *rest):
+    def write_some(make, key, task):
         if len(written) == limit:
             raise KeyboardInterrupt
-        written.append(path.name)
-        return write(make, path, *rest)
+        written.append(task[0].name)
+        return write(make, key, task)
 
     monkeypatch.setattr(shards, "_write_shard", write_some)
     assert prepare(corpus, tmp_path / "data") == 130
@@ -98,17 +98,15 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
 def test_a_killed_worker_loses_no_shard(corpus, tmp_path, monkeypatch, capsys):
     write, main_process = shards._write_shard, os.getpid()
 
-    def die(make, path, *rest):
-        if path.name == "00002.arrow" and os.getpid() != main_process:
+    def die(make, key, task):
+        if task[0].name == "00002.arrow" and os.getpid() != main_process:
             os.kill(os.getpid(), signal.SIGKILL)
-        return write(make, path, *rest)
+        return write(make, key, task)
 
     with monkeypatch.context() as patch:
         patch.setattr(shards, "_write_shard", die)
         assert prepare(corpus, tmp_path / "data", num_proc=2) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "A process that encodes was ended from outside" in said
-    assert "What it has written is kept." in said
+    assert "exited unexpectedly" in capsys.readouterr().err.splitlines()[-1]
     assert prepare(corpus, tmp_path / "data", num_proc=2) == 0
     assert len(contents(tmp_path / "data")) == 5
 
@@ -149,14 +147,10 @@ def made(corpus, tmp_path_factory):
 
 BAD_DATA = {
     "train/00001.arrow": (
-        (os.unlink, "00001.arrow' is missing: `prepare`"),
-        (lambda path: os.truncate(path, 900), "00001.arrow' has 900 bytes, not "),
-        (change_byte, "00001.arrow' has another content than when it was written: `prepare`"),
+        (os.unlink, "00001.arrow' is missing or cut off: `prepare`"),
+        (lambda path: os.truncate(path, 900), "00001.arrow' is missing or cut off: `prepare`"),
     ),
-    "train/lengths.npy": (
-        (os.unlink, "lengths.npy' is missing or does not fit"),
-        (lambda path: np.save(path, np.zeros((3, 2), np.uint16)), "lengths.npy' is missing or"),
-    ),
+    "train/lengths.npy": ((os.unlink, "lengths.npy'"),),
     "validation/index.json": ((change_byte, "is not the one that manifest.json names"),),
     "manifest.json": (
         (os.unlink, "manifest.json'"),

@@ -1,18 +1,14 @@
 """A table that is made shard by shard, in one process or several, in a folder that outlives a kill.
 
 Each shard is an Arrow file of at most `ROWS_OF_A_SHARD` rows. An index, which is written last,
-lists their sizes and digests.
+lists their sizes.
 """
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,9 +17,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, concatenate_datasets
 from datasets.table import MemoryMappedTable
 from numpy.typing import NDArray
+from torch.utils import data
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
-from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
+from vanilla_transformer.data.file_contents import read_object, text_digest
 
 ROWS_OF_A_SHARD = 65_536
 INDEX = "index.json"
@@ -43,8 +40,7 @@ class Shards:
 
     Attributes:
         key: What the shards were made from, and how.
-        shards: For each shard "rows", "bytes", "time" (of its last change, in nanoseconds),
-            "sha256", and the facts of its maker.
+        shards: For each shard "rows", "bytes", and the facts of its maker.
     """
 
     folder: Path
@@ -73,42 +69,19 @@ class Shards:
         is_whole = shards is not None and len(rows) == sum(shard["rows"] for shard in shards.shards)
         return shards if is_whole else None
 
-    def damaged(self) -> dict[int, str]:
-        """Returns what is wrong with shards, by number; a changed time has a shard read whole."""
-        problems = {}
-        for number, shard in enumerate(self.shards):
-            path = _shard_path(self.folder, number)
-            if not path.is_file():
-                problems[number] = "is missing"
-            elif (status := path.stat()).st_size != shard["bytes"]:
-                problems[number] = f"has {status.st_size:,} bytes, not {shard['bytes']:,}"
-            elif status.st_mtime_ns != shard["time"] and content_digest(path) != shard["sha256"]:
-                problems[number] = "has another content than when it was written"
-        return problems
-
     def check(self) -> None:
-        """Refuses damaged shards.
+        """Refuses shards that are not whole, as after a copy that did not end.
 
         Raises:
-            ValueError: If a shard is missing, cut off or changed; the error names the first.
+            ValueError: If a shard is missing or cut off; the error names the first.
         """
-        for number, problem in self.damaged().items():
-            raise ValueError(
-                f"{str(_shard_path(self.folder, number))!r} {problem}: `prepare` the data again, "
-                "which makes only what is missing, or copy the folder again."
-            )
-        if not self.has_lengths():
-            raise ValueError(
-                f"{str(self.folder / LENGTHS)!r} is missing or does not fit the shards: `prepare` "
-                "the data again, which makes only what is missing."
-            )
-
-    def has_lengths(self) -> bool:
-        """Returns whether the file of lengths has a row for each pair."""
-        try:
-            return self.lengths().shape == (sum(shard["rows"] for shard in self.shards), 2)
-        except (OSError, ValueError):  # of NumPy, for a missing or damaged file
-            return False
+        for number, shard in enumerate(self.shards):
+            path = _shard_path(self.folder, number)
+            if not path.is_file() or path.stat().st_size != shard["bytes"]:
+                raise ValueError(
+                    f"{str(path)!r} is missing or cut off: `prepare` the data again, which makes "
+                    "only what is missing, or copy the folder again."
+                )
 
     def lengths(self) -> NDArray[Any]:
         """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
@@ -120,9 +93,9 @@ class Shards:
         parts = [
             Dataset(
                 MemoryMappedTable.from_file(str(_shard_path(self.folder, number))),
-                fingerprint=text_digest(f"{self.key} {shard['sha256']}"),
+                fingerprint=text_digest(f"{self.key} {number}"),
             )
-            for number, shard in enumerate(self.shards)
+            for number in range(len(self.shards))
         ]
         return concatenate_datasets(parts)
 
@@ -144,14 +117,9 @@ def make_shards(
         tell: Takes the number of rows that are done.
 
     Raises:
-        OSError: If the disk is full, or a process is killed.
+        OSError: If the disk is full.
+        RuntimeError: If a process is killed; what it has written is kept.
     """
-    try:
-        former = Shards.read(folder)
-        if former.key == key and not former.damaged() and former.has_lengths():
-            return former
-    except (OSError, ValueError):
-        pass
     folder.mkdir(parents=True, exist_ok=True)
     spans = [
         range(start, min(start + ROWS_OF_A_SHARD, rows))
@@ -159,11 +127,19 @@ def make_shards(
     ]
     shards = [_read_shard(_shard_path(folder, number), key) for number in range(len(spans))]
     missing = [number for number, shard in enumerate(shards) if shard is None]
-    work = [(_shard_path(folder, number), key, spans[number]) for number in missing]
-    done = rows - sum(len(span) for _, _, span in work)
+    tasks: Any = [(_shard_path(folder, number), spans[number]) for number in missing]
+    done = rows - sum(len(span) for _, span in tasks)
+    processes = min(num_proc or 1, len(tasks))
+    made = data.DataLoader(
+        tasks,
+        batch_size=None,
+        collate_fn=partial(_write_shard, make, key),
+        num_workers=processes if processes > 1 else 0,
+        worker_init_fn=_without_threads,
+    )
     with explained_full_disk(folder):
-        for number, shard in _carry_out(work, make, num_proc):
-            shards[missing[number]] = shard
+        for number, shard in zip(missing, made, strict=True):
+            shards[number] = shard
             done += shard["rows"]
             tell(done)
         _write_lengths(folder, len(spans))
@@ -172,49 +148,17 @@ def make_shards(
     return Shards(folder, key, whole)
 
 
-def _carry_out(work: list[Any], make: MakeShard, num_proc: int | None) -> Any:
-    """Yields the number and the shard of each piece of work, as they are done."""
-    if num_proc is None or num_proc < 2 or len(work) < 2:
-        yield from ((number, _write_shard(make, *task)) for number, task in enumerate(work))
-        return
-    with ProcessPoolExecutor(
-        min(num_proc, len(work)), initializer=_start_worker, initargs=(make,)
-    ) as pool:
-        numbers = {pool.submit(_write_in_worker, task): number for number, task in enumerate(work)}
-        try:
-            for future in as_completed(numbers):
-                yield numbers[future], future.result()
-        except BrokenProcessPool as error:
-            raise OSError(
-                "A process that encodes was ended from outside, perhaps because the memory is full:"
-                " give a smaller `num_proc`. What it has written is kept."
-            ) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-_make_in_worker: MakeShard
-
-
-def _start_worker(make: MakeShard) -> None:
-    global _make_in_worker
-    _make_in_worker = make
+def _without_threads(_: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    parent = parent_process()
-    if parent is not None:  # a worker would wait for ever when its parent is killed
-        sentinel = parent.sentinel
-        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
-
-
-def _write_in_worker(task: tuple[Path, str, range]) -> dict[str, Any]:
-    return _write_shard(_make_in_worker, *task)
 
 
 def _shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05}.arrow"
 
 
-def _write_shard(make: MakeShard, path: Path, key: str, rows: range) -> dict[str, Any]:
+def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[str, Any]:
+    """Writes the shard of some rows; returns what an index says of it."""
+    path, rows = task
     table, facts = make(rows)
     facts = {"key": key, "rows": len(rows), **facts}
     schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
@@ -245,9 +189,7 @@ def _read_shard(path: Path, key: str) -> dict[str, Any] | None:
         return None
     if facts.pop("key") != key or facts["rows"] != table.num_rows:
         return None
-    status = path.stat()
-    sizes = {"bytes": status.st_size, "time": status.st_mtime_ns}
-    return {**facts, **sizes, "sha256": content_digest(path)}
+    return {**facts, "bytes": path.stat().st_size}
 
 
 def _write_lengths(folder: Path, count: int) -> None:
