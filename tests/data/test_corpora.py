@@ -185,8 +185,8 @@ def test_corpora_with_one_tag_have_the_names_of_their_files(dirty, monkeypatch):
 
 def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
     monkeypatch.chdir(dirty)
-    with pytest.raises(ValueError, match="All pairs of the test set are in the training data"):
-        load({"train": "app.tsv", "test": write(dirty / "test.tsv", *PAIRS[:2])})
+    known = load({"train": "app.tsv", "test": write(dirty / "test.tsv", *PAIRS[:2])})
+    assert not {*pairs_of(known["train"])} & {*pairs_of(known["test"])}
     with pytest.raises(ValueError, match="two entries 'app'"):
         load({"train": "app.tsv"}, {"train": "app.tsv"})
     with pytest.raises(ValueError, match="are given in `corpora` and by `train_"):

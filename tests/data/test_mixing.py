@@ -65,11 +65,6 @@ def test_a_block_has_the_shares_and_an_epoch_as_many_batches_as_the_others(block
         assert max(len(rows) * sum(side[rows].max() for side in sides) for rows in batches) <= 300
 
 
-def test_lengths_of_other_corpora_are_refused():
-    with pytest.raises(ValueError, match="`mixture` is one of 999 pairs, but there are 1000"):
-        sampler(Mixture({**SIZES, "big": 899}, SHARES, 7))
-
-
 def test_an_epoch_depends_on_the_seed_alone(block):
     first, again, other = (Mixture(SIZES, SHARES, seed) for seed in (7, 7, 8))
     first(0), first(1)

@@ -128,10 +128,6 @@ def change_byte(path):
     path.write_bytes(content)
 
 
-def set_format(path):
-    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
-
-
 def other_tokenizer(path):
     VanillaTransformerTokenizer.train(["a b"], kind="word").save_pretrained(path.parent)
 
@@ -154,7 +150,6 @@ BAD_DATA = {
     "validation/index.json": ((change_byte, "is not the one that manifest.json names"),),
     "manifest.json": (
         (os.unlink, "manifest.json'"),
-        (set_format, "whose format 0 is not 1: prepare the data again"),
         (lambda path: os.truncate(path, 90), "is not valid"),
     ),
     "tokenizer/tokenizer.json": ((other_tokenizer, "is not the one that manifest.json names"),),

@@ -145,8 +145,8 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If an entry is wrong, a file is damaged, a split is given twice, nothing is left
-            of a corpus, or all of the validation or test pairs are in the training data.
+        ValueError: If an entry is wrong, a file is damaged, a split is given twice, or nothing is
+            left of a corpus.
     """
     if links is not None:
         raise ValueError(
@@ -159,7 +159,6 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
         for split, parts in whole.items()
     }
     if tables:
-        _check_held_out(whole, tables, tags_of(args))
         kept = {n: first_rows(_kept_rows(table), args, "train") for n, table in tables.items()}
         known, tags = args.row_languages(), {each.name: each.tag for each in entries_of(args)}
         parts = {
@@ -262,23 +261,6 @@ def _keys_of(rows: Dataset, tags: Sequence[str]) -> set[int]:
 
     pairs = zip(rows["source"], rows["target"], strict=True)
     return {pair_key(plain(source), target) for source, target in pairs}
-
-
-def _check_held_out(
-    whole: Mapping[str, Sequence[Dataset]], tables: Mapping[str, Dataset], tags: Sequence[str]
-) -> None:
-    """Refuses a split that lies in the training data as a whole."""
-    leaked: set[int] = set()
-    for table in tables.values():
-        rows = _rows_with_reason(table, "held_out").nonzero()[0]
-        leaked |= _keys_of(table.select(rows), tags)
-    for split, parts in whole.items():
-        keys = set[int]().union(*(_keys_of(rows, tags) for rows in parts))
-        if keys and keys <= leaked:
-            raise ValueError(
-                f"All pairs of the {split} set are in the training data: give texts that the model "
-                "does not learn from."
-            )
 
 
 # What was dropped ---------------------------------------------------------------------------------

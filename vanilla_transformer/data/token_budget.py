@@ -56,9 +56,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         mixture: Chooses the examples of each epoch. None: every example appears exactly once.
 
     Raises:
-        ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
-            are fewer examples than processes (or none), or the processes cannot have equally many
-            batches.
+        ValueError: If a single example exceeds `max_tokens`, or the processes cannot have equally
+            many batches.
     """
 
     def __init__(
@@ -82,7 +81,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.process_index = process_index
         self.mixture = mixture
         self.epoch = 0
-        self._check_lengths()
+        assert mixture is None or len(mixture) == len(self.source_lengths)
+        check_longest(self.source_lengths, self.target_lengths, max_tokens, "Example {}".format)
         self._step_between_batches = 1 if process_index is None else num_processes
         self._large: LargeOrder | None = None
         if shuffle and len(self.source_lengths) > mixing.PAIRS_OF_A_BLOCK:
@@ -172,28 +172,10 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if number < drawn:
             raise ValueError(
                 f"`max_tokens` of {self.max_tokens} makes {drawn} batches of {examples} examples, "
-                f"which {processes} processes cannot share equally: raise `max_tokens`."
+                f"which {processes} processes cannot share equally: raise `max_tokens`, or use "
+                "fewer processes."
             )
         return number
-
-    def _check_lengths(self) -> None:
-        source, target = self.source_lengths, self.target_lengths
-        if len(source) != len(target):
-            raise ValueError(
-                f"`source_lengths` has {len(source)} entries and `target_lengths` has "
-                f"{len(target)}: give one of each per example."
-            )
-        if self.mixture is not None and len(self.mixture) != len(source):
-            raise ValueError(
-                f"`mixture` is one of {len(self.mixture)} pairs, but there are {len(source)} "
-                "lengths: give the sizes of the corpora that are there."
-            )
-        if len(source) < self.num_processes:
-            raise ValueError(
-                f"{len(source)} examples are too few for {self.num_processes} process(es): "
-                "add data or use fewer processes."
-            )
-        check_longest(source, target, self.max_tokens, "Example {}".format)
 
 
 def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[int], str]) -> None:
@@ -239,19 +221,12 @@ def token_lengths(
             `unsampled` (a data set whose tokens change in each epoch), the lengths are those of
             that attribute.
         column: Column of token ids, such as "input_ids" or "labels".
-
-    Raises:
-        ValueError: If a `datasets.Dataset` has no such column.
     """
     rows: Any = getattr(dataset, "unsampled", dataset)
     if not isinstance(rows, datasets.Dataset):
         return np.fromiter((len(example[column]) for example in rows), dtype=np.int64)
     if column in SIDES and (shards := Shards.of(rows)) is not None:
         return shards.lengths()[:, SIDES.index(column)]
-    if column not in rows.column_names:
-        raise ValueError(
-            f"The data set has no column {column!r}, only {rows.column_names}: tokenize it first."
-        )
     tables = rows.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
     lengths = [pc.list_value_length(table[column]).to_numpy() for table in tables]
     return np.concatenate([np.zeros(0, np.int64), *lengths]).astype(np.int64)

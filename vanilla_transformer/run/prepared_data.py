@@ -21,7 +21,6 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING_OPTIONS = (
@@ -55,16 +54,8 @@ class PreparedFolder:
 
         Raises:
             OSError: If there is none.
-            ValueError: If another version of the package has made it.
         """
-        manifest = read_object(folder / MANIFEST)
-        if manifest.get("format") != _FORMAT:
-            raise ValueError(
-                f"{str(folder)!r} was prepared by version {manifest.get('vanilla_transformer')} of "
-                f"this package, whose format {manifest.get('format')} is not {_FORMAT}: prepare "
-                "the data again, in another directory."
-            )
-        return cls(folder, manifest)
+        return cls(folder, read_object(folder / MANIFEST))
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options that are given, and those that the data were prepared with.
@@ -164,8 +155,7 @@ class PreparedFolder:
 
     def with_manifest(self, manifest: Mapping[str, Any]) -> Self:
         """Writes another manifest, and returns the folder with it."""
-        made_by = {"format": _FORMAT, "vanilla_transformer": __version__}
-        whole = {**made_by, **manifest}
+        whole = {"vanilla_transformer": __version__, **manifest}
         write_atomic(self.folder / MANIFEST, json.dumps(whole, indent=1) + "\n")
         return type(self)(self.folder, whole)
 
