@@ -101,8 +101,7 @@ class TrainedSystem:
             self.called = compile_regions(self.model, dynamic=True)
         self.captured: CapturedSteps | None = None
         if self.way in ("captured", "compiled"):
-            parameters = list(self.model.parameters())
-            self.captured = CapturedSteps(self.called, parameters, torch.bfloat16)
+            self.captured = CapturedSteps(self.called, torch.bfloat16)
 
     def prepare(self, batch: Batch) -> dict[str, Any]:
         """Moves a batch to the device, for `step`."""

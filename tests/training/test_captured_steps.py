@@ -6,6 +6,7 @@ import pytest
 import torch
 from packed_sequences import pretend_to_pack
 from small import losses, model, rows, trainer
+from watch import callback
 
 from vanilla_transformer.training import captured_steps
 from vanilla_transformer.training.captured_steps import CapturedSteps, pack_batch
@@ -28,7 +29,7 @@ def make_batch(seed, length=9):
 
 def test_losses_and_gradients_of_repeated_shapes(stand_in):
     net = model(dropout=0.0).train()
-    steps = CapturedSteps(net, list(net.parameters()))
+    steps = CapturedSteps(net)
     for seed, length in ((0, 9), (1, 9), (2, 70), (3, 9), (4, 70), (5, 70)):
         batch, items = make_batch(seed, length), torch.tensor(40)
         net.zero_grad()
@@ -44,6 +45,37 @@ def test_losses_and_gradients_of_repeated_shapes(stand_in):
         torch.testing.assert_close([p.grad for p in net.parameters()], doubled)
 
 
+def test_gradients_of_other_steps_are_kept(stand_in):
+    net, items = model(dropout=0.0).train(), torch.tensor(54)
+    steps, batches = CapturedSteps(net), [make_batch(0), make_batch(1)]
+    for batch in batches:
+        net(**batch, num_items_in_batch=items).loss.backward()
+    expected = [parameter.grad.clone() for parameter in net.parameters()]
+    packed = [pack_batch(batch, net.config, max_tokens=100) for batch in batches]
+    for turn in range(6):
+        net.zero_grad()
+        if turn % 2:
+            steps(packed[0], items)
+            net(**batches[1], num_items_in_batch=items).loss.backward()
+        else:
+            net(**batches[0], num_items_in_batch=items).loss.backward()
+            steps(packed[1], items)
+        torch.testing.assert_close([p.grad for p in net.parameters()], expected)
+
+
+def test_graphs_are_of_weights_that_stay_where_they_are():
+    net = model()
+    steps = CapturedSteps(net)
+    assert steps.fits(net)
+    assert not steps.fits(model())
+    net.lm_head.weight.data = net.lm_head.weight.data.clone()
+    assert not steps.fits(net)
+
+
+def thaw_later(state, control, model):
+    model.model.encoder.layers.requires_grad_(state.global_step >= 4)
+
+
 OPTIONS = {"max_tokens": 60, "max_steps": 12, "logging_steps": 1}
 
 
@@ -54,6 +86,7 @@ OPTIONS = {"max_tokens": 60, "max_steps": 12, "logging_steps": 1}
         {"bf16": True},
         {"gradient_accumulation_steps": 2},
         {"optim": "muon", "max_grad_norm": 0.1},
+        {"callbacks": [callback("on_step_begin", thaw_later)], "learning_rate": 0.01},
     ],
 )
 def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
@@ -73,7 +106,10 @@ def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"rdrop_alpha": 1.0}, {"label_smoothing_factor": 0.1}, {"max_tokens": None}],
+    [
+        *({"rdrop_alpha": 1.0}, {"label_smoothing_factor": 0.1}, {"max_tokens": None}),
+        *({"activation_checkpointing": True}, {"optim": "lomo"}),
+    ],
 )
 def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
     made = trainer(tmp_path, data=rows(), **{**OPTIONS, **options})
@@ -81,7 +117,21 @@ def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
     assert "source_bounds" not in batch
 
 
+def test_what_users_add_to_a_step_is_not_recorded(tmp_path, monkeypatch, stand_in):
+    hooked, subclassed = trainer(tmp_path, **OPTIONS), trainer(tmp_path, **OPTIONS)
+    hooked.model.lm_head.weight.register_hook(lambda gradient: gradient)
+    own = type("OwnLoss", (type(subclassed),), {"compute_loss": lambda *given: None})
+    subclassed.__class__ = own
+    monkeypatch.setenv("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "false")
+    whole = trainer(tmp_path, torch_compile=True, **OPTIONS)
+    for made in (hooked, subclassed, whole):
+        (batch, *_) = made.get_train_dataloader()
+        assert "source_bounds" not in batch
+
+
 def test_masks_between_tokens_are_not_packed():
+    batch = {**make_batch(0), "weights": torch.ones(3)}
+    assert pack_batch(batch, model().config, max_tokens=100) == batch  # the model gets the rest too
     batch = make_batch(0)
     batch["attention_mask"] = torch.ones(3, 1, 9, 9)
     assert pack_batch(batch, model().config, max_tokens=100) == batch

@@ -15,7 +15,7 @@ A packed batch has these tensors; `tokens` differs between source and target:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,7 @@ from vanilla_transformer.model.token_layout import (
 _PARTS = 32  # of `max_tokens`: the number of tokens of a side is a multiple of one
 _FILL = 64  # about the number of tokens of a sequence of filling
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
+_PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 
 Batch = dict[str, Any]
 
@@ -57,12 +58,14 @@ class PackingCollator:
 
 
 def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) -> Batch:
-    """Packs a padded batch on the CPU; one whose masks tell more than padding stays as it is.
+    """Packs a padded batch on the CPU; one that holds more than tokens stays as it is.
 
     Args:
         config: Of the model that it is for.
         max_tokens: Largest size of a batch, in tokens of source and target.
     """
+    if not batch.keys() <= _PACKED:
+        return dict(batch)
     step = max(1, max_tokens // _PARTS // _FILL) * _FILL
     ids, labels = batch["input_ids"], batch["labels"]
     pad, start = config.pad_token_id, config.decoder_start_token_id
@@ -72,7 +75,7 @@ def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) 
     mask = hide_leading_padding(labels, decoder_ids, start)
     is_source = source_slots(batch.get("attention_mask", torch.ones_like(ids)), ids.shape)
     is_target = target_slots(labels, mask, labels.shape)
-    if is_source is None or is_target is None or "decoder_attention_mask" in batch:
+    if is_source is None or is_target is None:  # a mask tells more than padding
         return dict(batch)
     source, target = _Side(is_source, step), _Side(is_target, step)
     return {
@@ -147,27 +150,25 @@ class CapturedSteps:
     """Computes losses of packed batches, and adds their gradients to those of the parameters.
 
     The first step of a shape runs as any other does; from the second one on, its graph is replayed.
-    Graphs keep the addresses of weights and gradients: weights may change their values, but not be
-    replaced.
+    Graphs keep the addresses of weights and gradients: weights may change their values alone.
 
     Args:
         model: Computes a loss as the model's forward does.
-        parameters: Of the model; those that are trained.
         dtype: The type in which all is computed, with a copy of the weights that each step writes
             once; the model's autocast is left out. None: the weights themselves are used.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        parameters: Sequence[nn.Parameter],
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        self.model, self.parameters = model, parameters
-        self._converted = None if dtype is None else _ConvertedModel(model, parameters, dtype)
-        self._gradients = [torch.zeros_like(parameter) for parameter in parameters]
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+        self.model, self._places = model, _places_of(model)
+        self._parameters = [weight for weight in model.parameters() if weight.requires_grad]
+        self._converted = None if dtype is None else _ConvertedModel(model, dtype)
+        self._gradients = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._recorded: dict[Any, _Recorded | None] = {}
         self._last: _Recorded | None = None
+
+    def fits(self, model: nn.Module) -> bool:
+        """Returns whether it computes this model, whose weights have not moved, nor been frozen."""
+        return self.model is model and self._places == _places_of(model)
 
     def __call__(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
         """Returns the loss of a packed batch on the device, and adds its gradient.
@@ -175,7 +176,7 @@ class CapturedSteps:
         Args:
             num_items: Number of labels by which the loss is divided, of shape ().
         """
-        adds = self.parameters[0].grad is self._gradients[0]  # `zero_grad` removes them
+        adds = self._take_gradients()
         shapes = adds, *(getattr(value, "shape", value) for value in batch.values())
         if shapes not in self._recorded:
             self._recorded[shapes] = None
@@ -188,22 +189,26 @@ class CapturedSteps:
                 recorded.inputs[name].copy_(value, non_blocking=True)
         recorded.num_items.copy_(num_items)
         recorded.graph.replay()
-        self._show_gradients()
         return recorded.loss.clone()
+
+    def _take_gradients(self) -> bool:
+        """Moves the gradients to their addresses; returns whether there are any yet."""
+        adds = any(parameter.grad is not None for parameter in self._parameters)
+        for parameter, kept in zip(self._parameters, self._gradients, strict=True):
+            if adds and parameter.grad is not kept:  # a step that was not packed has made it
+                kept.zero_() if parameter.grad is None else kept.copy_(parameter.grad)
+            parameter.grad = kept
+        return adds
 
     def _compute(self, batch: Batch, num_items: torch.Tensor, adds: bool) -> torch.Tensor:
         """Computes a step; its gradient is added to the others, or written in their place."""
         inputs = {name: batch[name] for name in ("input_ids", "decoder_input_ids", "labels")}
         inputs |= {"use_cache": False, "num_items_in_batch": num_items, "plan": plan_of(batch)}
-        used = self._converted.trained if self._converted else self.parameters
-        for parameter in used:
-            parameter.grad = None  # so that the gradients of the step come by themselves
         output = self._converted(inputs) if self._converted else self.model(**inputs)
-        output.loss.backward()
-        made = [cast(torch.Tensor, parameter.grad) for parameter in used]
+        used = self._converted.trained if self._converted else self._parameters
+        made = torch.autograd.grad(output.loss, used, materialize_grads=True)
         # Few kernels, in place of one for each parameter.
         (torch._foreach_add_ if adds else torch._foreach_copy_)(self._gradients, made)
-        self._show_gradients()
         loss: torch.Tensor = output.loss.detach()
         return loss
 
@@ -221,22 +226,20 @@ class CapturedSteps:
         graph = record(step, None if self._last is None else self._last.graph)
         return _Recorded(inputs, items, loss, graph)
 
-    def _show_gradients(self) -> None:
-        for parameter, gradient in zip(self.parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+
+def _places_of(model: nn.Module) -> list[tuple[int, bool]]:
+    """Returns where each weight lies, and whether it is trained."""
+    return [(weight.data_ptr(), weight.requires_grad) for weight in model.parameters()]
 
 
 class _ConvertedModel:
     """A model that computes with a copy of its weights, in another type.
 
     Args:
-        parameters: Those that are trained.
         dtype: Type of the copy; the weights keep theirs.
     """
 
-    def __init__(
-        self, model: nn.Module, parameters: Sequence[nn.Parameter], dtype: torch.dtype
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self._model = _PlainForward(model)
         named = self._model.named_parameters()
         self._weights = {name: weight for name, weight in named if weight.is_floating_point()}
@@ -244,8 +247,7 @@ class _ConvertedModel:
             name: weight.detach().to(dtype).requires_grad_(weight.requires_grad)
             for name, weight in self._weights.items()
         }
-        copy_of = dict(zip(self._weights.values(), self._copies.values(), strict=True))
-        self.trained = [copy_of[parameter] for parameter in parameters]
+        self.trained = [copy for copy in self._copies.values() if copy.requires_grad]
 
     def __call__(self, inputs: dict[str, Any]) -> Any:
         with torch.no_grad():

@@ -266,10 +266,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         model.train()
         if hasattr(self.optimizer, "train"):  # a schedule-free one
             cast(Any, self.optimizer).train()
-        if self._captured is None or self._captured.model is not model:
-            trained = [p for p in model.parameters() if p.requires_grad]
+        if self._captured is None or not self._captured.fits(model):
             is_half = self.accelerator.mixed_precision == "bf16"
-            self._captured = CapturedSteps(model, trained, torch.bfloat16 if is_half else None)
+            self._captured = CapturedSteps(model, torch.bfloat16 if is_half else None)
         return self._captured(self._prepare_inputs(inputs), num_items_in_batch)
 
     @property
@@ -280,9 +279,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return False
         drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
         others = (
-            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha, args.fp16),
+            *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
-            *(drops_layers, args.gradient_checkpointing),
+            *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
+            self.accelerator.mixed_precision not in ("no", "bf16"),
+            type(self).compute_loss is not TokenBudgetSeq2SeqTrainer.compute_loss,
+            args.torch_compile
+            and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
+            args.optim.endswith(("lomo", "layerwise")),  # they step within backward passes
+            any(weight._backward_hooks for weight in model.parameters()),
         )
         packs = model.training_shortcuts.padding_free and model.packs_sequences()
         is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
