@@ -4,7 +4,7 @@ import torch
 
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import attention_maps
-from vanilla_transformer.interop.hf_models import FAMILIES
+from vanilla_transformer.interop.hf_families import FAMILIES
 
 SIZES = {
     "vocab_size": 50,
@@ -40,8 +40,12 @@ def make_source(model_class, config, seed=0):
     return make_lively(model_class(config), seed)
 
 
+def family_of(kind):
+    return FAMILIES["m2m_100" if kind in ("m2m100", "nllb") else kind]
+
+
 def make(kind, **changes):
-    (family,) = FAMILIES[kind]
+    family = family_of(kind)
     fields = {**SIZES, "decoder_start_token_id": 2}
     if kind == "marian":
         special = {"pad_token_id": 49, "decoder_start_token_id": 49, "eos_token_id": 0}

@@ -4,14 +4,13 @@ import json
 import random
 
 import pytest
-from hf_models import SIZES, assert_inspectable, make_source
+from hf_models import SIZES, assert_inspectable, family_of, make_source
 from transformers import (
     AutoTokenizer,
     T5Config,
 )
 
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.hf_models import FAMILIES
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
@@ -53,7 +52,7 @@ def train_pieces(folder, options):
 
 
 def save_model(kind, folder):
-    family = FAMILIES[kind][0]
+    family = family_of(kind)
     if kind == "t5":
         config = T5Config(vocab_size=460, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
         config.decoder_start_token_id = 0

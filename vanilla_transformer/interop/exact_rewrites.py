@@ -177,26 +177,6 @@ def add_zero_biases(state: ModelState) -> ModelState:
     return ModelState({**state.fields, **fields}, biases | dict(state.weights))
 
 
-def drop_zero_biases(state: ModelState) -> ModelState:
-    """Removes the biases of attention and of feed-forward sublayers where all of them are zero."""
-    for field, part in (("attention_bias", "_attn."), ("ffn_bias", ".feed_forward.")):
-        ends = rf"{re.escape(part)}(\w+_proj|fc1|fc2|gate)\.bias$"
-        biases = [name for name in state.weights if re.search(ends, name)]
-        if not any(state.weights[name].any() for name in biases):
-            kept = {name: w for name, w in state.weights.items() if name not in biases}
-            state = ModelState({**state.fields, field: False}, kept)
-    return state
-
-
-def drop_zero_output_bias(state: ModelState) -> ModelState:
-    """Removes the bias of the output projection if it is zero."""
-    bias = state.weights.get("lm_head.bias")
-    if bias is None or bias.any():
-        return state
-    kept = {name: w for name, w in state.weights.items() if name != "lm_head.bias"}
-    return ModelState({**state.fields, "lm_head_bias": False}, kept)
-
-
 def split_waves(state: ModelState) -> ModelState:
     """Turns interleaved sinusoids into sines before cosines, by a permutation of the features.
 
@@ -237,15 +217,6 @@ def tabulate_positions(offset: int) -> Rewrite:
         return state.with_weights(tables).with_fields(**fields)
 
     return tabulate
-
-
-def add_zero_relative_biases(state: ModelState) -> ModelState:
-    """Gives a model without positions relative biases of zero, which is the same."""
-    if state.fields["position_embedding_type"] != "none":
-        return state
-    buckets = state.fields["relative_attention_num_buckets"]
-    tables = {_TABLE.format(s): torch.zeros(buckets, state.heads_of(s)) for s in _STACKS}
-    return state.with_weights(tables).with_fields(position_embedding_type="relative")
 
 
 def _rows_of_positions(state: ModelState, stack: str) -> tuple[torch.Tensor, torch.Tensor]:

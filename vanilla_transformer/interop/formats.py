@@ -41,12 +41,18 @@ class Source:
         return partial(function, **self.fixed)
 
 
-_FAMILIES = ("marian", "pegasus", "bart", "mbart", "blenderbot", "fsmt", "m2m100", "nllb", "t5")
+KINDS = {
+    **{name: name for name in ("marian", "pegasus", "bart", "mbart", "blenderbot", "fsmt", "t5")},
+    "m2m_100": "m2m100",
+    "mt5": "t5",
+}
+"""Kinds by the `model_type` of a config of transformers."""
+
 TUTORIALS = ("system-a", "system-b", "system-c", "system-d", "system-e")
 SOURCES: dict[str, Source] = {
     **{
         kind: Source("hf_models:read_hf_model", fixed={"kind": kind}, on_hub=True)
-        for kind in _FAMILIES
+        for kind in (*KINDS.values(), "nllb")
     },
     "torch": Source(
         "torch_transformer:read_torch",

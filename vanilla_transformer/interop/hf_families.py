@@ -310,3 +310,9 @@ T5 = Family(
     },
 )
 MT5 = replace(T5, model_class=MT5ForConditionalGeneration)
+
+FAMILIES = {
+    family.kind: family
+    for family in (MARIAN, PEGASUS, BART, MBART, BLENDERBOT, FSMT, M2M100, T5, MT5)
+}
+"""The families by the `model_type` of their configs."""

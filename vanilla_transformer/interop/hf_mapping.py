@@ -35,7 +35,6 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     rename_weights,
     sharing_fields,
-    split_self_attention,
 )
 from vanilla_transformer.interop.supported_fields import fields_with_effect
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -127,10 +126,7 @@ def import_model(
     has_bias = _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any())
     shown = sharing_fields(weights) | {"lm_head_bias": has_bias}
     fields = family.fields_of(source.config) | shown
-    try:
-        config = VanillaTransformerConfig(**fields)
-    except ValueError as error:
-        raise_problems(summary, [*problems, str(error)])
+    config = VanillaTransformerConfig(**fields)
     # A bias of zeros, and a shared table that no stack uses, are left out.
     if not config.lm_head_bias:
         weights.pop(_HEAD_BIAS, None)
@@ -162,7 +158,10 @@ def _find_option_problems(family: Family, config: PreTrainedConfig) -> list[str]
 def export_model(
     family: Family, model: VanillaTransformerForConditionalGeneration
 ) -> PreTrainedModel:
-    """Converts a model, which does not change, into one of a family: as `import_model`, reversed.
+    """Converts a model into one of a family: as `import_model`, reversed.
+
+    Args:
+        model: A model without `fused_qkv`. It does not change.
 
     Raises:
         ValueError: If the family cannot compute what the config says. One error lists the fields
@@ -171,11 +170,7 @@ def export_model(
     summary = f"The model cannot be written as {family.class_name}"
     raise_problems(summary, find_fields_in_the_way(family, model.config))
     written = family.model_class(family.config_for(model.config))
-    weights = model.state_dict()
-    if model.config.fused_qkv:
-        heads = model.config.encoder_attention_heads
-        weights = split_self_attention(weights, heads * model.config.head_dim_with(heads))
-    state_dict, problems = _rename_to_theirs(family, written, weights)
+    state_dict, problems = _rename_to_theirs(family, written, model.state_dict())
     raise_problems(summary, problems)
     _separate_matrices(written, state_dict)
     written.type(model.dtype).load_state_dict(state_dict)

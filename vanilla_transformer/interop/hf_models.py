@@ -16,15 +16,16 @@ from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop import exact_rewrites as rewrites
 from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.exact_rewrites import ModelState, Rewrite, state_of
+from vanilla_transformer.interop.formats import KINDS
 from vanilla_transformer.interop.funnel import Imported, check_agreement, name_of, write_card
 from vanilla_transformer.interop.hf_families import (
     BART,
     BLENDERBOT,
+    FAMILIES,
     FSMT,
     M2M100,
     MARIAN,
     MBART,
-    MT5,
     PEGASUS,
     T5,
 )
@@ -43,19 +44,6 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 
-FAMILIES: dict[str, tuple[Family, ...]] = {
-    "marian": (MARIAN,),
-    "pegasus": (PEGASUS,),
-    "bart": (BART,),
-    "mbart": (MBART,),
-    "blenderbot": (BLENDERBOT,),
-    "fsmt": (FSMT,),
-    "m2m100": (M2M100,),
-    "nllb": (M2M100,),
-    "t5": (T5, MT5),
-}
-"""The families by name on the command line. The `model_type` of a config tells its family."""
-
 LENGTH_OF_GENERATE = 21
 """Longest output of `generate()` in tokens, with the start, where nothing names a length."""
 
@@ -64,8 +52,10 @@ LENGTH_OF_GENERATE = 21
 
 def read_hf_model(source: str | Path, kind: str) -> Imported:
     """Reads a model of transformers, with its tokenizer: see `interop.formats`."""
-    family = _find_family(kind, source)
-    tokenizer = load_tokenizer(source)
+    model_type = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
+    if KINDS.get(model_type) != ("m2m100" if kind == "nllb" else kind):
+        raise ValueError(f"{str(source)!r} holds a model of the type {model_type!r}, not {kind!r}.")
+    family, tokenizer = FAMILIES[model_type], load_tokenizer(source)
     theirs = _load_source(family, source)
     return Imported(import_model(family, theirs), tokenizer, source_model=theirs)
 
@@ -79,22 +69,9 @@ def from_transformers(source: PreTrainedModel) -> VanillaTransformerForCondition
     Raises:
         ValueError: If there is no such family, or as `import_model`.
     """
-    for families in FAMILIES.values():
-        for family in families:
-            if type(source.config) is family.config_class:
-                return import_model(family, source)
-    raise ValueError(
-        f"`source` is a {type(source).__name__}: give a model of one of {list(FAMILIES)}."
-    )
-
-
-def _find_family(kind: str, source: str | Path) -> Family:
-    """Returns the family of a kind that the config of a source belongs to."""
-    model_type = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
-    for family in FAMILIES[kind]:
-        if family.config_class.model_type == model_type:
-            return family
-    raise ValueError(f"{str(source)!r} holds a model of the type {model_type!r}, not {kind!r}.")
+    if (model_type := source.config.model_type) not in FAMILIES:
+        raise ValueError(f"`source` is of the type {model_type!r}: possible is {list(FAMILIES)}.")
+    return import_model(FAMILIES[model_type], source)
 
 
 def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
@@ -111,7 +88,6 @@ def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
         ) from None
     problems = [f"`{name}` is missing" for name in sorted(info["missing_keys"])]
     problems += [f"`{name}` is left over" for name in sorted(info["unexpected_keys"])]
-    problems += [f"`{name}` has another shape" for name, *_ in sorted(info["mismatched_keys"])]
     raise_problems(f"The weights are not those of a {family.class_name}", problems)
     loaded: PreTrainedModel = model
     return loaded
@@ -143,7 +119,6 @@ class ExportTarget:
 _FOR_ANY_CLASS = (
     rewrites.repeat_key_value_heads,
     rewrites.fold_residual_scale,
-    rewrites.drop_zero_output_bias,
 )
 _LIKE_BART = (
     *_FOR_ANY_CLASS,
@@ -155,8 +130,6 @@ _LIKE_T5 = (
     *_FOR_ANY_CLASS,
     rewrites.fold_attention_scale(1.0),
     rewrites.fold_embedding_scale,
-    rewrites.drop_zero_biases,
-    rewrites.add_zero_relative_biases,
     lambda state: state.with_fields(forced_eos_token_id=None),  # the generation config holds it
 )
 _LIKE_FAIRSEQ: dict[str, Any] = {
@@ -193,7 +166,7 @@ def to_transformers(
         positions: Longest source and target in tokens, for sinusoids, of which the classes store a
             table. None: `max_position_embeddings` of the model, or its longest output if that is
             longer.
-        kind: Key of `FAMILIES`. None: the first class that computes the model.
+        kind: The class, by its name in `KINDS`. None: the first that computes the model.
 
     Returns:
         A model in evaluation mode, on the CPU, with the type of the model's weights if that holds
@@ -202,7 +175,7 @@ def to_transformers(
     Raises:
         ValueError: If no class computes the model, with the fields that are in the way.
     """
-    targets = [target for target in TARGETS if kind is None or target.family in FAMILIES[kind]]
+    targets = [target for target in TARGETS if kind in (None, KINDS[target.family.kind])]
     limited = _with_limit(state_of(model), positions, model.generation_config)
     chosen, state = _choose_target(targets, limited)
     rewritten = build_model(VanillaTransformerConfig(**state.fields), state.weights)

@@ -10,18 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.interop.formats import KINDS
 from vanilla_transformer.names import MODEL_TYPE
 
 OWN = "vanilla_transformer"
 """The kind of a model that this package saved: nothing needs to be converted."""
-
-MODEL_TYPES = {
-    **{name: name for name in ("marian", "pegasus", "bart", "mbart", "blenderbot", "fsmt", "t5")},
-    "m2m_100": "m2m100",
-    "mt5": "t5",
-    MODEL_TYPE: OWN,
-}
-"""Kinds by the `model_type` of a config of transformers."""
 
 ENTRIES = (
     ("opennmt-py", {"opt", "vocab"}),
@@ -143,7 +136,7 @@ def _look_at_config(path: Path) -> Recognised:
         options = {name: str(value) for name, value in config["model"].items()
                    if isinstance(value, str | int | float)}  # fmt: skip
         return Recognised(("eole",), options | numbers)
-    kind = MODEL_TYPES.get(str(config.get("model_type")))
+    kind = {MODEL_TYPE: OWN, **KINDS}.get(str(config.get("model_type")))
     has_weights = shards or any(path.parent.glob("*.bin"))  # unlike an export to ONNX
     fields = ("model_type", *_FIELDS)
     facts = {name: str(config[name]) for name in fields if config.get(name) is not None}
