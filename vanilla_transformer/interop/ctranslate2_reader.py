@@ -17,10 +17,7 @@ import torch
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
 from vanilla_transformer.interop.funnel import Imported
-from vanilla_transformer.interop.match_weights import (
-    RenamedWeights,
-    raise_problems,
-)
+from vanilla_transformer.interop.match_weights import RenamedWeights, raise_problems
 from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
 from vanilla_transformer.interop.probe import SourceLogits, compute_outputs
 from vanilla_transformer.interop.vocabularies import (
@@ -48,7 +45,12 @@ def read_ctranslate2(
             `interop.vocabularies` makes of the config and the padding token.
     """
     folder = Path(source)
-    file = read_specification(folder)
+    file = read_model_bin(folder / "model.bin")
+    if file.specification != "TransformerSpec":
+        raise ValueError(
+            f"{str(folder)!r} holds a model of the kind {file.specification!r}: only "
+            "encoder-decoders ('TransformerSpec') can be converted."
+        )
     stored = StoredVariables(file)
     settings = read_settings(folder, stored)
     fields, weights = read_model(stored, settings)
@@ -71,21 +73,6 @@ def read_ctranslate2(
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
         logits = partial(_logits_with_exact_positions, logits, model, stored.rounded)
     return Imported(model, built, library="CTranslate2", source_logits=logits, notes=tuple(notes))
-
-
-def read_specification(folder: Path) -> ModelBin:
-    """Reads `model.bin` of an encoder-decoder."""
-    if not (folder / "model.bin").is_file():
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no model.bin: give the directory of a CTranslate2 model."
-        )
-    file = read_model_bin(folder / "model.bin")
-    if file.specification != "TransformerSpec":
-        raise ValueError(
-            f"{str(folder)!r} holds a model of the kind {file.specification!r}: only "
-            "encoder-decoders ('TransformerSpec') can be converted."
-        )
-    return file
 
 
 def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
@@ -125,11 +112,9 @@ def _read_vocabulary(folder: Path, side: str) -> list[str]:
             return []
         return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     try:
-        words = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        words: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{str(path)!r} is no vocabulary ({error}): copy it again.") from error
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"{str(path)!r} is no list of tokens: copy it again.")
     return words
 
 

@@ -11,14 +11,13 @@ Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.interop.match_weights import Weights, find_differences
-from vanilla_transformer.interop.model_bin import ModelBin, Variable
+from vanilla_transformer.interop.model_bin import ModelBin
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
 
 STACKS = ("encoder", "decoder")
@@ -42,11 +41,10 @@ _NEUTRAL_FLAGS = ("alibi", "alibi_use_positive_positions", "scale_alibi")
 _UNREAD = re.compile(
     r"(with_(source_[be]os|target_bos)|user_decoder_start_tokens|(encoder/)?embeddings_merge"
     r"|(encoder/|decoder/)?multi_query_attention|(encoder|decoder)/embeddings(_0)?/"
-    r"multiply_by_sqrt_depth|.*/(original_)?max_position_embeddings)"
+    r"multiply_by_sqrt_depth|.*/(original_)?max_position_embeddings"
+    r"|.*attention/(num_heads_kv|head_dim|queries_scale))"
 )
 """Variables that change nothing here, or that are read where they are needed."""
-
-_INT16_SCALE = 1000.0  # of weights whose scale is not stored
 
 
 def layer_parts(
@@ -99,25 +97,14 @@ class StoredVariables:
         """Returns whether there is a variable."""
         return name in self.file.variables
 
-    def weight(self, name: str, axes: int) -> torch.Tensor:
-        """Returns a weight with a number of axes; numbers in 8 or 16 bits become floats."""
-        variable = self.file.variables.get(name)
-        if variable is None or len(variable.shape) != axes:
-            problem = "is missing" if variable is None else f"has the shape {variable.shape}"
-            raise ValueError(f"`{name}` {problem}: copy the model again.")
+    def weight(self, name: str) -> torch.Tensor:
+        """Returns a weight; numbers in 8 or 16 bits become floats."""
         self.asked.update((name, f"{name}_scale"))
         values = self.file.tensor(name)
         if values.is_floating_point():
             return values
-        return values.float() / self._scale_of(name, variable)
-
-    def _scale_of(self, name: str, variable: Variable) -> torch.Tensor:
-        scale = torch.tensor(_INT16_SCALE)
-        if self.has(f"{name}_scale"):
-            scale = self.file.tensor(f"{name}_scale").float()
-        elif variable.dtype != torch.int16:
-            raise ValueError(f"`{name}` has no scale: copy the model again.")
-        return scale.reshape(-1, *[1] * (len(variable.shape) - 1))
+        scale = self.file.tensor(f"{name}_scale").float()  # one of each row, or one of all
+        return values.float() / scale.reshape(-1, *[1] * (values.dim() - 1))
 
     def problems(self) -> Iterator[str]:
         """Yields what has no counterpart here: of many layers, a variable is named once."""
@@ -134,18 +121,15 @@ def read_model(
     stored: StoredVariables, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Returns the config fields that the variables mean, and the weights by our names."""
-    read = [_Stack(stored, stack) for stack in STACKS]
-    weights: Weights = {}
-    for stack in read:
-        weights |= stack.weights()
-    encoder, decoder = read
+    encoder, decoder = (_Stack(stored, stack) for stack in STACKS)
+    weights = encoder.weights | decoder.weights
     stored.conflicts += find_differences((encoder.common, decoder.common), encoder.common)
     for name in _NEUTRAL_FLAGS:
         if stored.flag(f"decoder/{name}", False):
             stored.conflicts.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
-    weights["lm_head.weight"] = stored.weight("decoder/projection/weight", 2)
+    weights["lm_head.weight"] = stored.weight("decoder/projection/weight")
     if stored.has("decoder/projection/bias"):
-        weights["lm_head.bias"] = stored.weight("decoder/projection/bias", 1)
+        weights["lm_head.bias"] = stored.weight("decoder/projection/bias")
     biased = [name for name in weights if name.endswith(".bias")]
     norm_type = "layer_norm" if any("_norm." in name for name in biased) else "rms_norm"
     epsilon = settings.get("layer_norm_epsilon")
@@ -174,79 +158,61 @@ def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int
     count = int(stored.number("decoder/alignment_heads", 1) or 0)
     layers = decoder.layers
     is_default = (layer, count) == (-1, 1) or (layer % layers, count) == (aligning_layer(layers), 0)
-    if is_default or not 0 <= count <= decoder.heads or layer not in range(-layers, layers):
+    if is_default:
         return None
     return [[layer % layers, head] for head in range(count or decoder.heads)]
 
 
-@dataclass
 class _Stack:
-    """Reads the layers of a stack.
+    """Reads a stack, whose layers are alike.
 
     Attributes:
-        fields: Config fields of this stack, once its weights are read.
+        weights: Its weights by our names.
+        fields: Config fields of this stack.
         common: Config fields that must be the same in both stacks.
     """
 
-    stored: StoredVariables
-    name: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    common: dict[str, Any] = field(default_factory=dict)
-    head_dim: int = 0
-    _scales: set[float | None] = field(default_factory=set)
-    _key_heads: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        """Reads the attributes."""
-        stored, name = self.stored, self.name
-        self.heads = int(stored.number(f"{name}/num_heads", 8) or 0)
+    def __init__(self, stored: StoredVariables, name: str) -> None:
+        self.stored, self.name = stored, name
+        variables, first, ours = stored.file.variables, f"{name}/layer_0", f"model.{name}"
         pattern = re.compile(rf"{name}/layer_(\d+)/.*")
-        numbers = {int(m[1]) for n in stored.file.variables if (m := pattern.fullmatch(n))}
-        self.layers = len(numbers)
-        if self.heads < 1 or not numbers or numbers != set(range(self.layers)):
-            raise ValueError(
-                f"`{name}` has {self.heads} heads and the layers {sorted(numbers)[:9]}: the model "
-                "is damaged, copy it again."
-            )
-        self.is_pre_norm = stored.flag(f"{name}/pre_norm", True)
+        self.layers = len({m[1] for n in variables if (m := pattern.fullmatch(n))})
+        self.heads = int(stored.number(f"{name}/num_heads", 8) or 0)
+        width = variables[f"{first}/self_attention/linear_1/weight"].shape[1]
+        joined = variables[f"{first}/self_attention/linear_0/weight"].shape[0]
+        keys = (joined - width) // 2  # queries first, then keys, values
+        self.head_dim = width // self.heads
+        self.rows = {"q_proj": width, "k_proj": keys, "v_proj": keys}
+        self.is_gated = stored.has(f"{first}/ffn/linear_0_noact/weight")
+        self.has_qk_norm = stored.has(f"{first}/self_attention/q_norm/gamma")
+        self.slot = "pre" if stored.flag(f"{name}/pre_norm", True) else "post"
         place = f"{name}/embeddings"
         self.table = f"{place}_0" if stored.has(f"{place}_0/weight") else place
         number = int(stored.number(f"{name}/activation", 0) or 0)
-        self.activation = next((n for n, code in ACTIVATIONS.items() if code == number), "relu")
         if number not in ACTIVATIONS.values():
             stored.conflicts.append(f"`{name}/activation` has the unknown number {number}")
-
-    def weights(self) -> Weights:
-        """Reads embeddings, layers and final norms, and fills in the fields."""
-        stored, ours = self.stored, f"model.{self.name}"
-        table = stored.weight(f"{self.table}/weight", 2)
-        weights: Weights = {f"{ours}.embed_tokens.weight": table}
-        for name, our_name in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
-            if stored.has(f"{self.name}/{name}/gamma"):
-                weights |= self._module_weights(f"{self.name}/{name}", [f"{ours}.{our_name}"])
-        for number in range(self.layers):
-            weights |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
-        first = f"{self.name}/layer_0"
-        for values, what in ((self._scales, "queries_scale"), (self._key_heads, "num_heads_kv")):
-            if len(values) > 1:
-                stored.conflicts.append(f"`{self.name}`: the layers differ in `{what}`: {values}")
-        width = self.head_dim
+        table = stored.weight(f"{self.table}/weight")
+        self.weights: Weights = {f"{ours}.embed_tokens.weight": table}
+        for norm, our_norm in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
+            if stored.has(f"{name}/{norm}/gamma"):
+                self._add_module(f"{name}/{norm}", [f"{ours}.{our_norm}"])
+        for layer in range(self.layers):
+            self._add_layer(f"{name}/layer_{layer}", f"{ours}.layers.{layer}")
         self.fields = {
-            f"{self.name}_attention_heads": self.heads,
-            f"{self.name}_num_key_value_heads": min(self._key_heads),
+            f"{name}_attention_heads": self.heads,
+            f"{name}_num_key_value_heads": keys // self.head_dim,
         }
         self.common = {
-            "activation_function": self.activation,
-            "gated_ffn": stored.has(f"{first}/ffn/linear_0_noact/weight"),
-            "norm_placement": "pre" if self.is_pre_norm else "post",
-            "final_layer_norm": f"{ours}.final_norm.weight" in weights,
-            "qk_norm": "self" if f"{ours}.layers.0.self_attn.q_norm.weight" in weights else "none",
-            "normalize_embedding": f"{ours}.embed_norm.weight" in weights,
+            "activation_function": next((n for n, at in ACTIVATIONS.items() if at == number), None),
+            "gated_ffn": self.is_gated,
+            "norm_placement": self.slot,
+            "final_layer_norm": f"{ours}.final_norm.weight" in self.weights,
+            "qk_norm": "self" if self.has_qk_norm else "none",
+            "normalize_embedding": f"{ours}.embed_norm.weight" in self.weights,
             "scale_embedding": self._scales_embedding(table.shape[1]),
-            "head_dim": None if width * self.heads == table.shape[1] else width,
-            "attention_scale": min(self._scales, key=str),
+            "head_dim": None if width == table.shape[1] else self.head_dim,
+            "attention_scale": stored.number(f"{first}/self_attention/queries_scale"),
         }
-        return weights
 
     def _scales_embedding(self, d_model: int) -> bool:
         """Returns whether embeddings are multiplied by the root of d_model."""
@@ -262,51 +228,24 @@ class _Stack:
             )
         return scale != 1
 
-    def _layer_weights(self, place: str, ours: str) -> Weights:
+    def _add_layer(self, place: str, ours: str) -> None:
         """Reads a layer."""
-        is_gated = self.stored.has(f"{place}/ffn/linear_0_noact/weight")
-        has_qk_norm = self.stored.has(f"{place}/self_attention/q_norm/gamma")
-        slot = "pre" if self.is_pre_norm else "post"
-        weights: Weights = {}
-        for part, modules in layer_parts(self.name, is_gated, slot, has_qk_norm).items():
-            rows = None
-            if len(modules) > 1:
-                sizes = self._attention_sizes(f"{place}/{part.partition('/')[0]}")
-                rows = [sizes[module.partition(".")[2]] for module in modules]
-            names = [f"{ours}.{module}" for module in modules]
-            weights |= self._module_weights(f"{place}/{part}", names, rows)
-        return weights
+        parts = layer_parts(self.name, self.is_gated, self.slot, self.has_qk_norm)
+        for part, modules in parts.items():
+            self._add_module(f"{place}/{part}", [f"{ours}.{module}" for module in modules])
 
-    def _attention_sizes(self, place: str) -> dict[str, int]:
-        """Returns the rows of the projections, and notes the scale and the number of keys."""
-        stored, is_self = self.stored, place.endswith("self_attention")
-        width = stored.weight(f"{place}/linear_{1 if is_self else 2}/weight", 2).shape[1]
-        joined = stored.weight(f"{place}/linear_{0 if is_self else 1}/weight", 2)
-        keys = (len(joined) - (width if is_self else 0)) // 2  # queries first, then keys, values
-        self.head_dim = width // self.heads
-        if width % self.heads or self.head_dim < 1 or keys < 1 or keys % self.head_dim:
-            raise ValueError(
-                f"`{place}` of width {width} has no {self.heads} heads: copy it again."
-            )
-        self._key_heads.add(keys // self.head_dim)
-        self._scales.add(stored.number(f"{place}/queries_scale"))
-        stored.asked.update((f"{place}/num_heads_kv", f"{place}/head_dim"))
-        return {"q_proj": width, "k_proj": keys, "v_proj": keys}
-
-    def _module_weights(
-        self, place: str, ours: Sequence[str], rows: Sequence[int] | None = None
-    ) -> Weights:
-        """Reads a norm, or a matrix with its bias; `rows` tells how many of them each name gets."""
+    def _add_module(self, place: str, ours: Sequence[str]) -> None:
+        """Reads a norm, or a matrix with its bias; several projections are cut out of one."""
         is_norm = "norm" in place.rpartition("/")[2]
-        parts = {"gamma": 1, "beta": 1} if is_norm else {"weight": 2, "bias": 1}
-        weights: Weights = {}
-        for (theirs, axes), part in zip(parts.items(), ("weight", "bias"), strict=True):
+        parts = ("gamma", "beta") if is_norm else ("weight", "bias")
+        for theirs, part in zip(parts, ("weight", "bias"), strict=True):
             if part == "weight" or self.stored.has(f"{place}/{theirs}"):
-                values = self.stored.weight(f"{place}/{theirs}", axes)
-                cut = [values] if rows is None else values.split(list(rows))
+                values = self.stored.weight(f"{place}/{theirs}")
+                cut = [values]
+                if len(ours) > 1:
+                    cut = list(values.split([self.rows[name.rpartition(".")[2]] for name in ours]))
                 named = zip(ours, cut, strict=True)
-                weights |= {f"{name}.{part}": part_rows for name, part_rows in named}
-        return weights
+                self.weights |= {f"{name}.{part}": part_rows for name, part_rows in named}
 
 
 # Positions ----------------------------------------------------------------------------------------
@@ -327,7 +266,7 @@ def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> d
     ours = f"model.{stack.name}.embed_positions.weight"
     attentions = [f"{stack.name}/layer_{n}/self_attention" for n in range(stack.layers)]
     if stored.has(f"{first}/relative_attention_bias"):
-        tables = [stored.weight(f"{each}/relative_attention_bias", 2) for each in attentions]
+        tables = [stored.weight(f"{each}/relative_attention_bias") for each in attentions]
         distances = {
             stored.number(f"{each}/relative_attention_max_distance") for each in attentions
         }
@@ -351,7 +290,7 @@ def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> d
     name = f"{stack.name}/position_encodings/encodings"
     if not stored.has(name):
         return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
-    table = stored.weight(name, 2)
+    table = stored.weight(name)
     if known := recognise_positions(table):
         if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
             stored.rounded[stack.name] = table
