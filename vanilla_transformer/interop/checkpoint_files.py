@@ -105,7 +105,7 @@ def _load_tensors(path: str | Path, inert: Sequence[str] = ()) -> Any:
             return load_file(path)
         names = unsafe(path) if inert and is_zip else []
         known = [name for name in names if any(re.fullmatch(each, name) for each in inert)]
-        safe = [Namespace, *((InertObject, name) for name in known)]
+        safe: list[Any] = [Namespace, *((InertObject, name) for name in known)]
         with torch.serialization.safe_globals(safe):
             # A map of the file takes no memory of its own.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
