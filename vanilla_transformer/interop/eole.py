@@ -99,7 +99,7 @@ SAME_IN_BOTH = {
 def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`."""
     folder = Path(source)
-    config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))
+    config, vocab = (read_object(folder / name) for name in ("config.json", "vocab.json"))
     special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}
     special = {role: special[role] for role in SPECIAL_TOKENS}
     raise_problems("The model cannot be converted", _find_unknown_options(config))
@@ -119,17 +119,9 @@ def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> I
     return import_with_words(renamed, fields, vocab, special, changes, absent_biases(weights))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{str(path.parent)!r} holds no {path.name}: it is no Eole model.")
-    return read_object(path)
-
-
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Reads all shards, without buffers that change nothing."""
     shards = sorted(folder.glob("model.*.safetensors"))
-    if not shards:
-        raise FileNotFoundError(f"{str(folder)!r} holds no weights (model.00.safetensors).")
     weights = {name: w for shard in shards for name, w in read_state_dict(shard).items()}
     return {
         name: tensor

@@ -72,8 +72,6 @@ def convert(
             do not fit, or if it has an option that no config here expresses. One error lists all of
             them. Also if the new model or its tokenizer computes something else than the source.
     """
-    if kind not in SOURCES:
-        raise ValueError(f"There is no `kind` {kind!r}: choose one of {list(SOURCES)}.")
     paths = [source, *options.values(), *(options.get("vocabularies") or ())]
     read_from = [str(path) for path in paths if isinstance(path, str | Path)]
     check_output_directory(str(output_dir), overwrite, read_from)

@@ -155,11 +155,9 @@ def import_with_words(
         vocab: The words "src" and "tgt" by id, and perhaps a "decoder_start_token".
         special: The special tokens by their role.
     """
-    source, target = vocab.get("src"), vocab.get("tgt")
-    if not isinstance(source, list) or not isinstance(target, list):
-        raise ValueError("The vocabulary holds no lists of words `src` and `tgt`.")
     start = vocab.get("decoder_start_token") or special["bos_token"]
-    aligned = align_vocabularies(source, target, {**special, "decoder_start_token": start})
+    settings = {**special, "decoder_start_token": start}
+    aligned = align_vocabularies(vocab["src"], vocab["tgt"], settings)
     model = build_with_vocabularies(renamed, fields, aligned, changes, zeros)
     tokenizer, about = make_tokenizer(aligned, source_eos=False)
     return Imported(model, tokenizer, notes=(*aligned.notes, *about))

@@ -198,7 +198,12 @@ def verify_model(directory: str | Path) -> Verification:
         ValueError: If the probe cannot be read.
     """
     folder = Path(directory)
-    probe = _read_probe(folder / PROBE_FILE)
+    if not (folder / PROBE_FILE).is_file():
+        raise FileNotFoundError(
+            f"{str(folder)!r} holds no probe ({PROBE_FILE}): add one with "
+            f"`vanilla-transformer verify {folder} --store`."
+        )
+    probe = read_object(folder / PROBE_FILE)
     problems = list(_changed_files(folder, probe))
     try:
         model = load_for_probe(folder)
@@ -216,21 +221,6 @@ def verify_model(directory: str | Path) -> Verification:
             problems.append(_explain_difference(folder, differences[-1], expected, probe))
             break
     return Verification(probe["source"], tuple(problems), max(differences))
-
-
-def _read_probe(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{str(path.parent)!r} holds no probe ({path.name}): add one with "
-            f"`vanilla-transformer verify {path.parent} --store`."
-        )
-    probe = read_object(path)
-    needed = {"source", "versions", "dtype", "inputs", "outputs", "files", "patterns"}
-    if missing := needed - probe.keys():
-        raise ValueError(
-            f"{str(path)!r} is damaged (it lacks {', '.join(sorted(missing))}): copy it again."
-        )
-    return probe
 
 
 def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
@@ -356,8 +346,6 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
     version = transformers.__version__ if name == "transformers" else CODE_VERSION
     library = f"{name} {version}, {type(source).__name__}"
     compared = compare_logits(model, library, compute, limit)
-    if limit < 2:  # no room for the start and a token
-        return compared
     batch = probe_inputs(model.config, limit)
     del batch["decoder_input_ids"]
     pad, outputs = model.config.pad_token_id, []
