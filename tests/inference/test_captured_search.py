@@ -1,7 +1,5 @@
 """The search with recorded steps: the tokens of `generate()`. Nothing is recorded on a CPU."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -62,7 +60,8 @@ def source(tiny_batch, side="right"):
 
 @pytest.fixture(autouse=True)
 def searches(monkeypatch):
-    """Counts the searches whose steps could be recorded."""
+    """Counts the searches whose steps could be recorded; their caches must grow soon."""
+    monkeypatch.setattr(module, "_ROOM", 3)
     made, begin = [], module._Decoder.__init__
     monkeypatch.setattr(module._Decoder, "__init__", lambda *args: made.append(1) or begin(*args))
     return made
@@ -71,8 +70,7 @@ def searches(monkeypatch):
 def assert_equal_tokens(model, inputs, searches, **options):
     options = {"max_new_tokens": 14, **options}
     expected = model.generate(**inputs, **options)
-    search = partial(captured_search, room=3)
-    found = model.generate(**inputs, **options, custom_generate=search)
+    found = model.generate(**inputs, **options, custom_generate=captured_search)
     assert searches
     assert found.tolist() == expected.tolist()
     return found

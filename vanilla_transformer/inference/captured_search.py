@@ -35,6 +35,7 @@ Process = Callable[[torch.Tensor], torch.Tensor]
 """Changes logits or log-probabilities, (rows, vocab)."""
 
 _ROOM = 64
+"""Tokens for which the cache has place at first; it is doubled as needed."""
 _PLAIN_STEPS = 2
 """Steps that are not recorded, after the start and after each growth: they load kernels."""
 _UNLIKELY = -1e9
@@ -62,15 +63,11 @@ def captured_search(
     logits_processor: LogitsProcessorList,
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
-    room: int = _ROOM,
     **arguments: Any,
 ) -> Any:
     """Searches as the `custom_generate` of `generate()`; the arguments are those of transformers.
 
     A search that it does not know is transformers' own. On a CPU nothing is recorded.
-
-    Args:
-        room: Tokens for which the cache has place at first; it is doubled as needed.
     """
     settings = generation_config
     if not _fits(model, logits_processor, stopping_criteria, settings, arguments):
@@ -86,9 +83,9 @@ def captured_search(
     state: Any = (_Greedy if settings.num_beams == 1 else _Beams)(input_ids, settings)
     decoder = _Decoder(model, arguments, input_ids.shape[1])
     is_cuda = input_ids.device.type == "cuda"
-    flags = [torch.empty(1, dtype=torch.bool, pin_memory=is_cuda) for _ in range(2)]
-    events = [torch.cuda.Event() for _ in flags] if is_cuda else []
-    constant = [_constant(processor) for processor in logits_processor]
+    is_open = torch.ones(1, dtype=torch.bool, pin_memory=is_cuda)
+    was_copied = torch.cuda.Event() if is_cuda else None
+    constant = [*filter(None, map(_constant, logits_processor))]
     graph: Any = None
     plain_steps = 0
 
@@ -110,7 +107,7 @@ def captured_search(
     del outputs
     for length in range(first + 1, settings.max_length):
         if length > decoder.room:
-            decoder.grow(min(max(room, 2 * length - 2), settings.max_length - 1))
+            decoder.grow(min(max(_ROOM, 2 * length - 2), settings.max_length - 1))
             graph, plain_steps = None, 0
         if any(_acts_at(processor, length) for processor in logits_processor):
             step(process_at(length))
@@ -122,14 +119,13 @@ def captured_search(
                 graph = record(lambda: step(process))
             graph.replay()
         # Whether to stop is read one step late, so that the device has always work.
-        flags[length % 2].copy_(state.is_open, non_blocking=True)
-        if is_cuda:
-            events[length % 2].record()
-        if length > first + 1:
-            if is_cuda:
-                events[1 - length % 2].synchronize()
-            if not flags[1 - length % 2].item():
-                break
+        if was_copied is not None:
+            was_copied.synchronize()
+        if not is_open.item():
+            break
+        is_open.copy_(state.is_open, non_blocking=True)
+        if was_copied is not None:
+            was_copied.record()
     return state.result()
 
 
@@ -153,27 +149,21 @@ def _fits(
         and not any(getattr(settings, name) for name in _MORE_OUTPUTS)
         and (settings.num_beams > 1 or settings.num_return_sequences == 1)
         and all(type(x) in (EosTokenCriteria, MaxLengthCriteria) for x in criteria)
-        and all(type(x) in _ACTS_AT or _is_constant(x) for x in processors)
+        and all(type(x) in _ACTS_AT or _constant(x) for x in processors)
     )
-
-
-def _is_constant(processor: Any) -> bool:
-    """Returns whether a processor does the same at each step."""
-    if type(processor) is NoBadWordsLogitsProcessor:
-        return all(len(ids) == 1 for ids in processor.sequence_bias)
-    return type(processor) is SuppressTokensLogitsProcessor
 
 
 def _acts_at(processor: Any, length: int) -> bool:
     return type(processor) in _ACTS_AT and _ACTS_AT[type(processor)](processor, length)
 
 
-def _constant(processor: Any) -> Process:
-    """Returns what a processor does at each step."""
-    if type(processor) in _ACTS_AT:
-        return lambda scores: scores
+def _constant(processor: Any) -> Process | None:
+    """Returns what a processor does, if it is the same at each step."""
     if type(processor) is NoBadWordsLogitsProcessor:  # it looks for longer words only in the ids
-        return lambda scores: processor(None, scores)
+        is_constant = all(len(ids) == 1 for ids in processor.sequence_bias)
+        return (lambda scores: processor(None, scores)) if is_constant else None
+    if type(processor) is not SuppressTokensLogitsProcessor:
+        return None
     ids = processor.suppress_tokens
     return lambda scores: scores.index_fill(-1, ids.to(scores.device), -torch.inf)
 

@@ -38,23 +38,14 @@ _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 Batch = dict[str, Any]
 
 
-@dataclass
-class PackingCollator:
-    """Packs the batches of another collator.
-
-    Args:
-        collate: Makes padded batches on the CPU, with `input_ids`, `attention_mask` and `labels`.
-        config: Of the model that they are for.
-        max_tokens: Largest size of a batch, in tokens of source and target.
-    """
-
-    collate: Callable[..., Mapping[str, torch.Tensor]]
-    config: Any
-    max_tokens: int
-
-    def __call__(self, features: Sequence[Any]) -> Batch:
-        """Makes a packed batch."""
-        return pack_batch(self.collate(features), self.config, self.max_tokens)
+def collate_packed(
+    collate: Callable[..., Mapping[str, torch.Tensor]],
+    config: Any,
+    max_tokens: int,
+    features: Sequence[Any],
+) -> Batch:
+    """Makes a packed batch, as `pack_batch` does, of what another collator makes of features."""
+    return pack_batch(collate(features), config, max_tokens)
 
 
 def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) -> Batch:

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,7 +44,7 @@ from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
-from vanilla_transformer.training.captured_steps import CapturedSteps, PackingCollator
+from vanilla_transformer.training.captured_steps import CapturedSteps, collate_packed
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
@@ -443,7 +444,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         )
         collate = stock.collate_fn
         if self._captures_steps:
-            collate = PackingCollator(collate, cast(Any, self.model).config, max_tokens)
+            collate = partial(collate_packed, collate, cast(Any, self.model).config, max_tokens)
         return self._loader_like(stock, self._batch_sampler, collate)
 
     @property
