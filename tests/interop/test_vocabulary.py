@@ -225,9 +225,7 @@ def test_what_cannot_be_trimmed_is_refused_and_nothing_is_written(files, tmp_pat
 def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     source = save_own(tmp_path / "model")
     out = str(tmp_path / "out")
-    options = vocabulary.parse([str(source), "--keep-for", *map(str, files), out])
-    assert (options.output_dir, options.keep_for) == (out, [str(file) for file in files])
-    vocabulary.run(options)
+    vocabulary.run(vocabulary.parse([str(source), out, "--keep-for", *map(str, files)]))
     printed = capsys.readouterr().out
     rows = {line[:26].strip(): line[26:].split() for line in printed.splitlines()}
     for name in ("source tokens", "parameters", "weights, bytes"):

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import partial
 from types import NoneType, UnionType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -89,23 +88,8 @@ class CommandParser(argparse.ArgumentParser):
         kebab = spell_with_hyphens(words)
         return self.parse_intermixed_args(kebab) if self.intermixed else self.parse_args(kebab)
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Names the closest choice, as argparse does from Python 3.14 on."""
-        try:
-            super()._check_value(action, value)
-        except argparse.ArgumentError as error:
-            if close := get_close_matches(str(value), map(str, action.choices or ()), 1):
-                error.message = f"invalid choice: {value!r}: did you mean {close[0]!r}?"
-            raise
-
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
-        start = "unrecognized arguments: "
-        option = next((word for word in message.split() if word.startswith("--")), None)
-        if message.startswith(start) and option is not None:
-            close = get_close_matches(option.partition("=")[0], self._option_string_actions, 1)
-            hint = f"did you mean {close[0]}?" if close else "--help lists the options"
-            message = f"the option {option} is unknown: {hint}"
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 

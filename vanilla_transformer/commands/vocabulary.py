@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
     check_usage,
     nonnegative_integer,
     positive_integer,
@@ -28,7 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("vocabulary", SUMMARY, EXAMPLES, intermixed=True)
     parser.add_argument("model", metavar="MODEL", help="directory of a saved model, or its name")
-    parser.add_argument("output_dir", nargs="?", metavar="OUT", help="directory of the new model")
+    parser.add_argument("output_dir", metavar="OUT", help="directory of the new model")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
     trim = parser.add_argument_group("fewer tokens")
     trim.add_argument(
@@ -67,12 +66,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="tags or languages, which stay whole in texts",
     )
     options = parser.parse_words(words)
-    if options.output_dir is None:  # `--keep-for FILE OUT`: the option has taken the output
-        lists = (options.keep_for, options.keep_for_target, options.add_for, options.add_tokens)
-        taken = next((one for one in lists if one[1:] and one[-1] == words[-1]), None)
-        if taken is None:
-            raise UsageError("OUT is missing: give the directory of the new model")
-        options.output_dir = taken.pop()
     check_usage(
         (
             not (options.keep_for or options.add_for or options.add_tokens),

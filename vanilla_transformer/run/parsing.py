@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
-from difflib import get_close_matches
 from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
@@ -149,9 +148,7 @@ class _OptionParser(HfArgumentParser):
     """A parser whose errors are exceptions: several commands read the options of a run."""
 
     def error(self, message: str) -> NoReturn:
-        option, _, problem = message.partition(": ")
-        name = option.partition("--")[2].partition("/")[0]
-        raise ValueError(f"`{name}`: {problem.rstrip('.')}.")
+        raise ValueError(message)
 
 
 def option_parser() -> HfArgumentParser:
@@ -187,9 +184,7 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
     names = [field.name for topic in TOPICS.values() for field in fields(topic) if field.init]
     absent = object()  # stands where a default would: a value may be given that equals it
     start = argparse.Namespace(**dict.fromkeys(names, absent))
-    parsed, unknown = option_parser().parse_known_args(words, start)
-    if unknown:
-        raise ValueError(_unknown_option_message(unknown[0].partition("=")[0], names))
+    parsed = option_parser().parse_args(words, start)
     given = {name: value for name, value in vars(parsed).items() if value is not absent}
     # Until the data are known, the checks of the training see what would be chosen for some data.
     facts = RunFacts.on_this_machine(1, 0, has_validation=True, use_cpu=bool(given.get("use_cpu")))
@@ -200,16 +195,3 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
         command=tuple(command or ("vanilla-transformer", "train", *argv)),
         recipe=recipe,
     )
-
-
-def _unknown_option_message(word: str, names: Sequence[str]) -> str:
-    """Returns the error for a word that is no option, with the option that comes closest."""
-    if not word.startswith("--"):
-        return (
-            f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
-            "(.yaml, .yml or .json) as the first argument."
-        )
-    name = word[2:].replace("-", "_")
-    close = get_close_matches(name, names)
-    hint = f"did you mean `--{close[0]}`?" if close else "`--help` lists the options."
-    return f"The option `{word}` is unknown: {hint}"

@@ -1,4 +1,4 @@
-"""Recipes: YAML and JSON files that hold the options of a run."""
+"""Recipes: files that hold the options of a run, in YAML, which JSON is too."""
 
 import json
 import os
@@ -38,13 +38,9 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     path = Path(path)
     text = "\n".join(read_lines(path))
     try:
-        # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
-        if path.suffix == ".json":
-            values = written = json.loads(text, object_pairs_hook=_without_repetition)
-        else:
-            values = yaml.load(text, _RecipeLoader)
-            # As text: YAML takes `no` for False and 010 for 8, but argparse reads them rightly.
-            written = yaml.load(text, yaml.BaseLoader)
+        values = yaml.load(text, _RecipeLoader)
+        # As text: YAML takes `no` for False and 010 for 8, but argparse reads them rightly.
+        written = yaml.load(text, yaml.BaseLoader)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."
@@ -72,13 +68,7 @@ class _RecipeLoader(yaml.SafeLoader):
     """Refuses names that occur twice in one mapping, of which YAML would take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        _without_repetition([(key.value, None) for key, _ in node.value])
+        names = [str(key.value).replace("-", "_") for key, _ in node.value]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{repeated[0]!r} occurs twice")
         return super().construct_mapping(node, deep)
-
-
-def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Makes a dictionary of pairs, whose names must differ, also when hyphens are underscores."""
-    names = [str(name).replace("-", "_") for name, _ in pairs]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{repeated[0]!r} occurs twice")
-    return dict(pairs)
