@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from vanilla_transformer.data.corpus_entries import RowLanguages, read_entries
-from vanilla_transformer.languages import standard_tag
+from vanilla_transformer.data.corpus_entries import Corpus, RowLanguages, read_entries
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
@@ -24,9 +23,7 @@ RULES = (
     one_of((ANNOTATE,), "terms"),
     Rule(
         ("corpora_temperature",),
-        lambda _, options: any(
-            corpus.weight is not None for corpus in read_entries(options.corpora or ())
-        ),
+        lambda _, options: any(corpus.weight is not None for corpus in options.entries),
         "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
     ),
 )
@@ -149,28 +146,21 @@ class DataArguments:
         read_entries(self.corpora or ())
         check_rules(RULES, self)
 
+    @property
+    def entries(self) -> list[Corpus]:
+        """The entries of `corpora`; none if it is not given."""
+        return read_entries(self.corpora or ())
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags of `corpora`, each once."""
+        return list(dict.fromkeys(corpus.tag for corpus in self.entries if corpus.tag is not None))
+
     def row_languages(self) -> RowLanguages:
         """Returns in which languages the rows are."""
         of_corpora = {
             corpus.name: (corpus.languages[0], corpus.languages[1])
-            for corpus in read_entries(self.corpora or ())
+            for corpus in self.entries
             if corpus.languages
         }
         return RowLanguages((self.source_language, self.target_language), of_corpora)
-
-    def directions(self) -> list[tuple[str | None, str, str]]:
-        """Returns the directions that the data name, and the tags before their sources.
-
-        Raises:
-            ValueError: If a language is unknown.
-        """
-        rows: list[tuple[str | None, str, str]] = [
-            (standard_tag(corpus.languages[0]), standard_tag(corpus.languages[1]), corpus.tag or "")
-            for corpus in read_entries(self.corpora or ())
-            if corpus.languages
-        ]
-        if self.target_language is not None:
-            source = None if self.source_language is None else standard_tag(self.source_language)
-            pair = source, standard_tag(self.target_language)
-            rows += [] if pair in [row[:2] for row in rows] else [(*pair, "")]
-        return rows

@@ -15,7 +15,6 @@ from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import (
     LANGUAGE_COLUMNS,
     Corpus,
-    read_entries,
     shares_of,
     suffix_of,
 )
@@ -160,14 +159,14 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     }
     if tables:
         kept = {n: first_rows(_kept_rows(table), args, "train") for n, table in tables.items()}
-        known, tags = args.row_languages(), {each.name: each.tag for each in entries_of(args)}
+        known, tags = args.row_languages(), {each.name: each.tag for each in args.entries}
         parts = {
             name: add_cased_copies(rows, args.case_augment, known, tags[name])
             for name, rows in kept.items()
         }
         loaded["train"] = concatenate_datasets([*parts.values()])
         sizes = {name: len(rows) for name, rows in parts.items()}
-        shares = shares_of(entries_of(args), sizes, args.corpora_temperature)
+        shares = shares_of(args.entries, sizes, args.corpora_temperature)
         loaded["train"].info.description = json.dumps(_make_reports(tables, kept, sizes, shares))
     return DatasetDict({split: loaded[split] for split in SPLITS if split in loaded})
 
@@ -179,7 +178,7 @@ def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str
         The parts of the validation and the test split; for each corpus its training pairs, in which
         the column "reason" names the filter that drops a pair.
     """
-    corpora, tags = entries_of(args), tags_of(args)
+    corpora, tags = args.entries, args.tags
     for corpus in corpora:
         for language in corpus.languages or ():
             if "language" in corpus.limits() and not is_detectable(language):
@@ -203,16 +202,6 @@ def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str
     return whole, tables
 
 
-def entries_of(args: DataArguments) -> list[Corpus]:
-    """Returns the entries of `corpora`; none if it is not given."""
-    return read_entries(args.corpora or ())
-
-
-def tags_of(args: DataArguments) -> list[str]:
-    """Returns the tags of `corpora`, each once."""
-    return list(dict.fromkeys(corpus.tag for corpus in entries_of(args) if corpus.tag is not None))
-
-
 def _has_split(corpus: Corpus, split: str) -> bool:
     if corpus.dataset is None:
         return bool(corpus.paths(split))
@@ -226,7 +215,7 @@ def _has_split(corpus: Corpus, split: str) -> bool:
 def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
     """Loads the whole validation and test splits that the options beside `corpora` name."""
     is_named = {split: bool(files_of_split(args, split)) for split in SPLITS}
-    corpora = entries_of(args)
+    corpora = args.entries
     for split in SPLITS:
         if is_named[split] and (split == "train" or any(corpus.paths(split) for corpus in corpora)):
             raise ValueError(
@@ -243,8 +232,7 @@ def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _kept_rows(table: Dataset) -> Dataset:
-    kept = _rows_with_reason(table, "")
-    return copy_rows(table, kept, "kept", "Filtering").remove_columns("reason")
+    return copy_rows(table, _rows_with_reason(table, "")).remove_columns("reason")
 
 
 def _rows_with_reason(table: Dataset, reason: str) -> Any:

@@ -7,10 +7,8 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, load_from_disk
-from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
@@ -142,7 +140,16 @@ def directions_of(
     Raises:
         ValueError: If a language is unknown.
     """
-    named = dict.fromkeys(data.directions())
+    named: dict[tuple[str | None, str, str], None] = {}
+    for corpus in data.entries:
+        if corpus.languages:
+            one, other = map(standard_tag, corpus.languages)
+            named[one, other, corpus.tag or ""] = None
+    if data.target_language is not None:
+        source = standard_tag(data.source_language) if data.source_language else None
+        pair = source, standard_tag(data.target_language)
+        if pair not in [row[:2] for row in named]:
+            named[(*pair, "")] = None
     if {*LANGUAGE_COLUMNS} & {*rows.column_names}:
         pairs = languages_of_rows(rows, data.row_languages())
         begins = (text.partition(" ")[0] for text in rows["source"])
@@ -262,26 +269,13 @@ def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
         f"(source {(~source).sum()}, target {(~target).sum()}). "
         f"The first of them is pair {np.flatnonzero(~kept)[0] + 1}."
     )
-    return copy_rows(dataset, kept, "with text on both sides", "Skipping empty pairs")
+    return copy_rows(dataset, kept)
 
 
-def copy_rows(dataset: Dataset, kept: NDArray[np.bool_], name: str, work: str) -> Dataset:
-    """Copies some rows: `select` would leave a table of indices, which makes each access slow.
-
-    Args:
-        kept: Whether each row is copied.
-        name: Names the choice in the fingerprint.
-        work: What a bar of progress says.
-    """
-    copied = dataset.with_format("arrow").map(
-        lambda table, rows: table.filter(pa.array(kept[rows])),
-        with_indices=True,
-        batched=True,
-        batch_size=10_000,
-        new_fingerprint=Hasher.hash([dataset._fingerprint, name]),
-        desc=work,
-    )
-    return copied.with_format(None)
+def copy_rows(dataset: Dataset, kept: NDArray[np.bool_]) -> Dataset:
+    """Copies the rows that are kept: a table of indices would make each access slow."""
+    chosen = dataset.with_format("arrow").select(np.flatnonzero(kept))
+    return chosen.flatten_indices().with_format(None)
 
 
 def _sides_with_text(dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

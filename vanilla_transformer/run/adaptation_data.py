@@ -15,7 +15,7 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments, option, same_option
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
+from vanilla_transformer.data.corpora import describe_report, reports_of
 from vanilla_transformer.data.corpus_entries import (
     LANGUAGE_COLUMNS,
     RowLanguages,
@@ -291,11 +291,11 @@ def split_data(options: AdaptArguments) -> Splits:
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
-    entries = entries_of(data)
+    entries = data.entries
     if options.general:
         of_general = DataArguments(corpora=[options.entry(GENERAL, options.general)])
         general = _by_corpus(load_parallel_data(of_general)["train"], of_general)[GENERAL]
-        entries += entries_of(of_general)
+        entries += of_general.entries
     if general is not None:
         general = _without_own(general, training, held_out)
         for name in (GENERAL_TEST, GENERAL_VALIDATION):
@@ -359,7 +359,7 @@ def _weights_of(
 
     Few general pairs are then used several times in an epoch.
     """
-    entries = entries_of(data)
+    entries = data.entries
     has_share = bool(options.general or options.general_texts) or (
         data.corpora_temperature is None
         and any(entry.name == GENERAL and entry.weight is None for entry in entries)
@@ -374,7 +374,7 @@ def _weights_of(
 
 def _by_corpus(rows: Dataset, data: DataArguments) -> dict[str, list[Pair]]:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
-    begins = {entry.name: f"{entry.tag} " for entry in entries_of(data) if entry.tag}
+    begins = {entry.name: f"{entry.tag} " for entry in data.entries if entry.tag}
     corpora: dict[str, list[Pair]] = {}
     for row in rows:
         name = row.get("corpus") or "own"

@@ -16,7 +16,6 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.corpora import entries_of
 from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.languages import known_tag
@@ -103,7 +102,7 @@ def _dataset_name(plan: RunPlan) -> str:
     if name := plan.options.card.dataset_label or data.dataset_name:
         return name
     if data.corpora:
-        return ", ".join(corpus.name for corpus in entries_of(data))
+        return ", ".join(corpus.name for corpus in data.entries)
     files = [name for split in SPLITS for name in files_of_split(data, split)]
     return ", ".join(Path(name).name for name in files) or "data that a program has passed"
 

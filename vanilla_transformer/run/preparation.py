@@ -12,8 +12,6 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import check_lies_elsewhere
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpora import tags_of
-from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_formats import add_links
@@ -107,7 +105,7 @@ def prepare(
     texts = splits_in_use(arguments.training, texts)
 
     share = 0.0 if prepared else share_of_placeholders(sample, arguments.data.placeholder_share)
-    tags, num_proc = tags_of(arguments.data), arguments.preparation.num_proc
+    tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
     tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
     tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tokens, share > 0)
     directions = directions_of(texts["train"], arguments.data, tags_of_sources(tokenizer))
@@ -178,7 +176,7 @@ def _inputs_of(arguments: RunArguments) -> list[str]:
     for name, value in arguments.given.items():
         if name != "output_dir":
             inputs += value if isinstance(value, list) else [value]
-    for corpus in read_entries(arguments.data.corpora or ()):
+    for corpus in arguments.data.entries:
         inputs += [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
