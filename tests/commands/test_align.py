@@ -7,7 +7,7 @@ import pytest
 from toy import command
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.word_alignment import format_links, parse_links
+from vanilla_transformer.data.word_alignment import parse_links
 from vanilla_transformer.inference.translator import Translator
 
 align, translate = partial(run_subcommand, "align"), partial(run_subcommand, "translate")
@@ -37,13 +37,11 @@ def test_pairs_are_aligned_line_by_line(trained, files, expected):
     assert {target for _, target in parse_links(done.stdout.split("\n")[0])} == set(range(4))
 
 
-def test_tokens_and_json_lines_can_be_had(trained, files, expected, capsys):
-    align([str(trained), *files, "--tokens"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines == [format_links(alignment.tokens) for alignment in expected]
+def test_json_lines_hold_tokens_and_their_links(trained, files, expected, capsys):
     align([str(trained), *files, "--json"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[0]["words"] == [list(link) for link in expected[0].words]
+    assert rows[0]["tokens"] == [list(link) for link in expected[0].tokens]
     assert rows[2]["target_tokens"] == [*TARGETS[2].split(), "</s>"]
 
 
@@ -77,8 +75,8 @@ def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, mo
     with pytest.raises(KeyboardInterrupt):
         align(argv)
     monkeypatch.setattr(Translator, "align", whole)
-    with pytest.raises(ValueError, match="another tokens"):
-        align([*argv, "--tokens"])
+    with pytest.raises(ValueError, match="another json"):
+        align([*argv, "--json"])
     align(argv)
     lines = (tmp_path / "out").read_text().splitlines()
     assert lines == [alignment.pharaoh for alignment in expected]

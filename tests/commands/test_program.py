@@ -76,7 +76,6 @@ WRONG = {
         "translate . --generation top_k a",
         "translate . --num-beams",
         "translate . --num_bea 2 a",
-        "align m --source a --target b --tokens --json",
         "align m --source a --target b --resume",
         "align m --source a --target b --resume --output x --gold y",
         "evaluate x/y --max-test-samples 0",

@@ -51,7 +51,7 @@ def test_files_of_every_kind_are_read(tmp_path):
         {"name": "zst", "train": str(strong), "columns": [3, 2]},
         {"name": "jsonl", "train": str(tmp_path / "t.jsonl"), "columns": ["en", "de"]},
         {"name": "tmx", "train": str(tmp_path / "t.tmx"), "languages": ["en", "de"]},
-        {"name": "mono", "monolingual": texts[1], "tag": "<copy>"},
+        {"name": "mono", "train": [texts[1]] * 2, "tag": "<copy>", "filters": {"identical": False}},
     ]
     found = load(*entries)["train"]
     for number, entry in enumerate(entries):
@@ -134,7 +134,7 @@ REFUSED = {
     "tmx": ({"train": "app.tmx"}, "app: app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),
     "format": ({"train": "app.docx"}, "app.docx does not exist"),
-    "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without another"),
+    "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without"),
     "nothing": ({"filters": {"longest": 3}}, r"leave nothing of the corpus 'app' .*longest 5"),
     "lengths": ({"train": ["valid.tsv", "app.tsv"]}, "'.*valid.tsv' ends before line 3"),
 }

@@ -52,9 +52,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_output_options(files)
     add_resume_option(files)
     files.add_argument(
-        "--tokens", action="store_true", help="write the links of tokens instead of words"
-    )
-    files.add_argument(
         "--json",
         action="store_true",
         help="write a JSON object per line: links of words and of tokens, and the tokens",
@@ -72,10 +69,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
     check_usage(
-        (
-            options.tokens and options.json,
-            "give --tokens or --json, which holds the links of tokens too",
-        ),
         (options.resume and not options.output, "--resume needs --output"),
         (
             options.resume and options.gold,
@@ -102,16 +95,14 @@ def run(options: argparse.Namespace) -> None:
                 sources, targets, batch_tokens=options.batch_tokens, **languages
             )
         for alignment in alignments:
-            links = format_links(alignment.tokens if options.tokens else alignment.words)
             described = json.dumps(asdict(alignment), ensure_ascii=False)
-            print(described if options.json else links, file=stream)
+            print(described if options.json else format_links(alignment.words), file=stream)
             if options.gold:
                 all_links.append(alignment.words)
 
     identity = {
         **{name: file_identity(getattr(options, name)) for name in ("model", "source", "target")},
         **languages,
-        "tokens": options.tokens,
         "json": options.json,
     }
     pairs = read_line_pairs(options.source, options.target)

@@ -19,14 +19,14 @@ from vanilla_transformer.data.corpus_entries import (
     suffix_of,
 )
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
-from vanilla_transformer.data.filters import pair_key, reasons_to_drop
+from vanilla_transformer.data.filters import active_filters, pair_key, reasons_to_drop
 from vanilla_transformer.data.parallel_data import (
     copy_rows,
     files_of_split,
     first_rows,
     load_parallel_data,
 )
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.languages import is_detectable
 
@@ -57,9 +57,7 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[Any, ...]]:
     """
     paths = corpus.paths(split)
     suffix = suffix_of(paths[0]) if paths else ""
-    if split == "train" and corpus.monolingual is not None:
-        yield from ((line, line, number, "") for number, line in enumerate(read_lines(paths[0]), 1))
-    elif len(paths) == 2:
+    if len(paths) == 2:
         lines = read_line_pairs(*paths)
         yield from ((*pair, number, "") for number, pair in enumerate(lines, start=1))
     elif suffix == ".tmx":
@@ -100,7 +98,7 @@ def _tagged_rows(
     """
     corpus = Corpus(**spec)
     begin = f"{corpus.tag} " if corpus.tag else ""
-    limits = corpus.limits() if split == "train" else {"empty": True}
+    limits = active_filters(corpus.filters) if split == "train" else {"empty": True}
     reason_of = reasons_to_drop(limits, corpus.languages, frozenset(held_out))
     for source, target, line, document, *languages in read_pairs(corpus, split):
         yield {
@@ -118,7 +116,7 @@ def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Data
     """Loads the pairs of a corpus, those that are dropped included."""
     paths = {f"file{number}": path for number, path in enumerate(corpus.paths(split))}
     options: dict[str, Any] = {"spec": asdict(replace(corpus, weight=None)), "split": split}
-    options |= {"held_out": sorted(held_out), "limits": corpus.limits()}
+    options |= {"held_out": sorted(held_out), "limits": active_filters(corpus.filters)}
     if corpus.dataset is not None:
         options["fingerprint"] = _load_rows(corpus, split)._fingerprint
     table = dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
@@ -181,7 +179,7 @@ def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str
     corpora, tags = args.entries, args.tags
     for corpus in corpora:
         for language in corpus.languages or ():
-            if "language" in corpus.limits() and not is_detectable(language):
+            if "language" in active_filters(corpus.filters) and not is_detectable(language):
                 logger.warning(
                     f"Corpus {corpus.label}: the filter `language` does not check {language}, "
                     "which py3langid does not know."

@@ -12,16 +12,15 @@ from vanilla_transformer.rules import Rule, check_rules, refuse
 
 INLINE = ("keep", "drop")
 """What becomes of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
-_FILES = ("train", "validation", "test", "monolingual")
+_FILES = ("train", "validation", "test")
 _PACKED = (".gz", ".zst")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
-    """Returns whether a value is no list of so many different texts or numbers above 0."""
+    """Returns whether a value is no list of so many texts or numbers above 0."""
     return not (
         isinstance(value, list)
         and len(value) in sizes
-        and len(set(map(str, value))) == len(value)
         and all(item > 0 if type(item) is int else isinstance(item, str) for item in value)
     )
 
@@ -61,24 +60,17 @@ RULES = (
         f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(INLINE)}.",
     ),
     Rule(
-        ("dataset", "monolingual"),
-        lambda value, options: (
-            not isinstance(value, str)
-            or sum(
-                getattr(options, name) is not None for name in ("train", "dataset", "monolingual")
-            )
-            > 1
-        ),
-        "`{name}` {value!r} must be one name, without another of `train`, `dataset` and "
-        "`monolingual`.",
+        ("dataset",),
+        lambda value, options: not isinstance(value, str) or options.train is not None,
+        "`{name}` {value!r} must be one name, without `train`.",
     ),
     Rule(
-        ("train", "validation", "test"),
+        _FILES,
         lambda value, _: not isinstance(value, str) and _is_no_list(value),
         "`{name}` {value!r} must be one file of pairs, or a list of two text files.",
     ),
     Rule(
-        _FILES[:3],
+        _FILES,
         lambda value, options: (
             isinstance(value, str) and suffix_of(value) == ".tmx" and options.languages is None
         ),
@@ -100,7 +92,6 @@ class Corpus:
         validation: Validation pairs, in the same form.
         test: Test pairs, in the same form.
         dataset: Data set of the Hub or directory of one, in place of the files.
-        monolingual: A file of target texts in place of training pairs: each is its own source.
         columns: Source, target and, of a .tsv, the document: numbers of columns from 1 on; or
             names.
         languages: The codes of source and target.
@@ -115,7 +106,6 @@ class Corpus:
     validation: str | list[str] | None = None
     test: str | list[str] | None = None
     dataset: str | None = None
-    monolingual: str | None = None
     columns: list[Any] | None = None
     languages: list[str] | None = None
     tag: str | None = None
@@ -151,7 +141,7 @@ class Corpus:
             check_rules(RULES, corpus)
             has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))
             refuse((not has_files, "it names no files: set `train`."))
-            corpus.limits()
+            active_filters(corpus.filters)
             for tag in corpus.languages or ():
                 standard_tag(tag)
         except ValueError as error:
@@ -167,18 +157,9 @@ class Corpus:
         first = Path(str(named[0] if isinstance(named, list) else named)).name
         return first.split(".")[0] or "an entry without files"
 
-    def limits(self) -> dict[str, float | bool]:
-        """Returns the limits of the filters that are on, by name."""
-        active = active_filters(self.filters)
-        if self.monolingual is not None:
-            active.pop("identical", None)
-        return active
-
     def paths(self, split: str) -> list[str]:
         """Returns the files of a split."""
         named = getattr(self, split)
-        if split == "train" and named is None:
-            named = self.monolingual
         return [named] if isinstance(named, str) else list(named or ())
 
 

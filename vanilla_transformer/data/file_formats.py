@@ -7,14 +7,13 @@ comma, the one of JSON takes texts like 2020-01-31 for dates and may crash on a 
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import (
     Dataset,
     Features,
@@ -64,29 +63,21 @@ def dataset_from_rows(
     path = cache_folder() / f"{key}.arrow"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        chunks, schema = _chunks_of(read_rows(**paths, **options)), features.arrow_schema
-        tables = (pa.Table.from_pylist(chunk, schema) for chunk in chunks)
-        write_tables(path, schema, _without_nul(tables, files))
+        chunks = _chunks_of(_without_nul(read_rows(**paths, **options), files))
+        schema = features.arrow_schema
+        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
     rows = Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
     if not len(rows):
         raise ValueError(f"{files} holds no data: give a file with data.")
     return rows
 
 
-def _without_nul(tables: Iterable[pa.Table], files: str) -> Iterator[pa.Table]:
-    """Yields tables; a NUL byte in a text is a sign of a damaged file."""
-    done = 0
-    for table in tables:
-        for column in table.columns:
-            if pa.types.is_string(column.type):
-                place = pc.index(pc.match_substring(column, "\0"), True).as_py()
-                if place >= 0:
-                    raise ValueError(
-                        f"{files}, line {done + place + 1}: NUL bytes are no text: the file is "
-                        "damaged."
-                    )
-        done += len(table)
-        yield table
+def _without_nul(rows: Iterator[dict[str, Any]], files: str) -> Iterator[dict[str, Any]]:
+    """Yields rows; a NUL byte in a text is a sign of a damaged file."""
+    for number, row in enumerate(rows, start=1):
+        if any(isinstance(text, str) and "\0" in text for text in row.values()):
+            raise ValueError(f"{files}, line {number}: NUL bytes are no text: the file is damaged.")
+        yield row
 
 
 def _chunks_of(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
