@@ -31,7 +31,7 @@ def outcome(path, read, right):
     try:
         return "right" if read(path) == right else "other"
     except (ValueError, OSError) as error:
-        is_named = path.name in str(error) or "`" in str(error)
+        is_named = any(sign in str(error) for sign in (path.name, "`", "argument"))
         return "error" if is_named else f"{type(error).__name__}: {error}"
 
 

@@ -32,23 +32,11 @@ def test_a_model_in_the_middle_of_training_generates_without_dropout(trained):
 
 
 def test_directories_without_a_model_of_ours_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        check_model_directory(str(tmp_path / "nowhere"))
-    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
         check_model_directory(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     with pytest.raises(ValueError, match="'bart'"):
         check_model_directory(str(tmp_path))
-
-
-def test_a_path_in_a_local_folder_is_not_asked_of_the_hub(tmp_path, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    check_model_directory("user/name")
-    with pytest.raises(FileNotFoundError, match="'runs/en-de' does not exist"):
-        check_model_directory("runs/en-de")
-    with pytest.raises(FileNotFoundError):
-        check_model_directory(__file__)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors"])

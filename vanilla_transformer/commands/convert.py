@@ -11,7 +11,6 @@ from vanilla_transformer.commands.options import (
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.model_directory import check_model_path
 from vanilla_transformer.interop.formats import SOURCES
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."
@@ -176,10 +175,11 @@ def _given_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def run(options: argparse.Namespace) -> None:
     """Converts the checkpoint and saves the model."""
+    from vanilla_transformer.inference.loading import check_on_hub
     from vanilla_transformer.interop.funnel import convert
 
     if SOURCES[options.kind].on_hub:
-        check_model_path(options.source)
+        check_on_hub(options.source)
     given = _given_options(options)
     if "changes" in given:
         given["changes"] = dict(given["changes"])

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
+from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.languages import joint_score_tokenizer
@@ -105,6 +106,8 @@ def compare_models(
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
+    for model in models:  # not only after the evaluation of the models before it
+        check_on_hub(model)
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     if not number_of_resamples(len(rows)):
         raise ValueError(
