@@ -17,14 +17,11 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 from unicodedata import normalize
-
-import torch
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.text_files import existing_file
@@ -36,7 +33,6 @@ from vanilla_transformer.data.token_words import (
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import Imported
-from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
 
@@ -68,17 +64,7 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
         first = ids_of_target_tokens(imported.tokenizer, [prefix])[0]
         imported.model.generation_config.forced_bos_token_id = first
         notes.append(f"A target begins with {prefix}.")
-    logits = imported.source_logits
-    if logits is not None:
-        logits = partial(_compute_beside, folder, logits)
-    return replace(imported, source_logits=logits, notes=tuple(notes))
-
-
-def _compute_beside(
-    _: object, logits: SourceLogits, inputs: Mapping[str, torch.Tensor]
-) -> torch.Tensor:
-    """Computes logits; the first argument, a folder, lives until the last use of this function."""
-    return logits(inputs)
+    return replace(imported, notes=tuple(notes), keeps=folder)
 
 
 def unpack(source: str | Path, folder: Path) -> dict[str, Any]:

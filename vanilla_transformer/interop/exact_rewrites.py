@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import Weights, split_self_attention
+from vanilla_transformer.interop.match_weights import Weights
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -70,23 +70,19 @@ def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
     fields = {
         name: getattr(config, name, None) for name in VanillaTransformerConfig.__annotations__
     }
-    weights = {  # float32 or a wider type, in which factors lose nothing
-        name: w.detach().cpu().to(torch.promote_types(w.dtype, torch.float32), copy=True)
-        for name, w in model.state_dict().items()
-    }
-    state = ModelState(fields, weights)
-    if not config.fused_qkv:
-        return state
-    separate: Weights = {}
-    for stack in _STACKS:
-        stack_weights = {
-            name: w for name, w in weights.items() if name.startswith(f"model.{stack}.")
-        }
-        separate |= split_self_attention(
-            stack_weights, state.heads_of(stack) * state.head_dim_of(stack)
-        )
-    others = {name: w for name, w in weights.items() if "qkv_proj" not in name}
-    return ModelState({**fields, "fused_qkv": False}, others | separate)
+    weights: Weights = {}
+    for name, value in model.state_dict().items():
+        wide = torch.promote_types(value.dtype, torch.float32)  # factors lose nothing in it
+        weight = value.detach().cpu().to(wide, copy=True)
+        if "qkv_proj" not in name:
+            weights[name] = weight
+            continue
+        heads: int = getattr(config, f"{name.split('.')[1]}_attention_heads")
+        queries = heads * config.head_dim_with(heads)
+        keys = (len(weight) - queries) // 2
+        parts = weight.split((queries, keys, keys))
+        weights |= {name.replace("qkv", x): part for x, part in zip("qkv", parts, strict=True)}
+    return ModelState({**fields, "fused_qkv": False}, weights)
 
 
 def repeat_key_value_heads(state: ModelState) -> ModelState:

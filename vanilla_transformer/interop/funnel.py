@@ -39,6 +39,7 @@ class Imported:
         source_logits: Computes the logits of the source. None: its library cannot run.
         source_model: The source, if it is a model of transformers: its greedy output is compared.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
+        keeps: What must live until `source_logits` has run, such as a temporary folder.
         outcome: A sentence on the comparison, once the model is saved. Before: why the source does
             not run; empty: it does, or nothing more is to be said.
     """
@@ -51,6 +52,7 @@ class Imported:
     notes: tuple[str, ...] = field(default=())
     comparison: Comparison | None = None
     outcome: str = ""
+    keeps: object = None
 
 
 def convert(

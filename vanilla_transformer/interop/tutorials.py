@@ -32,7 +32,6 @@ from vanilla_transformer.interop.match_weights import (
     Weights,
     build_model,
     fit_weights,
-    fuse_self_attention,
     layer_rules,
     rename_weights,
     sharing_fields,
@@ -155,7 +154,7 @@ def convert_tutorial(
     config, weights = fit_weights(renamed, separate, stacks=stacks, remedy=remedy)
     if fields.get("fused_qkv"):
         config = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": True})
-        weights = fuse_self_attention(weights)
+        weights = _fuse_self_attention(weights)
     if is_encoder:
         weights = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
     return config, weights
@@ -190,6 +189,16 @@ def _rules_per_head(heads: int) -> Rules:
         )
         for fused in ("qkv", "kv")
     }
+
+
+def _fuse_self_attention(weights: Weights) -> Weights:
+    """Joins the projections of self-attention: all queries, then all keys, then all values."""
+    parts = [f"self_attn.{letter}_proj" for letter in "qkv"]
+    fused = {name: w for name, w in weights.items() if not any(part in name for part in parts)}
+    for name in (name for name in weights if parts[0] in name):
+        rows = [weights[name.replace(parts[0], part)] for part in parts]
+        fused[name.replace(parts[0], "self_attn.qkv_proj")] = torch.cat(rows)
+    return fused
 
 
 def _move_padding(
