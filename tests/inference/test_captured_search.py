@@ -1,5 +1,9 @@
 """The search with recorded steps: the tokens of `generate()`. Nothing is recorded on a CPU."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -9,6 +13,7 @@ from vanilla_transformer.inference.captured_search import captured_search
 from vanilla_transformer.model import inputs as model_inputs
 from vanilla_transformer.model import positions
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.modes import record
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre", "lm_head_bias": True}
 ENDS = [2, 7]
@@ -169,3 +174,20 @@ def test_a_step_asks_nothing_of_the_device(tiny_model, tiny_batch, monkeypatch, 
         custom_generate=captured_search,
     )
     assert len(steps) > 8
+
+
+def test_threads_record_one_after_the_other(monkeypatch):
+    recording, most = [], []
+
+    @contextmanager
+    def graph(*args, **options):
+        recording.append(1)
+        most.append(len(recording))
+        yield
+        recording.pop()
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(record, [lambda: time.sleep(0.02)] * 3))
+    assert most == [1, 1, 1]

@@ -37,6 +37,9 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
+_recording = threading.Lock()  # torch records one graph at a time, also for several threads
+
+
 def record(
     step: Callable[[], None], other: torch.cuda.CUDAGraph | None = None
 ) -> torch.cuda.CUDAGraph:
@@ -48,7 +51,7 @@ def record(
     graph = torch.cuda.CUDAGraph()
     pool = None if other is None else other.pool()
     # Other threads may go on, such as one that pins memory for batches.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    with _recording, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         step()
     return graph
 

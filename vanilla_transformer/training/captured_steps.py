@@ -195,7 +195,7 @@ class CapturedSteps:
         """Computes a step; its gradient is added to the others, or written in their place."""
         inputs = {name: batch[name] for name in ("input_ids", "decoder_input_ids", "labels")}
         inputs |= {"use_cache": False, "num_items_in_batch": num_items, "plan": plan_of(batch)}
-        output = self._converted(inputs) if self._converted else self.model(**inputs)
+        output = self._converted.compute(inputs) if self._converted else self.model(**inputs)
         used = self._converted.trained if self._converted else self._parameters
         made = torch.autograd.grad(output.loss, used, materialize_grads=True)
         # Few kernels, in place of one for each parameter.
@@ -223,16 +223,19 @@ def _places_of(model: nn.Module) -> list[tuple[int, bool]]:
     return [(weight.data_ptr(), weight.requires_grad) for weight in model.parameters()]
 
 
-class _ConvertedModel:
+class _ConvertedModel(nn.Module):
     """A model that computes with a copy of its weights, in another type.
+
+    What Accelerate puts around the model's forward, which is autocast, is left out.
 
     Args:
         dtype: Type of the copy; the weights keep theirs.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self._model = _PlainForward(model)
-        named = self._model.named_parameters()
+        super().__init__()
+        self.model = model
+        named = self.named_parameters()
         self._weights = {name: weight for name, weight in named if weight.is_floating_point()}
         self._copies = {
             name: weight.detach().to(dtype).requires_grad_(weight.requires_grad)
@@ -240,18 +243,11 @@ class _ConvertedModel:
         }
         self.trained = [copy for copy in self._copies.values() if copy.requires_grad]
 
-    def __call__(self, inputs: dict[str, Any]) -> Any:
+    def compute(self, inputs: dict[str, Any]) -> Any:
+        """Converts the weights, and returns the model's output."""
         with torch.no_grad():
             torch._foreach_copy_([*self._copies.values()], [*self._weights.values()])
-        return torch.func.functional_call(self._model, self._copies, kwargs=inputs)
-
-
-class _PlainForward(nn.Module):
-    """Calls a model without what Accelerate puts around its forward, which is autocast."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
+        return torch.func.functional_call(self, self._copies, kwargs=inputs)
 
     def forward(self, **inputs: Any) -> Any:
         return type(self.model).forward(self.model, **inputs)

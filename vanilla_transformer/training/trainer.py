@@ -213,7 +213,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
         """
-        self.num_tokens = {}
+        self.num_tokens, self._finite = {}, FiniteValues()
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
         self.add_callback(self.record)
         means = [
