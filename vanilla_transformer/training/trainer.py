@@ -279,16 +279,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
         drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
+        own_loss: Any = TokenBudgetSeq2SeqTrainer.compute_loss
         others = (
             *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
             self.accelerator.mixed_precision not in ("no", "bf16"),
-            type(self).compute_loss is not TokenBudgetSeq2SeqTrainer.compute_loss,
+            getattr(self.compute_loss, "__func__", None) is not own_loss,
             args.torch_compile
             and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
             args.optim.endswith(("lomo", "layerwise")),  # they step within backward passes
-            any(weight._backward_hooks for weight in model.parameters()),
+            any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()),
         )
         packs = model.training_shortcuts.padding_free and model.packs_sequences()
         is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
