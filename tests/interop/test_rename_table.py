@@ -208,7 +208,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers():
         "`x` gets a whole weight and parts of one",
     )
     bad = rename_weights({"a": torch.ones(1)}, {"(.)": WeightRule(("x",), stack=1)})
-    assert "`stack` needs a number in group 1: 'a'" in bad.problems[0]
+    assert bad.problems[0].startswith("`a`: ")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import RenamedWeights, raise_problems
@@ -92,25 +93,17 @@ def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
 
 def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     """Reads the tokens of the source and of the target, in the order of their ids."""
-    if shared := _read_vocabulary(folder, "shared"):
-        return shared, shared
-    source, target = (_read_vocabulary(folder, side) for side in ("source", "target"))
-    if not source or not target:
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no vocabularies: shared_vocabulary.json, or "
-            "source_vocabulary.json and target_vocabulary.json (or .txt) are missing."
-        )
-    return source, target
+    is_shared = any(folder.glob("shared_vocabulary.*"))
+    sides = ("shared",) if is_shared else ("source", "target")
+    words = [_read_vocabulary(folder / f"{side}_vocabulary.json") for side in sides]
+    return words[0], words[-1]
 
 
-def _read_vocabulary(folder: Path, side: str) -> list[str]:
-    """Reads one vocabulary; it is empty if there is no file."""
-    path = folder / f"{side}_vocabulary.json"
+def _read_vocabulary(path: Path) -> list[str]:
+    """Reads a vocabulary, which old versions store as a text."""
     if not path.is_file():
-        path = path.with_suffix(".txt")
-        if not path.is_file():
-            return []
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = existing_file(path.with_suffix(".txt")).read_text(encoding="utf-8")
+        return text.removesuffix("\n").split("\n")
     try:
         words: list[str] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

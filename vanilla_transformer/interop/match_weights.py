@@ -188,15 +188,14 @@ def _apply_rules(before: RenamedWeights, rules: Rules) -> RenamedWeights:
         match, rule = next(matches, (None, WeightRule()))
         try:
             moved = [(name, tensor)] if match is None else _apply_rule(rule, match, tensor)
+            number = None if match is None or rule.stack is None else int(match[rule.stack])
         except ValueError as error:
             problems.append(f"`{old}`: {error}")
             continue
         for new, value in moved:
             # A whole weight goes to its name, a part of one to the number that the rule reads.
-            taken: dict[Any, Any] = weights
-            slot: Any = new
-            if match is not None and rule.stack is not None:
-                taken, slot = parts.setdefault(new, {}), int(match[rule.stack])
+            taken: dict[Any, Any] = weights if number is None else parts.setdefault(new, {})
+            slot = new if number is None else number
             if slot in taken:
                 problems.append(f"`{old}` and `{origins[new]}` both become `{new}`")
             taken[slot], origins[new] = value, old
@@ -237,13 +236,9 @@ def _apply_rule(
     if rule.sinusoids is not None and not holds_sinusoids(tensor, rule.sinusoids):
         raise ValueError(f"it does not hold the positions `{rule.sinusoids}`")
     names = [match.expand(name) for name in rule.names]
-    if rule.stack is not None and not match[rule.stack].isdecimal():
-        raise ValueError(f"`stack` needs a number in group {rule.stack}: {match[rule.stack]!r}")
     if rule.transpose and tensor.dim() == 2:
         tensor = tensor.T
     if rule.offset:
-        if tensor.dim() == 0 or len(tensor) <= rule.offset:
-            raise ValueError(f"`offset` ({rule.offset}) leaves no row of {tuple(tensor.shape)}")
         tensor = tensor[rule.offset :]
     if not rule.is_split:
         return [(name, tensor) for name in names]

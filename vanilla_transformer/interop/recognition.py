@@ -67,8 +67,6 @@ def recognise(path: str | Path) -> Recognised:
         ValueError: If it is damaged.
     """
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{str(path)!r} does not exist.")
     for pattern, look_at in FORMATS.items():
         files = sorted(path.glob(pattern)) if path.is_dir() else [path]
         if files and files[0].match(pattern):
