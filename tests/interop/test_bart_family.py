@@ -14,6 +14,7 @@ from hf_models import (
 )
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.interop.hf_families import FAMILIES
 from vanilla_transformer.interop.hf_models import from_transformers, to_transformers
 
 SHARING_OF_MARIAN = {
@@ -158,11 +159,19 @@ def test_odd_widths_end_with_a_zero(d_model):
     assert_same_function(source, from_transformers(source), beams=(1,))
 
 
-def test_quantised_weights_are_refused():
-    source = make("marian")
-    source.config.quantization_config = {"bits": 4}
-    with pytest.raises(ValueError, match="the weights are quantised"):
-        from_transformers(source)
+OTHER_OPTIONS = {  # without effect, of `generate()`, or read by a function of the family
+    *("classifier_dropout", "init_std", "initializer_factor", "is_decoder", "is_encoder_decoder"),
+    *("early_stopping", "encoder_no_repeat_ngram_size", "length_penalty", "max_length"),
+    *("num_beams", "langs", "tie_word_embeddings", "decoder_vocab_size"),
+    *("share_encoder_decoder_embeddings", "d_ff", "dropout_rate", "feed_forward_proj", "num_heads"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_option_of_a_class_is_known(family):
+    """A newer transformers may add one that changes what the class computes."""
+    known = {*family.options.values(), *OTHER_OPTIONS}
+    assert family.config_class.__annotations__.keys() - known == set()
 
 
 @pytest.mark.parametrize(("kind", "row"), [("marian", 3), ("fsmt", 5)])

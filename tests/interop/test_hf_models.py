@@ -136,7 +136,6 @@ def test_a_model_leaves_and_comes_back(kind, fields):
         ({**PRE, "decoder_vocab_size": 44}, "pegasus", ["decoder_vocab_size"]),
         ({**PRE, "position_embedding_type": "rope"}, "pegasus",
          ["position_embedding_type", "rope_parameters"]),
-        ({"activation_function": "prelu"}, "marian", ["activation_function"]),
         ({**FAIRSEQ, "decoder_start_token_id": 1}, "fsmt", ["decoder_start_token_id"]),
         ({**FAIRSEQ, "lm_head_bias": True}, "fsmt", ["lm_head_bias"]),
         ({**T5_LIKE, **RELATIVE, "decoder_layers": 3}, "t5", ["decoder_layers"]),

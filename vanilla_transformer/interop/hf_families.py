@@ -11,7 +11,7 @@ T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 are pre-norm models with relative positi
 compute the scores without a scale, and with tied embeddings (v1.0) they scale the logits.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -60,13 +60,6 @@ _OPTIONS = {
         "forced_eos_token_id",
     )
 }
-_IGNORED = {  # the weights show which matrices are tied
-    "classifier_dropout",
-    "init_std",
-    "is_decoder",
-    "is_encoder_decoder",
-    "tie_word_embeddings",
-}
 
 
 def _names_with(slot: str) -> Rules:
@@ -93,7 +86,6 @@ def _make_family(
     pre_norm: bool = False,
     embedding_norm: bool = False,
     more_fields: Callable[[Any], dict[str, Any]] = lambda config: {},
-    ignored: Collection[str] = (),
 ) -> Family:
     """Describes one of these classes.
 
@@ -101,7 +93,6 @@ def _make_family(
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.
         more_fields: Computes our fields beyond these from its config.
-        ignored: Its options without effect beyond those of all classes.
     """
     slot = "pre" if pre_norm else "post"
     computed: Rules = {
@@ -123,7 +114,6 @@ def _make_family(
             )
         },
         names={**_names_with(slot), **(computed if positions in SINUSOIDS else {})},
-        ignored={*_IGNORED, *ignored},
     )
 
 
@@ -156,7 +146,6 @@ MARIAN = replace(
         MarianMTModel,
         "sinusoidal_half",
         more_fields=_read_vocabularies_of_marian,
-        ignored=("decoder_vocab_size", "share_encoder_decoder_embeddings"),
     ),
     write_options=_write_vocabularies_of_marian,
 )
@@ -174,12 +163,7 @@ MBART = _make_family(
     embedding_norm=True,
     more_fields=lambda config: {"position_offset": 2},
 )
-BLENDERBOT = _make_family(
-    BlenderbotForConditionalGeneration,
-    "learned",
-    pre_norm=True,
-    ignored=("encoder_no_repeat_ngram_size",),  # part of the generation config
-)
+BLENDERBOT = _make_family(BlenderbotForConditionalGeneration, "learned", pre_norm=True)
 M2M100 = _make_family(
     M2M100ForConditionalGeneration,
     "sinusoidal_fairseq",
@@ -193,8 +177,6 @@ _POST_NORM_OF_FAIRSEQ = _make_family(
         "share_encoder_decoder_embeddings": False,
         **_after_padding(config),
     },
-    # The languages, and parts of the generation config.
-    ignored=("langs", "early_stopping", "length_penalty", "max_length", "num_beams"),
 )
 FSMT = replace(
     _POST_NORM_OF_FAIRSEQ,
@@ -297,17 +279,6 @@ T5 = Family(
     read_fields=_read_fields_of_t5,
     write_options=_write_options_of_t5,
     names=_NAMES_OF_T5,
-    ignored={
-        "classifier_dropout",
-        "d_ff",
-        "dropout_rate",
-        "feed_forward_proj",
-        "initializer_factor",
-        "is_decoder",
-        "is_encoder_decoder",
-        "num_heads",
-        "tie_word_embeddings",
-    },
 )
 MT5 = replace(T5, model_class=MT5ForConditionalGeneration)
 

@@ -1,7 +1,7 @@
 """Converts models between a class of transformers and this package, in both directions.
 
 A `Family` describes a class: which of its options are fields here, which rules turn names of its
-weights into names here, and what it cannot express. `import_model` and `export_model` do the work
+weights into names here. `import_model` and `export_model` do the work
 for every family. A new family is one more `Family` in `hf_families.py`:
 
 1. `options` pairs our fields with its options of the same meaning.
@@ -9,12 +9,10 @@ for every family. A new family is one more `Family` in `hf_families.py`:
 3. `write_options` is the inverse of `read_fields`.
 4. `names` are rules for the names of weights, as `interop.match_weights` takes them. The same rules
    serve both directions. A rule with `sinusoids` drops a table that both sides compute.
-
-An option that none of these mentions stops a conversion, so that nothing is lost silently.
 """
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
@@ -53,7 +51,6 @@ class Family:
         options: Its options by name of our field, where both mean the same.
         read_fields: Computes our other fields from its config.
         write_options: Computes its other options from our config.
-        ignored: Its options that do not change what a trained model computes.
     """
 
     model_class: type[PreTrainedModel]
@@ -61,7 +58,6 @@ class Family:
     read_fields: Callable[[Any], dict[str, Any]]
     write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
     names: Rules
-    ignored: Collection[str] = ()
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -113,11 +109,10 @@ def import_model(
         generation config.
 
     Raises:
-        ValueError: If an option has no field here, or a weight is missing, left over or of another
-            shape. One error lists all of them.
+        ValueError: If weights are missing, left over or of another shape. One error lists all of
+            them.
     """
     summary = f"The model cannot be converted from {family.class_name}"
-    raise_problems(summary, _find_option_problems(family, source.config))
     state_dict = source.state_dict()
     renamed = rename_weights(state_dict, family.names)
     weights, problems = dict(renamed.weights), list(renamed.problems)
@@ -140,16 +135,6 @@ def import_model(
     model = build_model(config, weights, reduce(torch.promote_types, dtypes))
     model.generation_config = copy_generation_config(source)
     return model
-
-
-def _find_option_problems(family: Family, config: PreTrainedConfig) -> list[str]:
-    """Lists options that have no field here."""
-    known = {*family.options.values(), *family.ignored}
-    unknown = sorted(family.config_class.__annotations__.keys() - known)
-    problems = [f"`{option}` of {family.class_name} has no field here" for option in unknown]
-    if getattr(config, "quantization_config", None) is not None:
-        problems.append("the weights are quantised: load them without `quantization_config`")
-    return problems
 
 
 # To transformers ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ that turn more models into ones that it computes. The first class that then comp
 a model is chosen; if none does, the error lists the fields in the way of the nearest one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -229,20 +230,15 @@ def export_to_transformers(
     return Exported(type(written).__name__, comparison, notes)
 
 
-def find_problems(target: ExportTarget, state: ModelState) -> list[str]:
+def find_problems(target: ExportTarget, fields: Mapping[str, Any]) -> list[str]:
     """Lists what hinders a class from computing a rewritten model, one sentence each."""
-    fields, kind = state.fields, target.family.kind
+    kind = target.family.kind
     layers = fields["encoder_layers"], fields["decoder_layers"]
-    pad, start = fields["pad_token_id"], fields["decoder_start_token_id"]
+    start = fields["decoder_start_token_id"]
     rules = (
         (
             fields["lm_head_bias"] and not target.output_bias,
             f"`lm_head_bias` is True, but {kind} computes False",
-        ),
-        (
-            any(".feed_forward.activation." in name for name in state.weights),
-            f"`activation_function` is {fields['activation_function']!r}, which has trained "
-            "weights",
         ),
         (
             layers[0] < layers[1] and not target.deep_decoder,
@@ -250,20 +246,13 @@ def find_problems(target: ExportTarget, state: ModelState) -> list[str]:
             f"`encoder_layers`, {layers[0]}",
         ),
         (
-            target.counts_tokens and pad is None,
-            f"`pad_token_id` is None, but {kind} counts positions from it",
-        ),
-        (
-            target.counts_tokens and pad is not None and pad == start,
+            target.counts_tokens and fields["pad_token_id"] == start,
             f"`decoder_start_token_id` is {start}, the padding token, whose position {kind} does "
             "not count",
         ),
     )
-    problems = [sentence for holds, sentence in rules if holds]
-    if not (target.counts_tokens and pad is None):
-        config = VanillaTransformerConfig(**fields)
-        problems += find_fields_in_the_way(target.family, config)
-    return sorted(problems)
+    problems = find_fields_in_the_way(target.family, VanillaTransformerConfig(**fields))
+    return sorted([*problems, *(sentence for holds, sentence in rules if holds)])
 
 
 def _choose_target(
@@ -276,10 +265,8 @@ def _choose_target(
         for rewrite in target.rewrites:
             rewritten = rewrite(rewritten)
         try:
-            refused, problems = False, find_problems(target, rewritten)
-        except (
-            ValueError
-        ) as error:  # no field can be named then, so this class is never the nearest
+            refused, problems = False, find_problems(target, rewritten.fields)
+        except ValueError as error:  # it names no field, so this class is never the nearest
             refused, problems = True, [str(error)]
         if not problems:
             return target, rewritten
