@@ -33,16 +33,13 @@ class Filter(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: Its name in a recipe.
         default: Its limit, or whether it is on.
-        drops: What it drops, as a phrase.
-        is_bad: Takes source, target, the limit and the languages.
+        is_bad: Takes source, target, the limit and the languages. None: `reasons_to_drop` compares
+            the pair with others.
     """
 
-    name: str
     default: float | bool
-    drops: str
-    is_bad: Callable[[str, str, float, Languages], bool]
+    is_bad: Callable[[str, str, float, Languages], bool] | None = None
 
 
 def _share_of_letters(text: str) -> float:
@@ -120,66 +117,23 @@ def _length_ratio(source: str, target: str) -> float:
     return long / max(short, 1) if long >= 20 else 1.0
 
 
-FILTERS = (
-    Filter("empty", True, "a side is empty", lambda s, t, *_: not (s.strip() and t.strip())),
-    Filter("identical", True, "both sides are equal", lambda s, t, *_: s.strip() == t.strip()),
-    Filter(
-        "longest",
-        2000,
-        "a side has more characters than this",
-        lambda s, t, most, _: max(len(s), len(t)) > most,
-    ),
-    Filter(
-        "length_ratio",
-        4.0,
-        "one side has 20 or more characters (of Han, Kana and Hangul each counts twice), and more "
-        "than this many times those of the other",
-        lambda s, t, most, _: _length_ratio(s, t) > most,
-    ),
-    Filter(
-        "letters",
-        0.3,
-        "fewer than this share of the characters of a side are letters",
-        lambda s, t, least, _: min(_share_of_letters(s), _share_of_letters(t)) < least,
-    ),
-    Filter(
-        "script",
-        0.5,
-        "fewer than this share of the letters of a side are of the script of its language "
-        "(needs `languages`)",
-        _is_other_script,
-    ),
-    Filter(
-        "language",
-        False,
-        "a side with 20 or more letters is in another language, as py3langid finds (needs "
-        "`languages`)",
-        _is_other_language,
-    ),
-    Filter(
-        "placeholders",
-        True,
-        "the sides differ in placeholders such as %s, %1, {name} and ${name}",
-        _is_other_placeholder,
-    ),
-    Filter("markup", True, "the sides differ in tags such as <b>", _is_unbalanced(_MARKUP, "<>")),
-    Filter(
-        "digits",
-        False,
-        "the sides differ in numbers, in the digits of any script",
-        lambda s, t, *_: _numbers(s) != _numbers(t),
-    ),
-    Filter("duplicate", True, "the same pair has come before in this corpus", lambda *_: False),
-    Filter("held_out", True, "the pair is in the validation or test set", lambda *_: False),
-)
-"""The filters, in their order: the first that drops a pair is its reason.
-
-The last two compare a pair with others, which `reasons_to_drop` does.
-"""
+FILTERS = {
+    "empty": Filter(True, lambda s, t, *_: not (s.strip() and t.strip())),
+    "identical": Filter(True, lambda s, t, *_: s.strip() == t.strip()),
+    "longest": Filter(2000, lambda s, t, most, _: max(len(s), len(t)) > most),
+    "length_ratio": Filter(4.0, lambda s, t, most, _: _length_ratio(s, t) > most),
+    "letters": Filter(0.3, lambda s, t, least, _: min(map(_share_of_letters, (s, t))) < least),
+    "script": Filter(0.5, _is_other_script),
+    "language": Filter(False, _is_other_language),
+    "placeholders": Filter(True, _is_other_placeholder),
+    "markup": Filter(True, _is_unbalanced(_MARKUP, "<>")),
+    "digits": Filter(False, lambda s, t, *_: _numbers(s) != _numbers(t)),
+    "duplicate": Filter(True),
+    "held_out": Filter(True),
+}
+"""The filters by name, as docs/corpora.md tells them: the first that drops a pair is its reason."""
 
 ALWAYS_ON = ("empty", "held_out")
-_COMPARING = ("duplicate", "held_out")
-_FILTERS_BY_NAME = {row.name: row for row in FILTERS}
 
 
 def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str, float | bool]:
@@ -193,16 +147,14 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
         ValueError: If a name is unknown, or a limit is neither a number nor true or false.
     """
     if isinstance(chosen, bool) or chosen is None:
-        chosen = dict.fromkeys(_FILTERS_BY_NAME, False) if chosen is False else {}
-    active: dict[str, float | bool] = {row.name: row.default for row in FILTERS}
+        chosen = dict.fromkeys(FILTERS, False) if chosen is False else {}
+    active = {name: row.default for name, row in FILTERS.items()}
     for name, value in chosen.items():
-        if name not in _FILTERS_BY_NAME:
-            raise ValueError(
-                f"`filters` has no {name!r}: choose from {', '.join(_FILTERS_BY_NAME)}."
-            )
+        if name not in FILTERS:
+            raise ValueError(f"`filters` has no {name!r}: choose from {', '.join(FILTERS)}.")
         if not isinstance(value, int | float):
             raise ValueError(f"`filters` {name!r} is {value!r}: give true, false or a number.")
-        has_limit = not isinstance(_FILTERS_BY_NAME[name].default, bool)
+        has_limit = not isinstance(FILTERS[name].default, bool)
         if name not in ALWAYS_ON and not (value is True and has_limit):
             active[name] = value
     return {name: value for name, value in active.items() if value is not False}
@@ -242,9 +194,9 @@ def reasons_to_drop(
         held_out: `pair_key` of each pair that is in the validation or test set.
     """
     local = [
-        (name, _FILTERS_BY_NAME[name].is_bad, value)
+        (name, is_bad, value)
         for name, value in filters.items()
-        if name not in _COMPARING
+        if (is_bad := FILTERS[name].is_bad) is not None
     ]
     seen = _SeenPairs()
 
