@@ -154,16 +154,7 @@ class SubwordSampler:
         added = {token["id"] for token in description["added_tokens"]}
         self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
 
-    @property
-    def active(self) -> bool:
-        """Whether an option was given for this kind of vocabulary."""
-        return self.segment is not None
-
-    def __call__(self, text: str, rng: Random) -> list[int]:
-        """Returns the token ids of a text, special tokens included."""
-        return self.sample(text, rng)[0]
-
-    def sample(
+    def __call__(
         self, text: str, rng: Random, language: str | None = None
     ) -> tuple[list[int], list[Span]]:
         """Returns the token ids of a text, and the words that they come from.
@@ -257,8 +248,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
             tokenizer say.
 
     Raises:
-        ValueError: If an option fits none of the sampled vocabularies, or the two data sets differ
-            in length.
+        ValueError: If an option fits none of the sampled vocabularies.
     """
 
     def __init__(
@@ -275,11 +265,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         max_target_length: int | None = None,
         directions: RowDirections | None = None,
     ) -> None:
-        if len(texts) != len(unsampled):
-            raise ValueError(
-                f"There are {len(texts)} texts and {len(unsampled)} encoded pairs: give the same "
-                "rows twice."
-            )
+        assert len(texts) == len(unsampled)
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
         chosen = ("source", "target") if sides == "both" else (sides,)
@@ -321,9 +307,10 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         language = {"source": direction.source, "target": direction.target}
         words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):
-            if side in self.samplers and (self.samplers[side].active or LINKS in texts):
+            sampler = self.samplers.get(side)
+            if sampler and (sampler.segment or LINKS in texts):
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
-                row[name], spans = self.samplers[side].sample(texts[side], rng, language[side])
+                row[name], spans = sampler(texts[side], rng, language[side])
                 words.append(words_of_spans(texts[side], spans))
                 if side == "source" and direction.tag:
                     words[-1] = without_first_word(words[-1])
