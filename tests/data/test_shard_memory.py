@@ -44,7 +44,6 @@ def peak(shards):
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     try:
-        shards.check()
         rows = shards.open()
         sides = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
         check_longest(*sides, 2048, str)

@@ -69,12 +69,18 @@ class Shards:
         is_whole = shards is not None and len(rows) == sum(shard["rows"] for shard in shards.shards)
         return shards if is_whole else None
 
-    def check(self) -> None:
-        """Refuses shards that are not whole, as after a copy that did not end.
+    def lengths(self) -> NDArray[Any]:
+        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
+        lengths: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
+        return lengths
+
+    def open(self) -> Dataset:
+        """Opens the shards, without reading them, as one data set.
 
         Raises:
-            ValueError: If a shard is missing or cut off; the error names the first.
+            ValueError: If a shard is missing or cut off, as after a copy that did not end.
         """
+        parts = []
         for number, shard in enumerate(self.shards):
             path = _shard_path(self.folder, number)
             if not path.is_file() or path.stat().st_size != shard["bytes"]:
@@ -82,21 +88,8 @@ class Shards:
                     f"{str(path)!r} is missing or cut off: `prepare` the data again, which makes "
                     "only what is missing, or copy the folder again."
                 )
-
-    def lengths(self) -> NDArray[Any]:
-        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
-        lengths: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
-        return lengths
-
-    def open(self) -> Dataset:
-        """Opens the shards, without reading them, as one data set."""
-        parts = [
-            Dataset(
-                MemoryMappedTable.from_file(str(_shard_path(self.folder, number))),
-                fingerprint=text_digest(f"{self.key} {number}"),
-            )
-            for number in range(len(self.shards))
-        ]
+            table = MemoryMappedTable.from_file(str(path))
+            parts.append(Dataset(table, fingerprint=text_digest(f"{self.key} {number}")))
         return concatenate_datasets(parts)
 
 

@@ -12,10 +12,8 @@ from datasets import DatasetDict, load_from_disk
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.encoding import tokenizer_digest
-from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.data.shards import INDEX, Shards
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.shards import Shards
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
@@ -100,10 +98,8 @@ class PreparedFolder:
         """Opens the token ids of the splits of a plan, without reading them.
 
         Raises:
-            ValueError: If a file has changed since, or the model takes texts of another length.
+            ValueError: If a shard is not whole, or the model takes texts of another length.
         """
-        digest = tokenizer_digest(load_tokenizer(str(self.tokenizer)))
-        self._check_unchanged(self.tokenizer, digest, self.manifest["tokenizer"])
         for name in _LIMITS:
             if getattr(plan, name) != (limit := self.manifest["options"].get(name)):
                 raise ValueError(
@@ -111,21 +107,7 @@ class PreparedFolder:
                     f"{str(self.folder)!r} was prepared with `{name}` {limit}: prepare the data "
                     "again with that limit."
                 )
-        encoded = DatasetDict()
-        for name in plan.splits:
-            index, recorded = self.folder / name / INDEX, self.manifest["splits"][name]["index"]
-            self._check_unchanged(index, content_digest(index), recorded)
-            shards = Shards.read(self.folder / name)
-            shards.check()
-            encoded[name] = shards.open()
-        return encoded
-
-    def _check_unchanged(self, path: Path, digest: str, recorded: str) -> None:
-        if digest != recorded:
-            raise ValueError(
-                f"{str(path)!r} is not the one that {MANIFEST} names: copy the whole folder again, "
-                "or prepare the data again, in another directory."
-            )
+        return DatasetDict({name: Shards.read(self.folder / name).open() for name in plan.splits})
 
     # Making -----------------------------------------------------------------------------------
 
@@ -179,11 +161,7 @@ class PreparedFolder:
                 "command": list(arguments.command),
                 "options": {name: value for name, value in options.items() if value is not None},
                 "facts": counts,
-                "tokenizer": tokenizer_digest(load_tokenizer(str(self.tokenizer))),
                 "holds_all_texts": holds_all_texts,
-                "splits": {
-                    name: {"pairs": len(rows), "index": content_digest(self.folder / name / INDEX)}
-                    for name, rows in encoded.items()
-                },
+                "pairs": {name: len(rows) for name, rows in encoded.items()},
             }
         )
