@@ -44,14 +44,6 @@ if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
 
-_ENTRIES = """\
-For `corpora` in a recipe, where the outputs are the targets:
-  - train: {0}
-Where they are the sources of a back-translation:
-  - train: {0}
-    columns: [2, 1]
-    tag: <bt>"""
-
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
@@ -227,8 +219,6 @@ def run(options: argparse.Namespace) -> None:
         with open_output(options.output) as stream:
             shows = not stream.isatty()  # else a bar and the outputs would mix
             print_outputs(translator, options, lines, stream, shows)
-    if options.tsv and options.output and os.path.getsize(options.output):
-        print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
 
 
 def _translate_document(options: argparse.Namespace) -> None:
