@@ -63,6 +63,15 @@ def test_gradients_of_other_steps_are_kept(stand_in):
         torch.testing.assert_close([p.grad for p in net.parameters()], expected)
 
 
+def test_a_weight_that_the_loss_does_not_reach(stand_in):
+    net = model().train()
+    net.unused = torch.nn.Parameter(torch.ones(2))
+    for dtype in (None, torch.bfloat16):
+        net.zero_grad()
+        CapturedSteps(net, dtype)(pack_batch(make_batch(0), net.config, 100), torch.tensor(27))
+        assert net.unused.grad.tolist() == [0.0, 0.0]
+
+
 def test_graphs_are_of_weights_that_stay_where_they_are():
     net = model()
     steps = CapturedSteps(net)

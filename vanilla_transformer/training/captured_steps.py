@@ -158,7 +158,7 @@ class CapturedSteps:
         self._last: _Recorded | None = None
 
     def fits(self, model: nn.Module) -> bool:
-        """Returns whether it computes this model, whose weights have not moved, nor been frozen."""
+        """Returns whether it trains this model: the same weights at the same places."""
         return self.model is model and self._places == _places_of(model)
 
     def __call__(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
