@@ -146,17 +146,13 @@ def export_model(
     """Converts a model into one of a family: as `import_model`, reversed.
 
     Args:
-        model: A model without `fused_qkv`. It does not change.
+        model: A model without `fused_qkv`, and without `find_fields_in_the_way`. It stays as it is.
 
     Raises:
-        ValueError: If the family cannot compute what the config says. One error lists the fields
-            that stand in the way.
+        ValueError: If the class has no place for weights.
     """
-    summary = f"The model cannot be written as {family.class_name}"
-    raise_problems(summary, find_fields_in_the_way(family, model.config))
     written = family.model_class(family.config_for(model.config))
-    state_dict, problems = _rename_to_theirs(family, written, model.state_dict())
-    raise_problems(summary, problems)
+    state_dict = _rename_to_theirs(family, written, model.state_dict())
     _separate_matrices(written, state_dict)
     written.type(model.dtype).load_state_dict(state_dict)
     written.generation_config = copy_generation_config(model)
@@ -187,7 +183,7 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
 
 def _rename_to_theirs(
     family: Family, written: PreTrainedModel, weights: Mapping[str, torch.Tensor]
-) -> tuple[Weights, list[str]]:
+) -> Weights:
     """Fills the names of a class with our weights; tables that both compute stay as they are."""
     state_dict = written.state_dict()
     origins = rename_weights(state_dict, family.names).origins
@@ -196,15 +192,10 @@ def _rename_to_theirs(
     available = stand_ins | dict(weights)
     left = weights.keys() - origins.keys() - {SHARED_TABLE}  # its stacks have it by their names
     problems = [f"`{name}` is left over" for name in sorted(left)]
+    raise_problems(f"The model cannot be written as {family.class_name}", problems)
     for name, theirs in origins.items():
-        value, shape = available.get(name), state_dict[theirs].shape
-        if value is None:
-            problems.append(f"`{name}` is missing")
-        elif value.numel() != shape.numel():
-            problems.append(f"`{name}` has the shape {tuple(value.shape)}, not {tuple(shape)}")
-        else:
-            state_dict[theirs] = value.reshape(shape)
-    return state_dict, problems
+        state_dict[theirs] = available[name].reshape(state_dict[theirs].shape)
+    return state_dict
 
 
 def _separate_matrices(written: PreTrainedModel, state_dict: Mapping[str, torch.Tensor]) -> None:
