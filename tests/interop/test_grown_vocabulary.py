@@ -5,7 +5,7 @@ import torch
 from converted_models import (
     train_pieces,
 )
-from test_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
+from test_trimmed_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand

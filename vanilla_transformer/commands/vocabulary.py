@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
 
 def trim(options: argparse.Namespace, output_dir: str) -> None:
     """Trims the vocabulary of the model, and prints what that saves."""
-    from vanilla_transformer.interop.vocabulary import trim_vocabulary
+    from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 
     done = trim_vocabulary(
         options.model,

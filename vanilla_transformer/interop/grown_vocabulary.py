@@ -25,12 +25,12 @@ from vanilla_transformer.interop.sentencepiece_models import (
     read_sentencepiece,
     sentencepiece_backend,
 )
-from vanilla_transformer.interop.trimmed_tokenizers import (
+from vanilla_transformer.interop.tokenizer_tables import (
     BackendTable,
     PieceTable,
     read_tables,
 )
-from vanilla_transformer.interop.vocabulary import (
+from vanilla_transformer.interop.trimmed_vocabulary import (
     Plan,
     check_texts,
     load_model_and_tokenizer,

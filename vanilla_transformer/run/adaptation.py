@@ -25,7 +25,7 @@ from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
-from vanilla_transformer.interop.vocabulary import trim_vocabulary
+from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )

@@ -13,7 +13,7 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import vocabulary
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.probe import verify_model
-from vanilla_transformer.interop.vocabulary import trim_vocabulary
+from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     KINDS,
     VanillaTransformerTokenizer,

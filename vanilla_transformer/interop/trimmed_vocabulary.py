@@ -22,13 +22,13 @@ from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
-from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
-from vanilla_transformer.interop.trimmed_tokenizers import (
+from vanilla_transformer.interop.tokenizer_tables import (
     Table,
     characters_of,
     close_under_parents,
     read_tables,
 )
+from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.modeling_vanilla_transformer import (

@@ -1,4 +1,4 @@
-"""Which tokens a tokenizer needs to cut texts as before, and the files of one that has only these.
+"""Tables of saved tokenizers: which tokens need which others, and how the files are changed.
 
 A table is one vocabulary of a saved tokenizer. It is read from the files, and written into them:
 `tokenizer.json` of every tokenizer that the library `tokenizers` runs, or `vocab.json` with models
