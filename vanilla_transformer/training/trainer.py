@@ -379,6 +379,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     # Private: Trainer's figures are those of the steps since the resumption.
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""
+        self._captured = None  # the graphs hold the memory of their steps
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
