@@ -18,7 +18,7 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file, read_line_pairs
+from vanilla_transformer.data.text_files import read_line_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -123,9 +123,6 @@ def check(options: argparse.Namespace) -> None:
             "give the same number"
         )
     check_model_directory(options.model)
-    if options.view == "heads":
-        existing_file(options.source)
-        existing_file(options.target)
     output = getattr(options, "output", None)
     if output is None:
         return

@@ -4,7 +4,7 @@ Only the lengths are looked at, block by block, so that the memory does not grow
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,30 @@ _DEVIATIONS = 4  # of the number of batches of a mixture, for which each epoch h
 _RATIO_OF_A_BUCKET = 1.06  # of the longest to the shortest text of a bucket, on each side
 
 
+def cut_greedily(source: Ints, target: Ints, max_tokens: int) -> Ints:
+    """Returns the positions that cut sorted lengths into the fewest batches in this order."""
+    cuts = [0]
+    while (start := cuts[-1]) < len(source):
+        # A batch only gets wider as it grows: its first example bounds its number of examples.
+        most = max_tokens // max(1, int(source[start] + target[start]))
+        stop = start + most
+        width = np.maximum.accumulate(source[start:stop])
+        width += np.maximum.accumulate(target[start:stop])
+        cost = width * np.arange(1, len(width) + 1)
+        cuts.append(start + int(np.searchsorted(cost, max_tokens, side="right")))
+    return np.asarray(cuts, dtype=np.int64)
+
+
+def halve_largest_batches(cuts: Ints, wanted: int) -> Ints:
+    """Halves the batches with the most examples until there are `wanted` batches."""
+    while (missing := wanted - (len(cuts) - 1)) > 0:
+        sizes = np.diff(cuts)
+        largest = np.argsort(-sizes, kind="stable")[:missing]
+        largest = largest[sizes[largest] > 1]
+        cuts = np.sort(np.concatenate([cuts, cuts[largest] + sizes[largest] // 2]))
+    return cuts
+
+
 class LargeOrder:
     """Draws the batches of each epoch from blocks of pairs.
 
@@ -31,8 +55,6 @@ class LargeOrder:
         source: Number of tokens of each source, in memory or on the disk.
         target: The same of each target.
         num_processes: The number of batches is a multiple of it.
-        cut: Cuts sorted lengths into batches: returns the positions.
-        halve: Halves the largest batches until there are so many.
 
     Raises:
         ValueError: If the processes cannot have equally many batches.
@@ -45,11 +67,9 @@ class LargeOrder:
         max_tokens: int,
         mixture: Mixture,
         num_processes: int,
-        cut: Callable[[Ints, Ints], Ints],
-        halve: Callable[[Ints, int], Ints],
     ) -> None:
         self.source, self.target, self.mixture = source, target, mixture
-        self._cut, self._halve = cut, halve
+        self.max_tokens = max_tokens
         # Lengths fall into bands that grow by a constant ratio; a bucket is a band of each side.
         longest = max(int(source.max()), int(target.max()))
         exact = np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
@@ -121,7 +141,8 @@ class LargeOrder:
         common = int(counts.argmax())
         full[common] = max(0, full[common] - self._kept)
         rest = np.repeat(np.arange(len(counts)), counts - full * self._pairs_of_batch)
-        return full, self._cut(*(widths[rest] for widths in self._widths))
+        source, target = (widths[rest] for widths in self._widths)
+        return full, cut_greedily(source, target, self.max_tokens)
 
     def _has_room(self, full: Ints, cuts: Ints, counts: Ints) -> bool:
         """Returns whether the pairs that fill no batch can be cut into as many as are missing."""
@@ -141,7 +162,8 @@ class LargeOrder:
         if not self._has_room(left, cuts, counts):  # its pairs are too long, or too short
             number = 0
             left, cuts = self._plan_buckets(self._counts)
-        cuts, rest = self._halve(cuts, self.num_batches - int(left.sum())), np.zeros(0, np.int64)
+        cuts = halve_largest_batches(cuts, self.num_batches - int(left.sum()))
+        rest = np.zeros(0, np.int64)
         for drawn in self.mixture.blocks(number):
             block = np.concatenate([rest, rng.permutation(drawn)])  # what was left comes first
             buckets = self._buckets_of(self.source[block], self.target[block])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from vanilla_transformer.data import mixing
-from vanilla_transformer.data.large_order import LargeOrder
+from vanilla_transformer.data.large_order import LargeOrder, cut_greedily, halve_largest_batches
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
 
@@ -92,8 +92,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 max_tokens,
                 mixture or Mixture({"": len(self.source_lengths)}, {"": 1.0}, seed),
                 num_processes,
-                self._cut_greedily,
-                _halve_largest_batches,
             )
             self.num_batches = self._large.num_batches
             return
@@ -121,7 +119,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 yield batch.tolist()
             return
         order, cuts = self._draw_epoch(rng)
-        cuts = _halve_largest_batches(cuts, self.num_batches)
+        cuts = halve_largest_batches(cuts, self.num_batches)
         batches = np.arange(self.num_batches)
         if self.shuffle:
             rng.shuffle(batches)
@@ -147,20 +145,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         source, target = ((side + 1) * (1 + jitter * rng.random(count)) for side in lengths)
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
-        return rows[order], self._cut_greedily(lengths[0][order], lengths[1][order])
-
-    def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
-        """Returns the positions that cut sorted lengths into the fewest batches in this order."""
-        cuts = [0]
-        while (start := cuts[-1]) < len(source):
-            # A batch only gets wider as it grows: its first example bounds its number of examples.
-            most = self.max_tokens // max(1, int(source[start] + target[start]))
-            stop = start + most
-            width = np.maximum.accumulate(source[start:stop])
-            width += np.maximum.accumulate(target[start:stop])
-            cost = width * np.arange(1, len(width) + 1)
-            cuts.append(start + int(np.searchsorted(cost, self.max_tokens, side="right")))
-        return np.asarray(cuts, dtype=np.int64)
+        cuts = cut_greedily(lengths[0][order], lengths[1][order], self.max_tokens)
+        return rows[order], cuts
 
     def _choose_num_batches(self, drawn: int) -> int:
         """Returns the number of batches of every epoch, given that of the first draw."""
@@ -199,16 +185,6 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
             f"{tokens} together, more than `max_tokens` of {max_tokens}: raise `max_tokens` or "
             "truncate the example (`max_source_length`, `max_target_length`)."
         )
-
-
-def _halve_largest_batches(cuts: Ints, wanted: int) -> Ints:
-    """Halves the batches with the most examples until there are `wanted` batches."""
-    while (missing := wanted - (len(cuts) - 1)) > 0:
-        sizes = np.diff(cuts)
-        largest = np.argsort(-sizes, kind="stable")[:missing]
-        largest = largest[sizes[largest] > 1]
-        cuts = np.sort(np.concatenate([cuts, cuts[largest] + sizes[largest] // 2]))
-    return cuts
 
 
 def token_lengths(
