@@ -40,8 +40,7 @@ class Imported:
         source_model: The source, if it is a model of transformers: its greedy output is compared.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
         keeps: What must live until `source_logits` has run, such as a temporary folder.
-        outcome: A sentence on the comparison, once the model is saved. Before: why the source does
-            not run; empty: it does, or nothing more is to be said.
+        outcome: A sentence on the comparison, once the model is saved.
     """
 
     model: Any
@@ -116,7 +115,7 @@ def compare_with_source(imported: Imported) -> Imported:
         compared = compare_models(imported.source_model, imported.model)
     elif imported.source_logits is None:
         outcome = "The source was not run: the model is not compared with it."
-        return replace(imported, outcome=imported.outcome or outcome)
+        return replace(imported, outcome=outcome)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the source's library, about its own ways

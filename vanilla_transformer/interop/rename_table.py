@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -47,7 +47,7 @@ from vanilla_transformer.interop.match_weights import (
 )
 from vanilla_transformer.interop.probe import probe_inputs
 
-_OPTIONS: dict[str, type] = {"transpose": bool, "offset": int, "heads": int, "stack": int}
+_OPTIONS = {"transpose", "offset", "heads", "stack"}
 """What may stand beside the new names of a weight."""
 
 
@@ -91,8 +91,8 @@ def read_with_table(
     if read.compare is None:
         return Imported(model)
     if not run_code:
-        unrun = f"The source was not run: --run-code runs `{read.compare}` and compares the logits."
-        return Imported(model, outcome=unrun)
+        hint = f"--run-code runs `{read.compare}`, and compares the logits."
+        return Imported(model, notes=(hint,))
     logits = _run_source(read.compare, Path(table).resolve().parent, source, model.config)
     return Imported(
         model, library=f"the source, run by `{read.compare}`,", source_logits=lambda _: logits
@@ -164,9 +164,8 @@ def _make_rule(value: Any) -> Target:
     names = [names] if targets == ["to"] else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"`{targets[0]}` must hold names, not {names!r}")
-    for name, option in options.items():
-        if type(option) is not _OPTIONS.get(name) or cast(int, option) < 0:
-            raise ValueError(f"`{name}: {option!r}` is not known, or has a wrong value")
+    if unknown := options.keys() - _OPTIONS:
+        raise ValueError(f"`{min(unknown)}` is not known: choose from {sorted(_OPTIONS)}")
     for name, beside in (("heads", "split"), ("stack", "to")):
         if name in options and targets != [beside]:
             raise ValueError(f"`{name}` works beside `{beside}` only")
