@@ -4,7 +4,6 @@ A reader of `interop.formats.SOURCES` reads the source and matches its weights; 
 same for every source.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -117,14 +116,12 @@ def compare_with_source(imported: Imported) -> Imported:
         outcome = "The source was not run: the model is not compared with it."
         return replace(imported, outcome=outcome)
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the source's library, about its own ways
-            try:
-                compared = compare_logits(imported.model, imported.library, imported.source_logits)
-            except Exception as error:  # of the source's library, which may be of another version
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-                outcome = f"{imported.library} could not run the source ({reason})."
-                return replace(imported, outcome=outcome)
+        try:
+            compared = compare_logits(imported.model, imported.library, imported.source_logits)
+        except Exception as error:  # of the source's library, which may be of another version
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            outcome = f"{imported.library} could not run the source ({reason})."
+            return replace(imported, outcome=outcome)
     check_agreement(compared)
     return replace(imported, comparison=compared, outcome=compared.describe())
 
