@@ -147,11 +147,12 @@ def test_a_tag_hides_no_shared_source_and_is_not_given_to_a_model_that_lacks_it(
     (tmp_path / "old.tsv").write_text("".join(f"{row}\n" for row in rows))
     corpus = {"train": str(tmp_path / "old.tsv"), "tag": "<app>"}
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(json.dumps({"corpora": [corpus]}))
     general = tmp_path / "general.tsv"
+    entries = [corpus, {"name": "general", "train": str(general)}]
+    recipe.write_text(json.dumps({"corpora": entries}))
     more = [f"the {row}" for row in rows]
     general.write_text("".join(f"{row}\n" for row in [*rows, *more]))
-    words = (str(recipe), "--general", str(general), "--epochs", "1", "--learning-rate", "1e-9")
+    words = (str(recipe), "--epochs", "1", "--learning-rate", "1e-9")
     adapt(trained, pairs, tmp_path / "out", *words)
     data = {path.name: list(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
     parts = ("train", "validation", "test", "general", "general-validation", "general-test")
@@ -399,7 +400,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, plain_pairs, tmp_path,
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
         (["untrained.yaml"], "only 0 training pairs in the corpus"),
         (["own.yaml", "--test", "new.tsv"], "belongs in the recipe 'own.yaml'"),
-        (["general.yaml", "--general", "old.tsv"], "The recipe has general pairs"),
+        (["general.yaml", "--general", "old.tsv"], "belongs in the recipe 'general.yaml'"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(

@@ -34,7 +34,7 @@ from vanilla_transformer.run.parsing import parse_arguments
 _OF_DATA = ("case_augment", "terms", *LANGUAGE_COLUMNS)
 RULES = (
     Rule(
-        ("validation", "test", *_OF_DATA),
+        ("validation", "test", "general", *_OF_DATA),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -139,15 +139,17 @@ class AdaptArguments:
         return json.dumps({"name": name} | {key: value for key, value in values.items() if value})
 
     def data(self) -> DataArguments:
-        """Returns the options of the own data: of the recipe, or for the files.
+        """Returns the options of the data: of the recipe, or for the files.
 
         Raises:
             ValueError: If the recipe holds other options, or an entry is wrong.
         """
         if self.recipe is None:
-            entry = self.entry("own", self.files, validation=self.validation, test=self.test)
+            entries = [self.entry("own", self.files, validation=self.validation, test=self.test)]
+            if self.general:
+                entries.append(self.entry(GENERAL, self.general))
             return DataArguments(
-                corpora=[entry], **{name: getattr(self, name) for name in _OF_DATA}
+                corpora=entries, **{name: getattr(self, name) for name in _OF_DATA}
             )
         arguments = parse_arguments([self.recipe])
         known = {field.name for field in fields(DataArguments)}
@@ -265,8 +267,8 @@ def split_data(options: AdaptArguments) -> Splits:
         for report in reports_of(loaded["train"]):
             print_message(describe_report(report))
     general = training.pop(GENERAL, None)
-    if general is not None and (options.general or options.general_texts):
-        raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
+    if general is not None and options.general_texts:
+        raise ValueError("The recipe has general pairs: leave out `general_texts`.")
     first = next(iter(training), "")
     _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
     held_out = dict[str, dict[str, list[Pair]]]()
@@ -291,11 +293,6 @@ def split_data(options: AdaptArguments) -> Splits:
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
-    entries = data.entries
-    if options.general:
-        of_general = DataArguments(corpora=[options.entry(GENERAL, options.general)])
-        general = _by_corpus(load_parallel_data(of_general)["train"], of_general)[GENERAL]
-        entries += of_general.entries
     if general is not None:
         general = _without_own(general, training, held_out)
         for name in (GENERAL_TEST, GENERAL_VALIDATION):
@@ -307,15 +304,14 @@ def split_data(options: AdaptArguments) -> Splits:
         training[GENERAL] = general
     if data.case_augment is not None:
         for name, pairs in training.items():
-            corpus = first if options.general and name == GENERAL else name
-            known = RowLanguages(data.row_languages().of({"corpus": [corpus]}, 1)[0])
+            known = RowLanguages(data.row_languages().of({"corpus": [name]}, 1)[0])
             rows = Dataset.from_list([pair._asdict() for pair in pairs])
             training[name] = [
                 Pair(**row) for row in add_cased_copies(rows, data.case_augment, known)
             ]
     named = {
         entry.name: {name: value for name in ("languages", "tag") if (value := vars(entry)[name])}
-        for entry in entries
+        for entry in data.entries
     }
     return Splits(training, held_out, named, weights, passed)
 
@@ -360,7 +356,7 @@ def _weights_of(
     Few general pairs are then used several times in an epoch.
     """
     entries = data.entries
-    has_share = bool(options.general or options.general_texts) or (
+    has_share = bool(options.general_texts) or (
         data.corpora_temperature is None
         and any(entry.name == GENERAL and entry.weight is None for entry in entries)
     )
