@@ -72,9 +72,8 @@ def encode(
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
-    Links between words become links between all their tokens. A warning counts the links whose
-    tokens are lost with the end of a text. Pairs that are in files are encoded into files, shard by
-    shard: what is there already is not encoded again.
+    Links between words become links between all their tokens. Pairs that are in files are encoded
+    into files, shard by shard: what is there already is not encoded again.
 
     Args:
         data: A data set, or several splits, with the text columns "source" and "target", and
@@ -124,7 +123,12 @@ def encode(
                 make = partial(make, tell=shown.reach)
             shards = make_shards(folder, key, len(data), make, num_proc, shown.reach)
             encoded, facts_of_parts = shards.open(), shards.shards
-    _warn_of_losses(facts_of_parts, limits, len(data))
+    for side, limit in limits.items():
+        if truncated := sum(part["truncated"][side] for part in facts_of_parts):
+            logger.warning(
+                f"The tokenizer truncated {truncated} of {len(data)} {side} texts to {limit} "
+                "tokens."
+            )
     return encoded
 
 
@@ -135,16 +139,6 @@ def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
         return rows_digest(texts)
     digests = [str(shard["texts"]) for shard in shards.shards]
     return digests[0] if len(digests) == 1 else text_digest(" ".join(digests))
-
-
-def _warn_of_losses(facts: list[dict[str, Any]], limits: dict[str, int | None], count: int) -> None:
-    for side, limit in limits.items():
-        if truncated := sum(part["truncated"][side] for part in facts):
-            logger.warning(
-                f"The tokenizer truncated {truncated} of {count} {side} texts to {limit} tokens."
-            )
-    if lost := sum(part["links_lost"] for part in facts):
-        logger.warning(f"{lost} links of words are left out: truncation leaves no token of a word.")
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -180,7 +174,7 @@ def _encode_rows(
         stop = min(start + _ROWS_OF_A_CALL, rows.stop)
         tables.append(pa.Table.from_pydict(encoder(data[start:stop]), schema))
         tell(stop)
-    facts = {**encoder.take_counts(), "texts": rows_digest(data.select(rows))}
+    facts = {"truncated": encoder.take_counts(), "texts": rows_digest(data.select(rows))}
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
 
 
@@ -224,7 +218,7 @@ class RowDirections:
 
 
 class PairEncoder:
-    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is lost.
+    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is truncated.
 
     Args:
         limits: Largest number of tokens of each side; None: no limit.
@@ -239,7 +233,7 @@ class PairEncoder:
         self.tokenizer, self.limits, self.directions = tokenizer, limits, directions
         self.num_ids = max(len(tokenizer), len(target_side(tokenizer)))
         self._sides: dict[tuple[str, str | None], _Side] = {}
-        self._truncated, self._links_lost = Counter[str](), 0
+        self._truncated = Counter[str]()
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         """Returns the columns of the pairs; links become links of tokens."""
@@ -271,9 +265,7 @@ class PairEncoder:
             for row, direction in zip(words[0], directions, strict=True)
         ]
         for line, *of_pair in zip(batch[LINKS], *words, strict=True):
-            of_links = [token_links([link], *of_pair) for link in parse_links(line)]
-            links.append(sorted({pair for pairs in of_links for pair in pairs}))
-            self._links_lost += sum(not pairs for pairs in of_links)
+            links.append(token_links(parse_links(line), *of_pair))
         return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
 
     def _side(self, name: str, language: str | None) -> "_Side":
@@ -283,16 +275,11 @@ class PairEncoder:
             self._sides[name, language] = side
         return self._sides[name, language]
 
-    def take_counts(self) -> dict[str, Any]:
-        """Returns how many texts of each side were truncated, and links lost, since the last call.
-
-        A link of words is lost where truncation leaves no token of a word.
-        """
+    def take_counts(self) -> dict[str, int]:
+        """Returns how many texts of each side were truncated since the last call."""
         truncated = {name: self._truncated[name] for name in self.limits}
-        counts = {"truncated": truncated, "links_lost": self._links_lost}
         self._truncated.clear()
-        self._links_lost = 0
-        return counts
+        return truncated
 
 
 class _Side:
