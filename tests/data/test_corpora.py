@@ -74,14 +74,6 @@ def test_a_data_set_is_read_with_its_splits(tmp_path):
     }
 
 
-def test_a_language_that_the_filter_does_not_know_is_named(tmp_path, heard):
-    train = write(tmp_path / "t.tsv", *PAIRS)
-    for filters in ({"language": True}, {}):
-        load({"train": train, "languages": ["en", "kea"], "filters": filters})
-    (record,) = [one for one in heard.records if "language" in one.getMessage()]
-    assert "kea" in record.getMessage()
-
-
 @pytest.fixture
 def dirty(tmp_path):
     """A recipe of two corpora: one has duplicates, held-out and empty pairs, the other a tag."""

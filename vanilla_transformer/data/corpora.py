@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
-from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
@@ -28,9 +27,6 @@ from vanilla_transformer.data.parallel_data import (
 )
 from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.data.tmx import read_tmx
-from vanilla_transformer.languages import is_detectable
-
-logger = logging.get_logger(__name__)
 
 _TEXTS = ("source", "target", "corpus", "reason", "document", *LANGUAGE_COLUMNS)
 _FEATURES = Features(
@@ -177,13 +173,6 @@ def load_tables(args: DataArguments) -> tuple[dict[str, list[Dataset]], dict[str
         the column "reason" names the filter that drops a pair.
     """
     corpora, tags = args.entries, args.tags
-    for corpus in corpora:
-        for language in corpus.languages or ():
-            if "language" in active_filters(corpus.filters) and not is_detectable(language):
-                logger.warning(
-                    f"Corpus {corpus.label}: the filter `language` does not check {language}, "
-                    "which py3langid does not know."
-                )
     whole = {split: [rows] for split, rows in _load_other_splits(args).items()}
     for split in ("validation", "test"):
         for corpus in corpora:
