@@ -24,12 +24,9 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.interop.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
-    RenamedWeights,
     Rules,
     Weights,
     build_model,
-    expected_weights,
-    find_misfits,
     raise_problems,
     rename_weights,
     sharing_fields,
@@ -109,13 +106,12 @@ def import_model(
         generation config.
 
     Raises:
-        ValueError: If weights are missing, left over or of another shape. One error lists all of
-            them.
+        ValueError: If a table that both compute holds other values.
     """
-    summary = f"The model cannot be converted from {family.class_name}"
     state_dict = source.state_dict()
     renamed = rename_weights(state_dict, family.names)
-    weights, problems = dict(renamed.weights), list(renamed.problems)
+    raise_problems(f"The model cannot be converted from {family.class_name}", renamed.problems)
+    weights = dict(renamed.weights)
     if _HEAD_BIAS in weights:
         weights[_HEAD_BIAS] = weights[_HEAD_BIAS].flatten()
     has_bias = _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any())
@@ -128,8 +124,6 @@ def import_model(
     weights.pop(SHARED_TABLE, None)
     if config.share_encoder_decoder_embeddings:
         weights[SHARED_TABLE] = weights[SOURCE_TABLE]
-    problems += find_misfits(expected_weights(config)[0], RenamedWeights(weights, renamed.origins))
-    raise_problems(summary, problems)
     # T5 keeps some matrices in float32: this type holds all weights exactly.
     dtypes = {parameter.dtype for parameter in source.parameters()}
     model = build_model(config, weights, reduce(torch.promote_types, dtypes))
