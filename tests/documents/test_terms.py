@@ -59,8 +59,8 @@ def test_the_same_form_comes_before_an_inflected_one():
     "text",
     [
         "file\tDatei\nlog file\tProtokoll\t\t1\nUNO\tUNO\t1\t0\n",
-        "\ufefftarget\texact\tsource\tcase\r\nDatei\t\tfile\r\n\r\nProtokoll\tyes\tlog file\t\r\n"
-        "UNO\t\tUNO\ttrue",
+        "\ufefftarget\texact\tsource\tcase\r\nDatei\t\tfile\r\n\r\nProtokoll\t1\tlog file\t\r\n"
+        "UNO\t\tUNO\t1",
     ],
 )
 def test_a_file_of_terms(tmp_path, text):

@@ -72,10 +72,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             "give --keep-for to trim the vocabulary, or --add-for or --add-tokens to add to it",
         ),
         (bool(options.add_for) != bool(options.add), "--add-for and --add go together"),
-        (
-            not options.keep_for and bool(options.keep_for_target or options.keep_frequent),
-            "--keep-for-target and --keep-frequent go with --keep-for",
-        ),
     )
     return options
 

@@ -15,7 +15,7 @@ from vanilla_transformer.languages import is_within_word, lemma, word_parts
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
 _COLUMNS = ("source", "target", "case", "exact")
-_VALUES = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
+_VALUES = {"": False, "0": False, "1": True}
 
 Key = tuple[str, ...]
 
@@ -211,7 +211,7 @@ def _read(path: Path) -> list[Term]:
             columns = tuple(cells)
         elif any(cells):
             row = dict(zip(columns, cells, strict=False))
-            flags = {name: _VALUES.get(row.get(name, "").lower()) for name in _COLUMNS[2:]}
+            flags = {name: _VALUES.get(row.get(name, "")) for name in _COLUMNS[2:]}
             if not (row.get("source") and row.get("target")) or len(cells) > len(columns):
                 raise ValueError(f"{place}: {text!r} must be a source, a tab, and a target.")
             if None in flags.values():
