@@ -204,6 +204,9 @@ def verify_model(directory: str | Path) -> Verification:
             f"`vanilla-transformer verify {folder} --store`."
         )
     probe = read_object(folder / PROBE_FILE)
+    keys = {"source", "versions", "dtype", "inputs", "outputs", "log_sum_exp", "files", "patterns"}
+    if missing := keys - probe.keys():
+        raise ValueError(f"{PROBE_FILE} is damaged: it lacks {', '.join(sorted(missing))}.")
     problems = list(_changed_files(folder, probe))
     try:
         model = load_for_probe(folder)
