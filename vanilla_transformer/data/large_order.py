@@ -87,7 +87,6 @@ class LargeOrder:
         self._direction, self._band = np.where(is_odd, -1, 1), band
         sizes = np.maximum(1, max_tokens // np.maximum(1, sum(self._widths)))
         self._pairs_of_batch = sizes = np.minimum(sizes, len(source))
-        self._counts_of_corpora: dict[range, Any] = {}
         self._counts = self._count_buckets(0)
         # The end of an epoch has enough pairs for as many batches as the processes need, and as
         # epochs of longer pairs have.
@@ -118,21 +117,11 @@ class LargeOrder:
 
     def _count_buckets(self, epoch: int) -> Ints:
         """Returns how many pairs of an epoch each bucket has."""
-        counts, size = np.zeros(len(self._pairs_of_batch), np.int64), mixing.PAIRS_OF_A_BLOCK
-        for whole, times, others in self.mixture.portions(epoch):
-            if times:
-                if whole not in self._counts_of_corpora:
-                    parts = (whole[start : start + size] for start in range(0, len(whole), size))
-                    slices = (slice(part.start, part.stop) for part in parts)
-                    self._counts_of_corpora[whole] = sum(map(self._count_rows, slices))
-                counts += times * self._counts_of_corpora[whole]
-            counts += sum(map(self._count_rows, others))
+        counts = np.zeros(len(self._pairs_of_batch), np.int64)
+        for rows in self.mixture.parts(epoch):
+            buckets = self._buckets_of(self.source[rows], self.target[rows])
+            counts += np.bincount(buckets, minlength=len(counts))
         return counts
-
-    def _count_rows(self, rows: slice | Ints) -> Ints:
-        """Returns how many of some pairs each bucket has."""
-        buckets = self._buckets_of(self.source[rows], self.target[rows])
-        return np.bincount(buckets, minlength=len(self._pairs_of_batch))
 
     def _plan_buckets(self, counts: Ints) -> tuple[Ints, Ints]:
         """Returns the full batches of each bucket, and the positions that cut the other pairs."""

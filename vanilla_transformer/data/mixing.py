@@ -3,7 +3,7 @@
 Corpora may have shares that are not those of their sizes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 import numpy as np
@@ -66,22 +66,10 @@ class Mixture:
                 ]
             )
 
-    def portions(self, epoch: int) -> Iterator[tuple[range, int, Iterator[Ints]]]:
-        """Yields of each corpus what an epoch has of it, in no order.
-
-        Yields:
-            Its rows; how often the epoch has all of them; the indices of the others that it has,
-            at most `PAIRS_OF_A_BLOCK` at a time.
-        """
-        for number, (rows, count) in enumerate(zip(self._rows, self.counts.values(), strict=True)):
-            start, stop, turn = epoch * count, (epoch + 1) * count, len(rows)
-            first, last = -(-start // turn), stop // turn
-            is_part = last < first  # of one turn
-            spans = [(start, stop)] if is_part else [(start, first * turn), (last * turn, stop)]
-            yield rows, max(0, last - first), self._take_spans(number, spans)
-
-    def _take_spans(self, number: int, spans: Iterable[tuple[int, int]]) -> Iterator[Ints]:
-        for start, stop in spans:
+    def parts(self, epoch: int) -> Iterator[Ints]:
+        """Yields the indices of the pairs of an epoch corpus by corpus, a block at a time."""
+        for number, count in enumerate(self.counts.values()):
+            start, stop = epoch * count, (epoch + 1) * count
             for place in range(start, stop, PAIRS_OF_A_BLOCK):
                 yield self._take_rows(number, place, min(PAIRS_OF_A_BLOCK, stop - place))
 
