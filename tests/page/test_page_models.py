@@ -150,7 +150,7 @@ def test_models_have_short_names_unless_these_are_equal(trained, tmp_path):
 
 
 def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no saved model"):
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
         PageModels([str(trained), str(tmp_path)])
 
 

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
     with usage_errors():
         models = parse_models(options.models)
         glossaries = tuple(map(parse_glossary, options.glossary))
-    for model in models:  # before the first one is loaded
+    for model in models:
         check_model_directory(model.path)
     limits, computation = (
         {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
@@ -130,9 +130,12 @@ def run(options: argparse.Namespace) -> None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
 
+    from vanilla_transformer.inference.loading import check_on_hub
     from vanilla_transformer.serving.monitoring import set_up_logs
     from vanilla_transformer.serving.server import run_server
 
+    for model in models:  # before the first one is loaded
+        check_on_hub(model.path)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     set_up_logs(options.log_level)

@@ -177,10 +177,11 @@ def check_on_hub(path: str) -> None:
     Raises:
         FileNotFoundError: If the path does not exist, and the Hub does not give it.
     """
-    if Path(path).exists() or isinstance(try_to_load_from_cache(path, "config.json"), str):
+    if Path(path).exists():
         return
     try:
-        get_hf_file_metadata(hf_hub_url(path, "config.json"))
+        if not isinstance(try_to_load_from_cache(path, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(path, "config.json"))
     except Exception as error:  # of the Hub's client: most are no OSError
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise FileNotFoundError(
