@@ -45,6 +45,7 @@ VARIANTS = {
     "two vocabularies": {"tied-embeddings-all": False, "tied-embeddings": True},
     "nothing tied": {"tied-embeddings-all": False},
     "source and target tied": {"tied-embeddings-all": False, "tied-embeddings-src": True},
+    "tied layers": {"transformer-tied-layers": [1, 1]},
     "a smaller decoder": {"transformer-decoder-dim-ffn": 20},
 }
 
@@ -84,7 +85,8 @@ def make_arrays(options, rows=SIZES, seed=0):
         add_norms(f"{stack}_emb", options["transformer-postprocess-emb"], "_pre")
         add_norms(f"{stack}_top", options["transformer-postprocess-top"])
         count = options["dec-depth" if stack == "decoder" else "enc-depth"]
-        for layer in range(1, count + 1):
+        tied = options.get("transformer-tied-layers") if stack == "decoder" else None
+        for layer in set(tied or range(1, count + 1)):
             for attention in attentions:
                 place = f"{stack}_l{layer}_{attention}"
                 for letter in "qkvo":
@@ -199,7 +201,10 @@ class Marian:
             embedded = embedded + positions[: len(embedded)]
         values = self.before(embedded, f"{name}_emb", "postprocess-emb")
         depth = self.options["enc-depth" if name == "encoder" else "dec-depth"]
-        for layer in range(1, depth + 1):
+        layers = range(1, depth + 1)
+        if name == "decoder":
+            layers = self.options.get("transformer-tied-layers") or layers
+        for layer in layers:
             place = f"{name}_l{layer}"
             values = self.attention(values, None, f"{place}_self", causal=name == "decoder")
             if context is not None:

@@ -171,7 +171,8 @@ def test_marian_itself_scores_as_the_model_does(name, tmp_path):
         ({"enc-depth": 10**8}, "`enc-depth` is 100000000, but the file has 2 layers"),
         ({"dec-depth": 1}, "`dec-depth` is 1, but the file has 2 layers"),
         ({"transformer-heads": 3}, "divi"),
-        ({"transformer-tied-layers": [1, 1]}, r"`transformer-tied-layers` is \[1, 1\]"),
+        ({"transformer-heads": [[]]}, r"`transformer-heads` is \[\[\]\]"),
+        ({"transformer-tied-layers": [1]}, "`dec-depth` is 2, but the file has 1 layers"),
     ],
 )
 def test_what_has_no_counterpart_is_named(changes, reason, tmp_path):
@@ -217,6 +218,7 @@ def test_a_damaged_or_hostile_file_is_refused_in_a_sentence(tmp_path):
             lambda: save_arrays(Wemb=np.ones((2, 2))),
         ],
         "is not valid YAML": [nested],
+        "holds no options": [lambda: save_arrays(**{"special:model.yml": np.zeros(1, np.int8)})],
     }
     for reason, damages in cases.items():
         for damage in damages:

@@ -86,7 +86,7 @@ def test_a_backend_cuts_texts_as_sentencepiece(kind, name, tmp_path, pytestconfi
     slow = pytestconfig.getoption("--slow")
     lines = [*TEXTS, *made_lines(2000 if slow else 300)]
     lines += ["one<sep>two <sep> three", "½", "a<s>b", "<0x41>", "x\ny", "\u0301a", " ", "①́"]
-    lines += ["<s>"]
+    lines += ["<sep><s>", "①</s>ﬁ<s>①<s>a", "<sep><unk>", "<sep><0x41>", "<s>", "<sep><sep><s>①"]
     data = (
         Path(REPOSITORY.parent, "shared", "data", "languages").glob("train.*.tsv.gz")
         if slow

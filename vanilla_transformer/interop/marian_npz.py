@@ -59,7 +59,6 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "transformer-no-bias": (False,),
     "transformer-no-affine": (False,),
     "transformer-pool": (False,),
-    "transformer-tied-layers": ([],),
     "right-left": (False,),
     "ulr": (False,),
     "lemma-dim-emb": (0,),
@@ -157,7 +156,9 @@ def read_options(stored: Mapping[str, torch.Tensor], path: Path) -> dict[str, An
     if OPTIONS not in stored:
         raise ValueError(f"{str(path)!r} is no model of Marian: it holds no {OPTIONS!r}.")
     content = stored[OPTIONS].numpy().tobytes().rstrip(b"\0")
-    options: dict[str, Any] = parse_yaml(content, f"{OPTIONS} of {path.name}", yaml.SafeLoader)
+    options = parse_yaml(content, f"{OPTIONS} of {path.name}", yaml.SafeLoader)
+    if not isinstance(options, dict):
+        raise ValueError(f"{OPTIONS!r} in {str(path)!r} holds no options.")
     return options
 
 
@@ -189,6 +190,8 @@ def _find_unknown_options(
         depth = options.get(f"{stack[:3]}-depth")
         if depth != layers:
             yield f"`{stack[:3]}-depth` is {depth!r}, but the file has {layers} layers"
+    if not isinstance(options.get("transformer-heads"), int):
+        yield f"`transformer-heads` is {options.get('transformer-heads')!r}, not a number"
 
 
 def _read_fields(options: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,12 +223,19 @@ def _read_fields(options: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[
 def _rename_arrays(
     stored: Mapping[str, torch.Tensor], options: Mapping[str, Any]
 ) -> RenamedWeights:
-    """Gives the arrays our names."""
-    origins = {  # by names whose layers are numbered from 0
-        re.sub(r"(?<=coder_l)\d+", lambda number: str(int(number[0]) - 1), name): name
-        for name in stored
-        if name != OPTIONS
-    }
+    """Gives the arrays our names, layers that share theirs among them."""
+    tied = dict(enumerate(options.get("transformer-tied-layers") or ()))
+    origins: dict[str, str] = {}  # by names whose layers are numbered from 0
+    for name in stored:
+        match = re.fullmatch(r"(encoder|decoder)_l(\d+)_(\w+)", name)
+        if match is None:
+            origins[name] = name
+            continue
+        numbers = [int(match[2]) - 1]
+        if tied and match[1] == "decoder":
+            numbers = [layer for layer, number in tied.items() if number == int(match[2])]
+        origins |= {f"{match[1]}_l{number}_{match[3]}": name for number in numbers}
+    del origins[OPTIONS]
     ties_output = any(options.get(f"tied-embeddings{end}") is True for end in ("", "-all"))
     renamed = rename_weights(
         {name: stored[old] for name, old in origins.items()}, _name_rules(ties_output)
@@ -287,14 +297,16 @@ def _read_options_beside(path: Path) -> Iterator[dict[str, Any]]:
     """Reads the files of options beside a model: `marian-decoder`'s, then those of the training."""
     for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
         if (file := path.with_name(name)).is_file():
-            yield parse_yaml(file.read_bytes(), name, yaml.SafeLoader)
+            options = parse_yaml(file.read_bytes(), name, yaml.SafeLoader)
+            if isinstance(options, dict):
+                yield options
 
 
 def _take_search(settings: GenerationConfig, options: Mapping[str, Any]) -> None:
     """Takes over the beams of `marian-decoder`, and the exponent of the length (`normalize`)."""
-    if (beams := options.get("beam-size", 0)) > 1:
-        exponent = float(options.get("normalize", 0))
-        settings.update(num_beams=beams, length_penalty=exponent, early_stopping=True)
+    beams, exponent = options.get("beam-size", 0), options.get("normalize", 0)
+    if isinstance(beams, int) and beams > 1 and isinstance(exponent, int | float):
+        settings.update(num_beams=beams, length_penalty=float(exponent), early_stopping=True)
 
 
 # Vocabularies -------------------------------------------------------------------------------------
