@@ -107,8 +107,6 @@ def run(options: argparse.Namespace) -> None:
     with usage_errors():
         models = parse_models(options.models)
         glossaries = tuple(map(parse_glossary, options.glossary))
-    for model in models:
-        check_model_directory(model.path)
     limits, computation = (
         {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
         for kind in (Limits, Computation)
@@ -136,6 +134,7 @@ def run(options: argparse.Namespace) -> None:
 
     for model in models:  # before the first one is loaded
         check_on_hub(model.path)
+        check_model_directory(model.path)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     set_up_logs(options.log_level)
