@@ -115,13 +115,14 @@ def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator
     with _connected_client(options) as client:
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
         described = _describe_options(options)
-        client.submit(_load_on_worker, described, pure=False).result()
+        engine = client.submit(_name_of_engine, described, pure=False).result()
         sources, running, failures = _with_lines(shards), as_completed(), 0
         shard_of: dict[str, Shard] = {}
         while failures < _FAILURES_IN_A_ROW:
             free = max(1, len(client.nthreads())) * _SHARDS_AHEAD - len(shard_of)
             for shard, lines in islice(sources, max(0, free)):
-                future = client.submit(_translate_shard, described, shard, lines, pure=False)
+                work = (_translate_shard, described, engine, shard, lines)
+                future = client.submit(*work, pure=False)
                 shard_of[future.key] = shard
                 running.add(future)
             if not shard_of:
@@ -181,15 +182,20 @@ def _translator_of_worker(described: str) -> Any:
     return translate.load_translator(argparse.Namespace(**json.loads(described)))
 
 
-def _load_on_worker(described: str) -> None:
-    _translator_of_worker(described)
+def _name_of_engine(described: str) -> str:
+    return str(_translator_of_worker(described).engine.name)
 
 
-def _translate_shard(described: str, shard: Shard, lines: list[str]) -> None:
+def _translate_shard(described: str, engine: str, shard: Shard, lines: list[str]) -> None:
     if shard.path.exists():  # by a worker that died before it could say so
         return
     options = argparse.Namespace(**json.loads(described))
     translator = _translator_of_worker(described)
+    if (name := translator.engine.name) != engine:
+        raise ValueError(
+            f"This worker has the engine {name!r}, and the first one {engine!r}: install the same "
+            "packages, or give --engine."
+        )
     set_seed(options.seed + int(shard.path.stem))
     with open_part(shard.path) as stream:
         translate.print_outputs(translator, options, lines, stream)
