@@ -14,6 +14,7 @@ from toy import arguments
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import shards
 from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.loading import tokenizer_sample
 
 COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}
@@ -121,6 +122,29 @@ def test_a_tokenizer_is_trained_on_a_sample_of_all_pairs():
     assert tokenizer_sample(rows, 1000)["source"][:] == rows["source"][:]
 
 
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_an_error_in_a_worker_is_told_as_it_is(tmp_path, num_proc):
+    def make(rows):
+        raise ValueError(f"pair {rows.start} is bad")
+
+    with pytest.raises(ValueError, match=r"^pair 0 is bad$"):
+        shards.make_shards(tmp_path, "key", 300, make, num_proc)
+
+
+def change_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def set_format(path):
+    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+
+
+def other_tokenizer(path):
+    VanillaTransformerTokenizer.train(["a b"], kind="word").save_pretrained(path.parent)
+
+
 @pytest.fixture(scope="module")
 def made(corpus, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
@@ -135,11 +159,17 @@ BAD_DATA = {
         (os.unlink, "00001.arrow' is missing or cut off: `prepare`"),
         (lambda path: os.truncate(path, 900), "00001.arrow' is missing or cut off: `prepare`"),
     ),
-    "train/lengths.npy": ((os.unlink, "lengths.npy'"),),
+    "train/lengths.npy": (
+        (os.unlink, "lengths.npy'"),
+        (lambda path: np.save(path, np.zeros((3, 2), np.uint16)), "lengths.npy' does not fit"),
+    ),
+    "validation/index.json": ((change_byte, "is not the one that manifest.json names"),),
     "manifest.json": (
         (os.unlink, "manifest.json'"),
+        (set_format, "whose format 0 is not 1: prepare the data again"),
         (lambda path: os.truncate(path, 90), "is not valid"),
     ),
+    "tokenizer/tokenizer.json": ((other_tokenizer, "is not the one that manifest.json names"),),
 }
 
 

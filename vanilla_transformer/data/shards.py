@@ -70,8 +70,17 @@ class Shards:
         return shards if is_whole else None
 
     def lengths(self) -> NDArray[Any]:
-        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
+        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target.
+
+        Raises:
+            OSError: If there are none.
+            ValueError: If they are of other shards.
+        """
         lengths: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
+        if len(lengths) != sum(shard["rows"] for shard in self.shards):
+            raise ValueError(
+                f"{str(self.folder / LENGTHS)!r} does not fit the shards: `prepare` the data again."
+            )
         return lengths
 
     def open(self) -> Dataset:
@@ -126,12 +135,14 @@ def make_shards(
     made = data.DataLoader(
         tasks,
         batch_size=None,
-        collate_fn=partial(_write_shard, make, key),
+        collate_fn=partial(_outcome_of, make, key),
         num_workers=processes if processes > 1 else 0,
         worker_init_fn=_without_threads,
     )
     with explained_full_disk(folder):
         for number, shard in zip(missing, made, strict=True):
+            if isinstance(shard, Exception):
+                raise shard
             shards[number] = shard
             done += shard["rows"]
             tell(done)
@@ -145,6 +156,14 @@ def _without_threads(_: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
+def _outcome_of(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[str, Any] | Exception:
+    """Writes a shard; returns an error, to which the loader would add the traceback of a worker."""
+    try:
+        return _write_shard(make, key, task)
+    except Exception as error:
+        return error
+
+
 def _shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05}.arrow"
 
@@ -153,12 +172,11 @@ def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[st
     """Writes the shard of some rows; returns what an index says of it."""
     path, rows = task
     table, facts = make(rows)
-    facts = {"key": key, "rows": len(rows), **facts}
-    schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
+    facts = {"rows": len(rows), **facts}
+    described = {**table.schema.metadata, _FACTS: json.dumps({"key": key, **facts})}
+    schema = table.schema.with_metadata(described)
     write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
-    written = _read_shard(path, key)
-    assert written is not None
-    return written
+    return {**facts, "bytes": path.stat().st_size}
 
 
 def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:

@@ -12,13 +12,16 @@ from datasets import DatasetDict, load_from_disk
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.data.shards import Shards
+from vanilla_transformer.data.encoding import tokenizer_digest
+from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.shards import INDEX, Shards
+from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
 
 MANIFEST = "manifest.json"
+_FORMAT = 1
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING_OPTIONS = (
@@ -52,8 +55,16 @@ class PreparedFolder:
 
         Raises:
             OSError: If there is none.
+            ValueError: If another version of the package has made it.
         """
-        return cls(folder, read_object(folder / MANIFEST))
+        manifest = read_object(folder / MANIFEST)
+        if manifest.get("format") != _FORMAT:
+            raise ValueError(
+                f"{str(folder)!r} was prepared by version {manifest.get('vanilla_transformer')} of "
+                f"this package, whose format {manifest.get('format')} is not {_FORMAT}: prepare "
+                "the data again, in another directory."
+            )
+        return cls(folder, manifest)
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options that are given, and those that the data were prepared with.
@@ -98,8 +109,10 @@ class PreparedFolder:
         """Opens the token ids of the splits of a plan, without reading them.
 
         Raises:
-            ValueError: If a shard is not whole, or the model takes texts of another length.
+            ValueError: If a file has changed since, or the model takes texts of another length.
         """
+        digest = tokenizer_digest(load_tokenizer(str(self.tokenizer)))
+        self._check_unchanged(self.tokenizer, digest, self.manifest["tokenizer"])
         for name in _LIMITS:
             if getattr(plan, name) != (limit := self.manifest["options"].get(name)):
                 raise ValueError(
@@ -107,7 +120,19 @@ class PreparedFolder:
                     f"{str(self.folder)!r} was prepared with `{name}` {limit}: prepare the data "
                     "again with that limit."
                 )
-        return DatasetDict({name: Shards.read(self.folder / name).open() for name in plan.splits})
+        encoded = DatasetDict()
+        for name in plan.splits:
+            index, recorded = self.folder / name / INDEX, self.manifest["splits"][name]["index"]
+            self._check_unchanged(index, content_digest(index), recorded)
+            encoded[name] = Shards.read(self.folder / name).open()
+        return encoded
+
+    def _check_unchanged(self, path: Path, digest: str, recorded: str) -> None:
+        if digest != recorded:
+            raise ValueError(
+                f"{str(path)!r} is not the one that {MANIFEST} names: copy the whole folder again, "
+                "or prepare the data again, in another directory."
+            )
 
     # Making -----------------------------------------------------------------------------------
 
@@ -137,7 +162,8 @@ class PreparedFolder:
 
     def with_manifest(self, manifest: Mapping[str, Any]) -> Self:
         """Writes another manifest, and returns the folder with it."""
-        whole = {"vanilla_transformer": __version__, **manifest}
+        made_by = {"format": _FORMAT, "vanilla_transformer": __version__}
+        whole = {**made_by, **manifest}
         write_atomic(self.folder / MANIFEST, json.dumps(whole, indent=1) + "\n")
         return type(self)(self.folder, whole)
 
@@ -161,7 +187,11 @@ class PreparedFolder:
                 "command": list(arguments.command),
                 "options": {name: value for name, value in options.items() if value is not None},
                 "facts": counts,
+                "tokenizer": tokenizer_digest(load_tokenizer(str(self.tokenizer))),
                 "holds_all_texts": holds_all_texts,
-                "pairs": {name: len(rows) for name, rows in encoded.items()},
+                "splits": {
+                    name: {"pairs": len(rows), "index": content_digest(self.folder / name / INDEX)}
+                    for name, rows in encoded.items()
+                },
             }
         )
