@@ -53,8 +53,6 @@ def headings(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_files_named_in_the_text_exist(page):
-    if page.stem == "changelog":
-        return  # it names files that are gone
     for name in PATH.findall(page.read_text(encoding="utf-8")):
         places = [REPOSITORY / name, REPOSITORY / "scripts" / "recipes" / name]
         assert any(place.exists() for place in places), name
@@ -63,8 +61,6 @@ def test_files_named_in_the_text_exist(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_modules_and_classes_named_in_the_text_exist(page):
     text = page.read_text(encoding="utf-8")
-    if page.stem == "changelog":  # the first column of its tables names modules that are gone
-        text = "\n".join(line.split("|")[2] for line in text.splitlines() if line.count("|") == 3)
     for name in MODULE.findall(text):
         module, _, member = name.rpartition(".")
         if not (PACKAGE / f"{name.replace('.', '/')}.py").is_file():

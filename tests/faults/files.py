@@ -14,7 +14,6 @@ from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
-from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.run.parsing import parse_arguments
 
 PAIRS = [{"source": f"word{i} a", "target": f"b word{i}"} for i in range(20)]
@@ -76,15 +75,8 @@ def write_files(folder):
     (folder / "all_results.json").write_text('{"eval_bleu": 1.5, "train_loss": 0.5}')
 
 
-def verified(path):
-    """Returns nothing if the model is what the probe says; else the probe is an error."""
-    if problems := verify_model(path.parent).problems:
-        raise ValueError(f"{path.name}: {problems}")
-
-
 READERS = {
     **dict.fromkeys(OF_A_MODEL, generate),
-    "verified/probe.json": verified,  # it knows every file of its folder
     **dict.fromkeys(("a.csv", "a.jsonl", "a.json", "a.parquet"), table),
     **dict.fromkeys(("a.txt", "a.txt.gz"), text_pairs),
     **dict.fromkeys(("a.pt", "a.safetensors"), weights),

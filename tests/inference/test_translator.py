@@ -21,7 +21,6 @@ from vanilla_transformer.inference.results import (
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
-from vanilla_transformer.model.pipeline_vanilla_transformer import sequence_scores
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 PAIRS = list(zip(NOUNS, reversed(NOUNS), strict=True))
@@ -246,13 +245,19 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
 def test_scores_are_those_of_the_model(trained, engines):
     model, tokenizer = load_model(str(trained), "cpu")
     inputs = tokenizer([LINE], return_tensors="pt")
-    sequences = model.generate(**inputs, num_beams=2, length_penalty=0.5, early_stopping=True)
-    expected = sequence_scores(model, inputs, sequences, eos_token_id=2, length_penalty=0.5)
+    generated = model.generate(
+        **inputs,
+        num_beams=2,
+        length_penalty=0.5,
+        early_stopping=True,
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
     for name in ("transformers", "ctranslate2"):
         found = engines[name].translate(
             LINE, num_beams=2, length_penalty=0.5, return_scores=True, return_tokens=True
         )
-        assert found.score == pytest.approx(expected.item(), abs=1e-4)
+        assert found.score == pytest.approx(generated.sequences_scores.item(), abs=1e-4)
         assert found.tokens == (*OUTPUT.split(), "</s>")
         assert math.isclose(sum(found.token_scores) / 5**0.5, found.score, abs_tol=1e-6)
 

@@ -33,8 +33,8 @@ def saved(tiny_model, tmp_path):
 
 
 def test_an_unchanged_model_is_verified(saved, capsys):
-    run_subcommand("verify", [str(saved)])
-    assert "the files are unchanged, and the outputs are those" in capsys.readouterr().out
+    assert not program.main(["verify", str(saved)])
+    assert "vanilla_transformer" in capsys.readouterr().out
     assert (saved / "probe.json").stat().st_size < 30_000
 
 
@@ -55,66 +55,19 @@ def test_models_of_any_class_have_a_probe(tiny_model, tmp_path, cls, changes):
     model.save_pretrained(tmp_path)
     store_probe(model, tmp_path)
     found = verify_model(tmp_path)
-    assert found.problems == ()
+    assert found.agrees
     assert found.difference < 1e-5
 
 
-def test_a_damaged_weight_is_seen_where_no_probe_looks(saved):
-    """The row of a token that the probe does not hold: only the file's content tells."""
+def test_a_changed_weight_is_noticed_and_can_be_accepted(saved, capsys):
     path = saved / "model.safetensors"
     weights = load_file(path)
-    used = set(torch.tensor(json.loads((saved / "probe.json").read_text())["inputs"]["input_ids"])
-               .flatten().tolist())  # fmt: skip
     name = next(name for name in weights if name.endswith("fc1.weight"))
-    row = next(row for row in range(200) if row not in used)
-    damaged = {**weights, "model.shared.weight": weights["model.shared.weight"].clone()}
-    damaged["model.shared.weight"][row] = 0
-    save_file(damaged, path, {"format": "pt"})
-    assert any("other content of the same size" in p for p in verify_model(saved).problems)
-    damaged = {**weights, name: weights[name] + 1}
-    save_file(damaged, path, {"format": "pt"})
-    problems = verify_model(saved).problems
-    assert any("The outputs differ by up to" in p and "no version" in p for p in problems)
-
-
-@pytest.mark.parametrize(
-    ("name", "field", "value"),
-    [
-        ("config.json", "eos_token_id", 7),
-        ("config.json", "alignment_heads", [[0, 0]]),
-        ("config.json", "max_position_embeddings", 77),
-        ("generation_config.json", "num_beams", 3),
-        ("generation_config.json", "forced_bos_token_id", 4),
-    ],
-)
-def test_a_changed_setting_is_noticed(saved, name, field, value):
-    content = json.loads((saved / name).read_text())
-    assert content.get(field) != value
-    (saved / name).write_text(json.dumps(content | {field: value}, indent=2) + "\n")
-    assert any(problem.startswith(name) for problem in verify_model(saved).problems)
-
-
-READ = ("tokenizer_config.json", "source.spm", "target.spm", "vocab.json", "target_vocab.json")
-READ += ("merges.txt", "vocab-src.json", "spiece.model", "attention.py")
-
-
-def test_changed_files_that_loading_reads_are_noticed(saved, tiny_model):
-    for name in READ:
-        (saved / name).write_text("before")
-    store_probe(tiny_model(vocab_size=200), saved)
-    for name in READ:
-        (saved / name).write_text("behind")
-    changed = {f"{name} has other content of the same size." for name in READ}
-    assert changed <= set(verify_model(saved).problems)
-    for name in READ:
-        (saved / name).unlink()
-    assert {f"{name} is missing." for name in READ} <= set(verify_model(saved).problems)
-
-
-def test_other_files_do_not_count(saved):
-    for name in ("README.md", "trainer_state.json", "notes.txt", "all_results.json"):
-        (saved / name).write_text("text")
-    assert verify_model(saved).problems == ()
+    save_file({**weights, name: weights[name] + 1}, path, {"format": "pt"})
+    assert program.main(["verify", str(saved)]) == 1
+    assert str(saved) in capsys.readouterr().err
+    run_subcommand("verify", [str(saved), "--store"])
+    assert verify_model(saved).agrees
 
 
 def test_the_probe_reaches_distances_beyond_a_short_sentence(tiny_model, tmp_path):
@@ -125,29 +78,13 @@ def test_the_probe_reaches_distances_beyond_a_short_sentence(tiny_model, tmp_pat
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         store_probe(model, tmp_path, compute_outputs(other, probe_inputs(model.config)))
-    assert any("outputs differ" in problem for problem in verify_model(tmp_path).problems)
+    assert not verify_model(tmp_path).agrees
 
 
-def test_a_file_that_was_cut_off_is_named(saved, capsys):
-    path = saved / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    assert program.main(["verify", str(saved)]) == 1
-    message = capsys.readouterr().err
-    assert "- model.safetensors has" in message
-    assert "- The model does not load or run" in message
-
-
-def test_another_type_of_the_weights_is_named(saved):
+def test_a_probe_belongs_to_its_weights(saved):
     model = VanillaTransformerForConditionalGeneration.from_pretrained(saved)
-    probe = (saved / "probe.json").read_bytes()
-    model.to(torch.bfloat16).save_pretrained(saved)
-    assert not (saved / "probe.json").exists()  # it belonged to other weights
-    (saved / "probe.json").write_bytes(probe)
-    (problem,) = [p for p in verify_model(saved).problems if "outputs differ" in p]
-    assert "the type of the weights: float32 then, bfloat16 now" in problem
-    run_subcommand("verify", [str(saved), "--store"])
-    assert json.loads((saved / "probe.json").read_text())["dtype"] == "bfloat16"
-    assert verify_model(saved).problems == ()
+    model.save_pretrained(saved)
+    assert not (saved / "probe.json").exists()
 
 
 def test_a_missing_or_broken_probe_is_an_error(saved):

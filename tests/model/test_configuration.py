@@ -97,7 +97,6 @@ BROKEN_PAIRS = {
     "`rope_parameters`.*'rope_thetta'": {**ROPE, "rope_parameters": {"rope_thetta": 5.0}},
     "`rope_parameters` must be of type": {**ROPE, "rope_parameters": "linear"},
     "`rope_theta`.*did you mean `rope_parameters`": {**ROPE, "rope_theta": 500.0},
-    "`encoder_residual_scale` is gone": {"encoder_residual_scale": 0.5},
 }
 
 
@@ -113,11 +112,7 @@ def test_fields_that_exclude_each_other_are_named(tiny_config, message):
         tiny_config(**BROKEN_PAIRS[message])
 
 
-def test_fields_of_older_configs_that_change_nothing_are_left_out(tiny_config):
-    config = tiny_config(
-        residual_scale=0.5, encoder_residual_scale=0.5, decoder_residual_scale=None
-    )
-    assert config == tiny_config(residual_scale=0.5)
+def test_rope_parameters_belong_to_rope_alone(tiny_config):
     assert not hasattr(tiny_config(rope_parameters={"rope_theta": 5.0}), "rope_parameters")
 
 
@@ -136,14 +131,8 @@ def test_the_number_of_key_value_heads_is_stored(tiny_config, tmp_path, side):
     stack = config.get_text_config(**{side: True})
     assert (stack.num_attention_heads, stack.num_key_value_heads) == (heads, heads)
     config.save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    fields = json.loads(path.read_text())
-    assert fields.pop(f"{side}_num_key_value_heads") == heads
-    path.write_text(json.dumps(fields))  # a config that an earlier version wrote
-    for old in (fields, {**fields, f"{side}_num_key_value_heads": None}):
-        path.write_text(json.dumps(old))
-        loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
-        assert getattr(loaded, f"{side}_num_key_value_heads") == heads
+    fields = json.loads((tmp_path / "config.json").read_text())
+    assert fields[f"{side}_num_key_value_heads"] == heads
 
 
 def test_tools_read_the_key_value_heads_of_the_stack_that_runs(tiny_config):
@@ -153,14 +142,8 @@ def test_tools_read_the_key_value_heads_of_the_stack_that_runs(tiny_config):
     assert config.get_text_config(encoder=True).num_key_value_heads == 1
 
 
-def test_key_value_heads_follow_the_heads_while_they_are_equal(tiny_config, tmp_path):
-    config = tiny_config(encoder_num_key_value_heads=1)
-    config.save_pretrained(tmp_path)
-    config.decoder_attention_heads = 8
-    config.num_attention_heads = 4
-    assert (config.decoder_num_key_value_heads, config.encoder_num_key_value_heads) == (8, 1)
-    loaded = VanillaTransformerConfig.from_pretrained(tmp_path, decoder_attention_heads=8)
-    assert loaded.decoder_num_key_value_heads == 8
+def test_heads_and_their_key_value_heads_are_overridden_together(tiny_config, tmp_path):
+    tiny_config().save_pretrained(tmp_path)
     grouped = {"decoder_num_key_value_heads": 4, "decoder_attention_heads": 8}
     loaded = VanillaTransformerConfig.from_pretrained(tmp_path, **grouped)
     assert (loaded.decoder_attention_heads, loaded.decoder_num_key_value_heads) == (8, 4)

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from vanilla_transformer.commands.options import CommandParser
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -10,7 +9,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 SUMMARY = "Checks that a saved model still computes what its probe holds."
 EXAMPLES = """
 vanilla-transformer verify runs/converted
-vanilla-transformer verify runs/older-model --store
+vanilla-transformer verify runs/multi30k --store
 """
 
 
@@ -32,16 +31,10 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model
 
     if options.store:
-        path = store_probe(load_for_probe(Path(options.model)), options.model)
+        path = store_probe(load_for_probe(options.model), options.model)
         print(f"{path}: the probe is stored.")
         return
     found = verify_model(options.model)
-    if found.problems:
-        listed = "".join(f"\n- {problem}" for problem in found.problems)
-        raise ValueError(
-            f"{options.model!r} differs from its probe, which {found.source} computed.{listed}"
-        )
-    print(
-        f"{options.model}: the files are unchanged, and the outputs are those that {found.source} "
-        f"computed (largest difference: {found.difference:.2g})."
-    )
+    if not found.agrees:
+        raise ValueError(f"{options.model} computes something else. {found.describe()}")
+    print(f"{options.model}: {found.describe()}")

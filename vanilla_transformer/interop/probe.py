@@ -1,13 +1,13 @@
 """A probe: inputs and outputs of a model, stored beside its weights, that can be computed again.
 
 The outputs come from the library that the model was converted from, if it could run, or else from
-the model itself when it was saved. `verify_model` computes them again and says what differs.
+the model itself when it was saved. `verify_model` computes them again.
 """
 
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ import transformers
 from transformers import PreTrainedModel
 
 import vanilla_transformer
-from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.model.sharing import CODE_VERSION, current_versions
+from vanilla_transformer.model.sharing import CODE_VERSION
 from vanilla_transformer.search import start_token_of
 
 TOLERANCE = 1e-4
@@ -32,29 +32,9 @@ OWN_SOURCE = "vanilla_transformer"
 SourceLogits = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
 """Computes logits with the source's own library, from the inputs that `probe_inputs` makes."""
 
-_FILES = (
-    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
-    *("*token*.json", "*vocab*", "*merges*", "*.spm", "*.model", "*.codes", "*.jinja", "*.py"),
-)
-"""The files that loading a model or its tokenizer reads."""
-
 _COLUMNS = 16
 _SOURCE_LENS, _TARGET_LEN = (40, 7, 4), 12
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a probe found.
-
-    Attributes:
-        source: Library that computed the stored outputs.
-        problems: One sentence for each difference; none: the directory is as it was stored.
-        difference: Largest difference of an output; None if the model cannot be loaded.
-    """
-
-    source: str
-    problems: tuple[str, ...]
-    difference: float | None
+NEW_TOKENS = 8
 
 
 def probe_inputs(
@@ -124,160 +104,6 @@ def largest_difference(computed: torch.Tensor, expected: torch.Tensor) -> float:
     return float(differences.nan_to_num(nan=math.inf).max())
 
 
-def is_within_tolerance(difference: float, expected: torch.Tensor) -> bool:
-    """Returns whether a difference is small beside the largest finite value of a tensor."""
-    finite = expected[expected.isfinite()].abs()
-    return difference <= TOLERANCE * max(1.0, float(finite.max()) if len(finite) else 0.0)
-
-
-# Storing -----------------------------------------------------------------------------------------
-
-
-def store_probe(
-    model: Any,
-    directory: str | Path,
-    expected: torch.Tensor | None = None,
-    source: str = OWN_SOURCE,
-) -> Path:
-    """Stores a probe beside a saved model.
-
-    Args:
-        expected: Outputs of the library that the model was converted from. None: those of the
-            model.
-    """
-    folder, inputs = Path(directory), probe_inputs(model.config)
-    outputs = compute_outputs(model, inputs) if expected is None else expected.float()
-    content = {
-        "source": source,
-        "versions": current_versions(),
-        "dtype": _saved_type(folder),
-        "inputs": {name: tensor.tolist() for name, tensor in inputs.items()},
-        **_summarize_outputs(outputs),
-        "patterns": _FILES,
-        "files": {path.name: _file_fingerprint(path) for path in _files_in(folder, _FILES)},
-    }
-    path = folder / PROBE_FILE
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
-def _summarize_outputs(outputs: torch.Tensor) -> dict[str, Any]:
-    """Returns some columns of the outputs, and one number about all of them, as lists."""
-    count = outputs.shape[-1]
-    columns = torch.linspace(0, count - 1, min(_COLUMNS, count)).long().tolist()
-    return {
-        "columns": columns,
-        "outputs": outputs[..., columns].tolist(),
-        "log_sum_exp": outputs.logsumexp(-1).tolist(),
-    }
-
-
-def _saved_type(folder: Path) -> str:
-    """Returns the type of the weights that a config names."""
-    config = VanillaTransformerConfig.from_pretrained(folder)
-    return str(config.dtype or torch.float32).removeprefix("torch.")
-
-
-def _files_in(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    files = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-    return sorted(path for path in files if path.name != PROBE_FILE)
-
-
-def _file_fingerprint(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": content_digest(path)}
-
-
-# Verifying ---------------------------------------------------------------------------------------
-
-
-def verify_model(directory: str | Path) -> Verification:
-    """Computes the probe of a saved model again.
-
-    Raises:
-        FileNotFoundError: If the directory holds no probe.
-        ValueError: If the probe cannot be read.
-    """
-    folder = Path(directory)
-    if not (folder / PROBE_FILE).is_file():
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no probe ({PROBE_FILE}): add one with "
-            f"`vanilla-transformer verify {folder} --store`."
-        )
-    probe = read_object(folder / PROBE_FILE)
-    keys = {"source", "versions", "dtype", "inputs", "outputs", "log_sum_exp", "files", "patterns"}
-    if missing := keys - probe.keys():
-        raise ValueError(f"{PROBE_FILE} is damaged: it lacks {', '.join(sorted(missing))}.")
-    problems = list(_changed_files(folder, probe))
-    try:
-        model = load_for_probe(folder)
-        inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
-        outputs = _summarize_outputs(compute_outputs(model, inputs))
-    except Exception as error:  # damaged files raise errors of any type
-        reason = " ".join(str(error).split())[:300]
-        problems.append(f"The model does not load or run ({type(error).__name__}: {reason}).")
-        return Verification(probe["source"], tuple(problems), None)
-    differences = []
-    for name in ("outputs", "log_sum_exp"):
-        computed, expected = torch.tensor(outputs[name]), torch.tensor(probe[name])
-        differences.append(largest_difference(computed, expected))
-        if not is_within_tolerance(differences[-1], expected):
-            problems.append(_explain_difference(folder, differences[-1], expected, probe))
-            break
-    return Verification(probe["source"], tuple(problems), max(differences))
-
-
-def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
-    stored, patterns = probe["files"], probe["patterns"]
-    present = {path.name: path for path in _files_in(folder, patterns)}
-    for name, expected in stored.items():
-        if name not in present:
-            yield f"{name} is missing."
-            continue
-        current = _file_fingerprint(present[name])
-        if current["size"] != expected["size"]:
-            yield f"{name} has {current['size']:,} bytes instead of {expected['size']:,}."
-        elif current != expected:
-            yield f"{name} has other content of the same size."
-    for name in sorted(present.keys() - stored.keys()):
-        yield f"{name} was not there."
-
-
-def load_for_probe(folder: Path) -> Any:
-    """Loads a saved model of any of the package's classes in float32."""
-    config = VanillaTransformerConfig.from_pretrained(folder)
-    name = (config.architectures or ["VanillaTransformerForConditionalGeneration"])[0]
-    kind = getattr(vanilla_transformer, name)
-    model, report = kind.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-    misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
-    if misfits:
-        raise ValueError(f"the weights do not fit the config: {misfits}")
-    return model
-
-
-def _explain_difference(
-    folder: Path, difference: float, expected: torch.Tensor, probe: Mapping[str, Any]
-) -> str:
-    """Returns a sentence on outputs that differ, with what else has changed."""
-    then = {**probe["versions"], "the type of the weights": probe["dtype"]}
-    now = {**current_versions(), "the type of the weights": _saved_type(folder)}
-    changed = [
-        f"{name}: {then.get(name)} then, {now[name]} now"
-        for name in now
-        if then.get(name) != now[name]
-    ]
-    largest = float(expected[expected.isfinite()].abs().max())
-    return (
-        f"The outputs differ by up to {difference:.3g} (the largest is {largest:.3g}). Changed "
-        f"since: {'; '.join(changed) or 'no version'}."
-    )
-
-
-# Comparing two models -----------------------------------------------------------------------------
-
-
-NEW_TOKENS = 8
-
-
 @dataclass(frozen=True)
 class Comparison:
     """How far a model is from its source.
@@ -297,8 +123,9 @@ class Comparison:
     @property
     def agrees(self) -> bool:
         """Whether both models compute the same, as far as float32 can tell."""
-        close = is_within_tolerance(self.difference, self.expected)
-        return close and self.equal_output is not False
+        finite = self.expected[self.expected.isfinite()].abs()
+        is_close = self.difference <= TOLERANCE * max(1.0, float(finite.max()))
+        return is_close and self.equal_output is not False
 
     def describe(self) -> str:
         """Returns the result in one sentence."""
@@ -309,6 +136,69 @@ class Comparison:
             f"logits {self.difference:.1e} (largest logit {float(self.expected.abs().max()):.1f})"
             f"{'' if self.equal_output is None else greedy}."
         )
+
+
+# Storing and verifying ---------------------------------------------------------------------------
+
+
+def store_probe(
+    model: Any,
+    directory: str | Path,
+    expected: torch.Tensor | None = None,
+    source: str = OWN_SOURCE,
+) -> Path:
+    """Stores a probe beside a saved model.
+
+    Args:
+        expected: Outputs of the library that the model was converted from. None: those of the
+            model.
+    """
+    inputs = probe_inputs(model.config)
+    outputs = compute_outputs(model, inputs) if expected is None else expected.float()
+    content = {
+        "source": source,
+        "inputs": {name: tensor.tolist() for name, tensor in inputs.items()},
+        "outputs": _summarize(outputs).tolist(),
+    }
+    path = Path(directory) / PROBE_FILE
+    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    return path
+
+
+def _summarize(outputs: torch.Tensor) -> torch.Tensor:
+    """Returns some columns of the outputs, and one number about all of them as the last column."""
+    count = outputs.shape[-1]
+    columns = torch.linspace(0, count - 1, min(_COLUMNS, count)).long()
+    return torch.cat((outputs[..., columns], outputs.logsumexp(-1, keepdim=True)), -1)
+
+
+def verify_model(directory: str | Path) -> Comparison:
+    """Computes the probe of a saved model again.
+
+    Raises:
+        FileNotFoundError: If the directory holds no probe.
+    """
+    folder = Path(directory)
+    if not (folder / PROBE_FILE).is_file():
+        raise FileNotFoundError(
+            f"{str(folder)!r} holds no probe ({PROBE_FILE}): add one with "
+            f"`vanilla-transformer verify {folder} --store`."
+        )
+    probe = read_object(folder / PROBE_FILE)
+    inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
+    expected = torch.tensor(probe["outputs"])
+    computed = _summarize(compute_outputs(load_for_probe(folder), inputs))
+    return Comparison(probe["source"], expected, largest_difference(computed, expected))
+
+
+def load_for_probe(directory: str | Path) -> Any:
+    """Loads a saved model of any of the package's classes in float32."""
+    config = VanillaTransformerConfig.from_pretrained(directory)
+    name = (config.architectures or ["VanillaTransformerForConditionalGeneration"])[0]
+    return getattr(vanilla_transformer, name).from_pretrained(directory, dtype=torch.float32)
+
+
+# Comparing two models ----------------------------------------------------------------------------
 
 
 @torch.no_grad()

@@ -1,27 +1,18 @@
 """Every choice of architecture: its name, its default, and which values go together.
 
 `docs/config.md` explains the fields; its table is made from the docstring of the class.
-
-transformers keeps one model class for each config class, and one config class for each content of
-this file and of the files that it names in a line like the next. That line therefore leads to all
-code of the model: two directories with different code have different classes.
-
-    from .modeling_vanilla_transformer import ...
 """
 
 import difflib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any, cast
 
 from transformers import PreTrainedConfig
-from transformers.utils import logging
 
 from .presets import PRESETS
 from .sharing import AUTO_MAP, SharedConfig  # saves the code beside a config
-
-logger = logging.get_logger(__name__)
 
 CHOICES = {
     "classifier_pooling": ("mean", "first"),
@@ -82,8 +73,6 @@ OTHER_TOKEN_IDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_i
 """Attributes that resemble fields and are set by tokenizers."""
 
 ROPE_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
-FORMER_FIELDS = ("encoder_residual_scale", "decoder_residual_scale")
-"""Fields that saved configs hold and that have no effect any more, unless they have a value."""
 
 # How tensor parallelism splits attention: by heads. All devices hold the norms of queries and keys.
 ATTENTION_TP_PLAN = {
@@ -276,7 +265,8 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         for name in self.attribute_map.keys() & kwargs.keys():
             setattr(self, name, kwargs.pop(name))
         self.check()
-        self._refuse_unknown_fields(kwargs)
+        if self.transformers_version is None:  # a saved config may hold attributes of any name
+            self._refuse_misspelt_fields(kwargs.keys() - OTHER_TOKEN_IDS)
         self.auto_map = {**AUTO_MAP, **(kwargs.pop("auto_map", None) or {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # the base class is untyped
         self.update_bare_model()
@@ -295,18 +285,10 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         return cls(**{**PRESETS[name], **changes})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a field, and the fields that must stay consistent with it."""
-        name = self.attribute_map.get(name, name)
-        if name.endswith("_attention_heads"):
-            key_value_heads = name.replace("attention", "num_key_value")
-            # Without grouped queries, keys and values follow the queries.
-            if getattr(self, key_value_heads, None) == getattr(self, name):
-                super().__setattr__(key_value_heads, value)  # type: ignore[no-untyped-call]  # as below
+        """Sets a field; transformers sets the one size of a shared matrix."""
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # the base class is untyped
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
-            self.decoder_vocab_size = value  # a shared matrix has one size
-        elif name == "architectures" and hasattr(self, "auto_map"):
-            self.update_bare_model()
+            self.decoder_vocab_size = value
 
     def __eq__(self, other: object) -> bool:
         """Compares attributes; the base class would also read fields that this config lacks."""
@@ -329,9 +311,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
                 f"`model_type` is {kind!r}, not {cls.model_type!r}: the directory holds another "
                 "model. Load it with transformers' Auto classes, or give another directory."
             )
-        # Heads come first, because setting them may also set the number of key and value heads.
-        ordered = sorted(kwargs.items(), key=lambda field: field[0].endswith("key_value_heads"))
-        return super().from_dict(config_dict, **dict(ordered))
+        return super().from_dict(config_dict, **kwargs)
 
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
@@ -467,22 +447,12 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
                 "heads or `partial_rotary_factor`."
             )
 
-    def _refuse_unknown_fields(self, kwargs: dict[str, Any]) -> None:
-        """Raises for a misspelt field; in a saved config, which may hold any attribute, warns."""
-        for name in FORMER_FIELDS:
-            if kwargs.pop(name, None) not in (None, self.residual_scale):
+    def _refuse_misspelt_fields(self, names: Iterable[str]) -> None:
+        """Raises for a name that resembles a field: it would have no effect, without a word."""
+        known = {name: name for name in (*self.__annotations__, *self.attribute_map)}
+        known |= dict.fromkeys(("rope_theta", "rope_scaling"), "rope_parameters")
+        for name in names:
+            if close := difflib.get_close_matches(name, known.keys(), n=1, cutoff=0.8):
                 raise ValueError(
-                    f"`{name}` is gone, and this model was trained with it: use an older version "
-                    "of the package."
+                    f"Unknown field `{name}`: did you mean `{known[close[0]]}`? It has no effect."
                 )
-        known = [*VanillaTransformerConfig.__annotations__, *VanillaTransformerConfig.attribute_map]
-        for name in kwargs.keys() - OTHER_TOKEN_IDS:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            if name in ("rope_theta", "rope_scaling"):
-                close = ["rope_parameters"]
-            if not close:
-                continue
-            message = f"Unknown field `{name}`: did you mean `{close[0]}`? It would have no effect."
-            if self.transformers_version is None:
-                raise ValueError(message)
-            logger.warning(message)

@@ -4,6 +4,12 @@ The code is saved beside a model. In its config, `auto_map` names the class that
 loads, and `custom_pipelines` the class of each pipeline task. Both refer to files in the saved
 directory, which `trust_remote_code=True` runs. `saved_with` records the versions that a model was
 saved with; they are compared with the installed ones when it is built, also as remote code.
+
+transformers keeps one model class for each config class, and one config class for each content of
+the config's file and of all files that lines like the next lead to from there. This line leads to
+all code of the model: two directories with different code have different classes.
+
+    from .modeling_vanilla_transformer import ...
 """
 
 import copy
@@ -131,6 +137,7 @@ class SharedConfig:
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
     ) -> None:
         """Writes the config, with the current versions, and the code of all classes it names."""
+        self.update_bare_model()
         self.saved_with = current_versions()
         cast(Any, super()).save_pretrained(save_directory, push_to_hub, **kwargs)
         if self._auto_class is not None:
