@@ -43,8 +43,8 @@ TRAINING = [
         {"warmup_steps": 0, "lr_scheduler_type": "noam"},
         {"simcut_alpha": 3.0, "rdrop_alpha": 5.0},
         {"simcut_alpha": 3.0, "torch_compile": True},
-        {"guided_alignment": "own", "torch_compile": True},
-        {"activation_checkpointing_kwargs": {"use_reentrant": True}, "guided_alignment": "own"},
+        {"guided_alignment": "links", "torch_compile": True},
+        {"activation_checkpointing_kwargs": {"use_reentrant": True}, "guided_alignment": "links"},
     )
 ]
 

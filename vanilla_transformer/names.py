@@ -43,6 +43,3 @@ SCHEDULES_OF_A_SCORE = ("reduce_lr_on_plateau", "greedy")
 
 ANNOTATE = "annotate"
 """The value of `terms` for target terms behind source terms."""
-
-OWN_ALIGNMENT = "own"
-"""Value of the option `guided_alignment` that takes the links from the model itself."""

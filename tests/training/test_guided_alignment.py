@@ -25,7 +25,7 @@ def recorded_loss(net, inputs, guide):
     plain = {name: value for name, value in inputs.items() if name != "alignment"}
     with recorded_heads(net, guide.layer) as record:
         net(**plain)
-    return guided_loss(record, guide, inputs, net.config)
+    return guided_loss(record, guide, inputs)
 
 
 def weights_of(net, inputs, layer):
@@ -50,7 +50,7 @@ def test_it_is_the_cross_entropy_of_the_heads_weights(changes, padding_free):
     inputs = batch(net)
     inputs["labels"][1, 0] = -100
     head = net.config.decoder_attention_heads - 1
-    found = recorded_loss(net, inputs, GuidedHead(1, head, 1.0, own=False))
+    found = recorded_loss(net, inputs, GuidedHead(1, head, 1.0))
     weights = weights_of(net, inputs, 1)[:, head]
     expected = 0.0
     for row, links in enumerate(inputs["alignment"].tolist()):
@@ -67,21 +67,6 @@ def test_it_is_the_cross_entropy_of_the_heads_weights(changes, padding_free):
         assert (first is None) == (second is None)
         if first is not None:
             torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
-
-
-def test_the_models_own_links_are_the_mean_of_the_layers_heads():
-    net = model(decoder_layers=2, dropout=0.0).train()
-    inputs = batch(net)
-    own = recorded_loss(net, inputs, GuidedHead(0, 1, 1.0, own=True))
-    weights = weights_of(net, inputs, 0)
-    expected = 0.0
-    for row, labels in enumerate(inputs["labels"].tolist()):
-        length = int(inputs["attention_mask"][row].sum()) - 1  # without the end
-        for target, label in enumerate(labels):
-            if label not in (-100, net.config.eos_token_id):
-                source = weights[row, :, target, :length].mean(0).argmax()
-                expected = expected - weights[row, 1, target, source].log()
-    torch.testing.assert_close(own, expected)
 
 
 def test_links_follow_the_tokens_of_a_batch_that_is_padded_on_the_left():
@@ -101,8 +86,8 @@ def test_links_follow_the_tokens_of_a_batch_that_is_padded_on_the_left():
             assert left["attention_mask"][row, moved_source] == 1
 
 
-@pytest.mark.parametrize(("alpha", "guided"), [(None, "own"), (5.0, "links")])
-def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
+@pytest.mark.parametrize("alpha", [None, 5.0])
+def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha):
     one, other = (
         gradients_of_a_step(
             tmp_path,
@@ -110,7 +95,7 @@ def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
             gradient_accumulation_steps=steps,
             per_device_train_batch_size=16 // steps,
             rdrop_alpha=alpha,
-            **{**GUIDED, "guided_alignment": guided},
+            **GUIDED,
         )
         for steps in (1, 4)
     )
@@ -132,7 +117,7 @@ def plain_and_guided(folder, **options):
 def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path):
     net = model(dropout=0.0)
     inputs = batch(net, 24)
-    links = recorded_loss(net.train(), inputs, GuidedHead(0, 0, 1.0, own=False))
+    links = recorded_loss(net.train(), inputs, GuidedHead(0, 0, 1.0))
     mean = links.item() / int((inputs["labels"] != -100).sum())
     options = {"per_device_train_batch_size": 24, "train_sampling_strategy": "sequential"}
     plain, guided = plain_and_guided(tmp_path, data=linked_rows(), max_steps=1, **options)

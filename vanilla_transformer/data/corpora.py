@@ -144,7 +144,7 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     if links is not None:
         raise ValueError(
             "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
-            "leave it or `corpora` out, or give `guided_alignment: own`."
+            "leave it or `corpora` out."
         )
     whole, tables = load_tables(args)
     loaded = {

@@ -25,7 +25,6 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.directions import record_directions, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.defaults import (
     RunFacts,
     choose_defaults,
@@ -184,7 +183,7 @@ def _inputs_of(arguments: RunArguments) -> list[str]:
 def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:
     """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
     links = arguments.training.guided_alignment
-    path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
+    path = None if links is None else str(existing_file(links))
     if arguments.data.terms and path is not None:
         raise ValueError(
             f"`terms` moves the words that the links in {path!r} number: leave one of them out."

@@ -1,9 +1,8 @@
 """Guided alignment: a head of cross-attention learns to which source token a target token belongs.
 
 Source: Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models",
-arXiv:1909.02074. A cross-entropy between links and the weights of one head is added to the loss.
-The links come with the data, or from the model itself: the source token with the largest mean
-weight over all heads of the same layer (§4.1, §4.2 there).
+arXiv:1909.02074. A cross-entropy between links, which come with the data, and the weights of one
+head is added to the loss (§4.2 there).
 
 The weights of the head are computed from its own queries and keys, which the model's projections
 return anyway. So attention may stay fused, and padding is not computed.
@@ -21,7 +20,6 @@ from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.token_layout import PADDED, TokenLayout
-from vanilla_transformer.names import OWN_ALIGNMENT
 
 NO_LINK = -1
 
@@ -34,13 +32,11 @@ class GuidedHead:
         layer: Layer of the decoder, counted from 0.
         head: Head of its cross-attention, counted from 0.
         weight: Factor on the cross-entropy of the links; λ in the paper.
-        own: Whether the links are those of the model itself.
     """
 
     layer: int
     head: int
     weight: float
-    own: bool
 
 
 def guided_head(args: Any, config: Any) -> GuidedHead | None:
@@ -49,8 +45,7 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
     Raises:
         ValueError: If the model has no such layer or head.
     """
-    links = getattr(args, "guided_alignment", None)
-    if links is None:
+    if getattr(args, "guided_alignment", None) is None:
         return None
     layers, heads = config.decoder_layers, config.decoder_attention_heads
     layer = args.guided_alignment_layer
@@ -62,9 +57,7 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
                 f"`guided_alignment_{name}` is {value}, but the decoder has {number} {name}s: "
                 f"choose 0 to {number - 1}."
             )
-    return GuidedHead(
-        layer, args.guided_alignment_head, args.guided_alignment_weight, links == OWN_ALIGNMENT
-    )
+    return GuidedHead(layer, args.guided_alignment_head, args.guided_alignment_weight)
 
 
 class LinkCollator:
@@ -78,7 +71,8 @@ class LinkCollator:
         """Makes a batch of examples with pairs of token indices in "alignment".
 
         Returns:
-            The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`.
+            The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`;
+            without it if the examples have no links.
 
         Raises:
             KeyError: If only some of the examples have links.
@@ -120,29 +114,31 @@ class RecordedHeads:
     layout: TokenLayout = field(default=PADDED)
     source_layout: TokenLayout = field(default=PADDED)
 
-    def log_weights(self, heads: slice, visible: torch.Tensor | None) -> torch.Tensor:
-        """Computes the logarithms of the attention weights of some heads.
+    def log_weights(self, head: int, visible: torch.Tensor | None) -> torch.Tensor:
+        """Computes the logarithms of the attention weights of a head.
 
         Args:
             visible: Which source positions a target position may attend to, of shape (batch, 1 or
                 target_len, source_len); of one copy of the batch. None: all of them.
 
         Returns:
-            A tensor in float32 or wider, of shape (batch, heads, target_len, source_len).
+            A tensor in float32 or wider, of shape (batch, target_len, source_len).
         """
         groups, width = self.module.num_key_value_groups, self.module.head_dim
         query = self.query.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
-        query, key = self.module.q_norm(query)[:, :, heads], self.module.k_norm(key)
-        key = key.repeat_interleave(groups, 2)[:, :, heads] if groups > 1 else key[:, :, heads]
-        query = self.layout.pad(query).transpose(1, 2)  # (batch, heads, target_len, head_dim)
-        key = self.source_layout.pad(key).transpose(1, 2)
+        query, key = self.module.q_norm(query)[:, :, head], self.module.k_norm(key)
+        key = key[:, :, head // groups]
+        query, key = (
+            self.layout.pad(query),
+            self.source_layout.pad(key),
+        )  # (batch, length, head_dim)
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * self.module.scaling
         if visible is not None:
             copies = len(scores) // len(visible)
-            visible = visible.to(scores.device).repeat(copies, 1, 1)[:, None]
+            visible = visible.to(scores.device).repeat(copies, 1, 1)
             scores = scores.masked_fill(~visible, torch.finfo(wide).min)
         return scores.log_softmax(-1)
 
@@ -179,7 +175,7 @@ def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
 
 
 def guided_loss(
-    record: RecordedHeads, guide: GuidedHead, inputs: Mapping[str, Any], config: Any
+    record: RecordedHeads, guide: GuidedHead, inputs: Mapping[str, Any]
 ) -> torch.Tensor:
     """Computes the cross-entropy between links and the weights of the guided head (equation 3).
 
@@ -188,7 +184,7 @@ def guided_loss(
 
     Args:
         inputs: Arguments of the model's forward, with "labels" of shape (batch, target_len), and
-            with "alignment" of shape (batch, links, 2) unless the model's own links are taken.
+            "alignment" of shape (batch, links, 2).
 
     Returns:
         The sum over the target tokens, in nats; the mean of both sums if there are two copies.
@@ -197,45 +193,11 @@ def guided_loss(
     if mask is not None:
         real = mask.bool()  # (batch, source_len)
         visible = (real | ~real.any(-1, keepdim=True))[:, None]  # (batch, 1, source_len)
-    log_weights = record.log_weights(slice(guide.head, guide.head + 1), visible)[:, 0]
+    log_weights = record.log_weights(guide.head, visible)
     copies = len(log_weights) // len(labels)
     labels = labels.to(log_weights.device).repeat(copies, 1)
-    if guide.own:
-        with torch.no_grad():
-            mean = record.log_weights(slice(None), visible).exp().mean(1)
-            links = _own_links(mean, inputs.get("input_ids"), labels, config.eos_token_id)
-    else:
-        links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)
+    links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)
     return _link_loss(log_weights, links, labels) / copies
-
-
-def _own_links(
-    weights: torch.Tensor, source_ids: torch.Tensor | None, labels: torch.Tensor, eos: Any
-) -> torch.Tensor:
-    """Links each target token but the end with the source token that all heads attend to most.
-
-    No token is linked with an end of the source, unless the source has nothing else.
-
-    Args:
-        weights: Mean weights of all heads, of shape (batch, target_len, source_len).
-        source_ids: Of shape (one copy of the batch, source_len); None: they are not known.
-        labels: Of shape (batch, target_len).
-        eos: The id that ends a text, or several, or None.
-
-    Returns:
-        Links of shape (batch, target_len, 2).
-    """
-    listed = eos if isinstance(eos, list) else [NO_LINK if eos is None else eos]
-    end_ids = torch.tensor(listed, device=labels.device)
-    if source_ids is not None:
-        ends = torch.isin(source_ids.to(labels.device), end_ids)
-        ends &= ~ends.all(-1, keepdim=True)  # (one copy of the batch, source_len)
-        ends = ends.repeat(len(weights) // len(ends), 1)[:, None]
-        weights = weights.masked_fill(ends, NO_LINK)
-    source = weights.argmax(-1)
-    target = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
-    is_end = torch.isin(labels, end_ids)
-    return torch.stack([source.masked_fill(is_end, NO_LINK), target], -1)
 
 
 def _link_loss(

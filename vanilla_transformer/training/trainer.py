@@ -93,8 +93,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     SimCut. `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer
     `Muon`. `args.early_stopping_patience` adds the callback `EarlyStopping`.
     `args.guided_alignment` adds a loss on a head of cross-attention, and names that head in
-    `model.config.alignment_heads`; unless it is "own", the training set has pairs of token indices
-    in the column "alignment".
+    `model.config.alignment_heads`; the training set has pairs of token indices in the column
+    "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
@@ -592,7 +592,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             with recorded_heads(cast(Any, self.model), self._guide.layer) as record:
                 loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
             if record.query is not None:  # the layer was not left out of this step
-                total = guided_loss(record, self._guide, guided, cast(Any, self.model).config)
+                total = guided_loss(record, self._guide, guided)
                 count = (guided["labels"] != IGNORE_INDEX).sum()
                 mean = mean_per_item(total, count, num_items_in_batch)
                 mean = mean * self._share_of_processes(num_items_in_batch)

@@ -118,9 +118,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     )
     guided_alignment: str | None = option(
         "Train a head of cross-attention to align (Garg et al. 2019): a file with the word links "
-        "of each training pair in Pharaoh's format (0-0 1-2), or own for what the heads of the "
-        "layer attend to on average. In Python, the training set has the links of tokens in its "
-        "column alignment."
+        "of each training pair in Pharaoh's format (0-0 1-2). In Python, the training set has the "
+        "links of tokens in its column alignment."
     )
     guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05)
     guided_alignment_layer: int | None = option(
