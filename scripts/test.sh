@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every check: tests, lint, format, types, architecture. Arguments go to pytest:
-#   bash scripts/test.sh [--slow] [--long] [tests/model ...]
+#   bash scripts/test.sh [--slow] [tests/model ...]
 # the tests of what has changed since the branch left main, without the types:
 #   bash scripts/test.sh --changed
 # with another version of transformers, in an environment of its own:

@@ -145,9 +145,6 @@ def pytest_addoption(parser):
         "--slow", action="store_true", help="also run the tests that take more than some seconds"
     )
     parser.addoption(
-        "--long", action="store_true", help="also run the trials of faults that take minutes"
-    )
-    parser.addoption(
         "--fuzz",
         type=int,
         metavar="N",
@@ -163,7 +160,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than some seconds; runs with --slow")
-    config.addinivalue_line("markers", "long: a trial that takes minutes; runs with --long")
     settings.register_profile("fixed", derandomize=True, deadline=None)
     settings.register_profile("fuzz", max_examples=config.getoption("--fuzz") or 1, deadline=None)
     settings.load_profile("fuzz" if config.getoption("--fuzz") else "fixed")
@@ -172,11 +168,10 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     # The longest test begins first: no worker waits for it at the end.
     items.sort(key=lambda item: not item.nodeid.endswith("_are_clean[types]"))
-    for mark in ("slow", "long"):
-        if not config.getoption(f"--{mark}"):
-            for item in items:
-                if mark in item.keywords:
-                    item.add_marker(pytest.mark.skip(reason=f"needs --{mark}"))
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs --slow"))
 
 
 def pytest_collection_finish(session):

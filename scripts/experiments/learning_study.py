@@ -43,7 +43,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.loading import new_config
 from vanilla_transformer.run.plan import default_attention
-from vanilla_transformer.training.finite_values import DivergenceError
+from vanilla_transformer.training.divergence import DivergenceError
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 

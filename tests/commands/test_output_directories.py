@@ -12,7 +12,7 @@ def save(folder):
     names = ("config.json", "model.safetensors", "model.safetensors.index.json", "probe.json")
     names += ("generation_config.json", "tokenizer.json", "target_tokenizer.json", "README.md")
     names += ("tokenizer_config.json", "special_tokens_map.json", "vocab.json", "source.spm")
-    names += ("merges.txt", "sentencepiece.bpe.model", "layers.py", "checksums.sha256")
+    names += ("merges.txt", "sentencepiece.bpe.model", "layers.py", "file_sizes.json")
     names += ("training_args.bin", "trainer_state.json", "all_results.json", "test_results.json")
     names += ("shared_vocabulary.json", "model.bin", "encoder.onnx", "encoder.onnx.data")
     names += ("onnx/encoder_model_quantized.onnx", "target_tokenizer/tokenizer.json")

@@ -1,8 +1,7 @@
-"""A training run that may be killed at a chosen moment; trials.py starts it.
+"""A training run that may be killed at a chosen moment; test_kills.py starts it.
 
 `DOOM` holds how: "event:N" kills at the N-th change of a file in the output directory, "write:N"
-when a file grows beyond N bytes, "full:N" makes such a write fail as on a full disk. `CLOCK` moves
-the clock by so many seconds; half of it happens in the middle of the run.
+when a file grows beyond N bytes, "full:N" makes such a write fail as on a full disk.
 """
 
 import os
@@ -10,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, nullcontext
 
 from vanilla_transformer.commands.program import main
@@ -52,16 +50,10 @@ def unlimited_output():
                 os.dup2(log, stream)
 
 
-def move_clock(seconds):
-    true_time, begun = time.time, time.monotonic()
-    time.time = lambda: true_time() + seconds * (1 if time.monotonic() < begun + 0.3 else 0.5)
-
-
 if __name__ == "__main__":
     kind, _, number = os.environ.get("DOOM", "").partition(":")
     if kind == "event":
         die_at_event(int(number), sys.argv[sys.argv.index("--output_dir") + 1])
-    move_clock(float(os.environ.get("CLOCK", "0")))
     with unlimited_output() if kind in ("full", "write") else nullcontext():
         if kind in ("full", "write"):
             limit_files(int(number), kind == "write")

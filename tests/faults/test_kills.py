@@ -1,98 +1,133 @@
-"""Killed runs, full disks and damaged files: nothing is lost, and nothing is wrong without a word.
+"""Killed runs and full disks: the same command ends with what an undisturbed run leaves."""
 
-The seeds are fixed. `pytest tests/faults --long` makes 200 kills, damages 200 files and fills 60
-disks, and prints what happened.
-"""
-
+import json
 import random
-from collections import Counter
-from itertools import count
+from pathlib import Path
 
+import forks
 import pytest
-from trials import VARIANTS, Trial, what_a_run_leaves
+from small import SIZES
 
-LONG = 200
+PROGRAM = Path(__file__).with_name("doomed_run.py")
+STEPS = {"max_steps": 10, "logging_steps": 1, "save_strategy": "steps", "save_steps": 3}
+STEPS |= {"max_tokens": 200, "learning_rate": 0.01, "dropout": 0.3, "seed": 3, "warmup_steps": 2}
+STEPS |= {"choose_defaults": False, "generation_max_length": 8, "generation_num_beams": 1}
+SCORED = {"eval_strategy": "steps", "eval_steps": 3, "metrics": "chrf"}
+VARIANTS = {
+    "everything that draws": {
+        "tokenizer_kind": "bpe",
+        "vocab_size": 90,
+        "bpe_dropout": 0.2,
+        "rdrop_alpha": 5.0,
+        "ema_decay": 0.9,
+        "gradient_accumulation_steps": 2,
+    },
+    "the best of few checkpoints": {
+        "tokenizer_kind": "char",
+        "save_total_limit": 1,
+        "load_best_model_at_end": True,
+        "early_stopping_patience": 5,
+        **SCORED,
+    },
+    "a mean of checkpoints": {
+        "tokenizer_kind": "word",
+        "average_last": 2,
+        "lr_scheduler_type": "reduce_lr_on_plateau",
+        **SCORED,
+    },
+}
+OF_ITS_STEPS = ("runtime", "per_second", "train_loss")
+"""Ends of the names of figures that a resumed run has for its own steps alone."""
+
+
+class Runs:
+    """Runs of one corpus, in processes of their own."""
+
+    def __init__(self, folder):
+        self.folder, self._expected = folder, {}
+        chance, words = random.Random(0), [f"word{index}" for index in range(12)]
+        for name, count in (("train", 60), ("validation", 6)):
+            pairs = [chance.choices(words, k=chance.randint(1, 6)) for _ in range(count)]
+            for side, order in (("source", 1), ("target", -1)):
+                lines = "".join(f"{' '.join(pair[::order])}\n" for pair in pairs)
+                (folder / f"{name}.{side}").write_text(lines, encoding="utf-8")
+        forks.server("package")
+
+    def start(self, variant, output, doom=""):
+        files = {
+            f"{split}_{side}": self.folder / f"{split}.{side}"
+            for split in ("train", "validation")
+            for side in ("source", "target")
+        }
+        options = {**files, "output_dir": output, "resume_from_checkpoint": True}
+        options |= {**SIZES, **STEPS, **VARIANTS[variant]}
+        words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        return forks.start(PROGRAM, *words, environment={"DOOM": doom})
+
+    def expected(self, variant):
+        """Returns what an undisturbed run leaves."""
+        if variant not in self._expected:
+            output = self.folder / f"whole-{variant}".replace(" ", "-")
+            self.finish(variant, output)
+            self._expected[variant] = what_a_run_leaves(output)
+        return self._expected[variant]
+
+    def finish(self, variant, output):
+        process = self.start(variant, output)
+        assert process.wait() == 0, process.stderr[-3000:]
+
+
+def without_figures_of_its_steps(value):
+    """Returns figures and logs less what differs in a resumed run."""
+    if isinstance(value, dict):
+        kept = {name: entry for name, entry in value.items() if not name.endswith(OF_ITS_STEPS)}
+        return {name: without_figures_of_its_steps(entry) for name, entry in kept.items()}
+    return [without_figures_of_its_steps(e) for e in value] if isinstance(value, list) else value
+
+
+def what_a_run_leaves(folder):
+    """Returns everything in the directory of a run that must not depend on kills, by file."""
+    left = {path.name: None for path in folder.iterdir()}
+    for name in ("model.safetensors", "tokenizer.json", "config.json", "generation_config.json"):
+        left[name] = (folder / name).read_bytes()
+    for name in ("all_results.json", "trainer_state.json"):
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        left[name] = without_figures_of_its_steps(content)
+    left["trainer_state.json"].pop("best_model_checkpoint")  # a path
+    return left
 
 
 @pytest.fixture(scope="module")
-def trial(tmp_path_factory):
-    return Trial(tmp_path_factory.mktemp("trial"))
+def runs(tmp_path_factory):
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.parametrize("doom", ["event:9", "event:29", "write:20000"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_killed_run_ends_like_an_undisturbed_one(trial, variant):
-    seeds = range(100 * len(variant), 1000 * len(variant))
-    assert next(filter(None, (trial.kill_and_restart(seed, variant, 1) for seed in seeds)))
+def test_a_killed_run_ends_like_an_undisturbed_one(runs, variant, doom, tmp_path):
+    expected = runs.expected(variant)
+    assert runs.start(variant, tmp_path / "run", doom).wait() < 0
+    runs.finish(variant, tmp_path / "run")
+    assert what_a_run_leaves(tmp_path / "run") == expected
 
 
-def test_two_killed_processes_end_like_undisturbed_ones(trial):
-    """Two kills come at a time, when a fast run may have ended, and one as it changes a file."""
-    seeds = (1, 2, 4)
-    kills = sum(trial.kill_and_restart(seed, "everything that draws", 2) for seed in seeds)
-    assert kills
+def test_a_restart_loop_comes_to_its_end(runs, tmp_path):
+    """Each process is killed before it has changed many files."""
+    variant, chance, kills = "the best of few checkpoints", random.Random(1), 0
+    expected = runs.expected(variant)
+    for _ in range(8):
+        kills += runs.start(variant, tmp_path, f"event:{chance.randint(1, 50)}").wait() < 0
+    assert kills > 2
+    runs.finish(variant, tmp_path)
+    assert what_a_run_leaves(tmp_path) == expected
 
 
-def test_a_restart_loop_comes_to_its_end(trial):
-    """Each process is killed before it has saved more than a file or two."""
-    variant = "the best of few checkpoints"
-    kills = (trial.kill_and_restart(seed, variant, 1, kills=8) for seed in range(7, 17))
-    assert any(count > 2 for count in kills)
-
-
-def fill_the_disk(trial, seed):
-    """Writes of more than some bytes fail; returns what the run said, and goes on without limit."""
-    chance = random.Random(seed)
-    variant, output = chance.choice(sorted(VARIANTS)), trial.folder / f"full-{seed}"
-    expected, size = trial.expected(variant), chance.randint(1, 30_000)
-    process = trial.start(variant, output, doom=f"full:{size}")[0]
-    code, said = process.wait(), process.stderr.strip()
-    done = trial.start(variant, output)[0]
-    assert done.wait() == 0, f"seed {seed}: {done.stderr[-2000:]}"
-    assert what_a_run_leaves(output) == expected, f"seed {seed}"
-    if code == 0:
-        return "no file was so large"
+def test_a_full_disk_is_named_and_loses_nothing(runs, tmp_path):
+    variant = "a mean of checkpoints"
+    process = runs.start(variant, tmp_path / "run", "full:20000")
+    assert process.wait() == 1
     # A progress bar may be drawn once more, after the error.
-    last = next((line for line in reversed(said.splitlines()) if "error: " in line), said)
-    assert code == 1, f"seed {seed}, {size} bytes: {last}"
-    assert "--debug ..." not in last, f"seed {seed}, {size} bytes: {last}"
-    assert "no space left" in last or "File too large" in last, f"seed {seed}, {size} bytes: {last}"
-    return "a sentence named the file" if "no space left" in last else "another message"
-
-
-def test_a_full_disk_is_named_and_loses_nothing(trial):
-    seen = Counter(fill_the_disk(trial, seed) for seed in (1, 2))
-    assert seen["a sentence named the file"]
-
-
-def test_damaged_files_of_a_run_are_named_or_written_anew(trial):
-    happened = {trial.damage_and_restart(seed) for seed in range(8)}
-    assert len(happened) > 1
-
-
-def show(capsys, title, counts):
-    with capsys.disabled():
-        print(f"\n{title}:", *(f"\n  {n} {what}" for what, n in counts.most_common()))
-
-
-@pytest.mark.long
-def test_many_kills(trial, capsys):
-    trial.seen.clear()
-    kills = sum(trial.kill_a_new_interpreter(seed) for seed in range(1, 11))
-    seeds = count(10_001)
-    while kills < LONG:
-        kills += trial.kill_and_restart(next(seeds))
-    show(capsys, f"{kills} kills", trial.seen)
-
-
-@pytest.mark.long
-def test_many_damaged_files(trial, capsys):
-    trial.seen.clear()
-    for seed in range(20_000, 20_000 + LONG):
-        trial.damage_and_restart(seed)
-    show(capsys, f"{LONG} files", trial.seen)
-
-
-@pytest.mark.long
-def test_many_full_disks(trial, capsys):
-    seeds = range(30_000, 30_060)
-    show(capsys, "60 full disks", Counter(fill_the_disk(trial, seed) for seed in seeds))
+    last = next(line for line in reversed(process.stderr.splitlines()) if "error: " in line)
+    assert "cannot be written whole: no space left" in last
+    runs.finish(variant, tmp_path / "run")
+    assert what_a_run_leaves(tmp_path / "run") == runs.expected(variant)

@@ -95,7 +95,7 @@ def test_adapters_are_trained_further(argv, trained, tmp_path):
 
 def test_a_model_of_half_precision_is_trained_in_float32(argv, trained, tmp_path):
     half = tmp_path / "half"
-    shutil.copytree(trained, half, ignore=shutil.ignore_patterns("checkpoint-*", "checksums*"))
+    shutil.copytree(trained, half, ignore=shutil.ignore_patterns("checkpoint-*", "file_sizes*"))
     AutoModelForSeq2SeqLM.from_pretrained(trained).half().save_pretrained(half)
     main(argv(tmp_path / "out", "train", model_name_or_path=half))
     weights = load_file(tmp_path / "out" / "model.safetensors")
@@ -179,17 +179,16 @@ def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):
     assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 5
 
 
-@pytest.mark.parametrize("damaged", ["all_results.json", "trainer_state.json", "checksums.sha256"])
+@pytest.mark.parametrize("damaged", ["all_results.json", "trainer_state.json", "file_sizes.json"])
 def test_a_run_that_was_cut_off_at_its_end_is_completed(argv, tmp_path, caplog, damaged):
     figures = main(argv(tmp_path))
     path = tmp_path / damaged
-    if damaged == "checksums.sha256":
+    if damaged == "file_sizes.json":
         path.unlink()
     else:
         path.write_text(path.read_text()[:20])
     again = main(argv(tmp_path, resume_from_checkpoint=True))
-    assert again["train_loss"] == pytest.approx(figures["train_loss"])
-    assert again["train_runtime"] > 0
+    assert "train_loss" not in again  # no step was trained
     assert again["test_loss"] == pytest.approx(figures["test_loss"])
     assert json.loads((tmp_path / "all_results.json").read_text()) == pytest.approx(again)
     assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 4

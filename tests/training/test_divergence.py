@@ -5,7 +5,7 @@ import torch
 from small import trainer
 from watch import callback
 
-from vanilla_transformer.training.finite_values import DivergenceError, FiniteValues
+from vanilla_transformer.training.divergence import DivergenceCheck, DivergenceError
 
 SAVED = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
 
@@ -43,7 +43,7 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(tmp_path):
 
 
 def test_a_loss_scaler_may_skip_some_steps():
-    values = FiniteValues()
+    values = DivergenceCheck()
     for _ in range(3):
         for _ in range(100):
             values.check(torch.tensor(torch.inf), 1, has_scaler=True)
@@ -55,9 +55,9 @@ def test_a_loss_scaler_may_skip_some_steps():
 
 
 def test_the_loss_of_each_batch_of_a_step_counts():
-    values = FiniteValues()
+    values = DivergenceCheck()
     for loss in (1.0, torch.nan, 2.0):
-        values.keep(torch.tensor(loss))
+        values.add_loss(torch.tensor(loss))
     with pytest.raises(DivergenceError, match="The loss at step 3 is nan"):
         values.check(torch.tensor(1.0), 2, has_scaler=False)
     values.check(None, 2, has_scaler=False)

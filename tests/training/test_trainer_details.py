@@ -1,11 +1,9 @@
 """Common pitfalls of Trainer: each of these fails with some model or some setting."""
 
-import json
-
 import pytest
 import torch
 from small import losses, model, rows, stock, tokenizer, trainer
-from transformers import EarlyStoppingCallback, GenerationConfig
+from transformers import EarlyStoppingCallback
 
 from vanilla_transformer.training.metrics import GenerationMetrics
 
@@ -56,32 +54,6 @@ def test_an_evaluation_leaves_the_settings_of_the_model(tmp_path):
     before = made.model.generation_config.to_dict()
     made.evaluate(rows(2))
     assert made.model.generation_config.to_dict() == before
-
-
-UNSAVED = [
-    {"temperature": 0.5},
-    {"early_stopping": True, "top_k": 5, "length_penalty": 2.0},
-    {"output_scores": True},
-    {"use_cache": False, "cache_implementation": "static"},
-]
-
-
-@pytest.mark.parametrize("settings", UNSAVED)
-@pytest.mark.parametrize("is_loaded", [False, True])
-def test_settings_without_effect_do_not_end_a_training_at_its_first_checkpoint(
-    tmp_path, settings, is_loaded
-):
-    net = model()
-    if is_loaded:  # transformers saves those that are as they were loaded, but the padding changes
-        net.save_pretrained(tmp_path / "model")
-        saved = {**net.generation_config.to_dict(), **settings, "pad_token_id": None}
-        (tmp_path / "model" / "generation_config.json").write_text(json.dumps(saved))
-        net = type(net).from_pretrained(tmp_path / "model")
-    net.generation_config.update(**({} if is_loaded else settings))
-    trainer(tmp_path / "run", net=net, max_steps=1, save_strategy="steps", save_steps=1).train()
-    saved = GenerationConfig.from_pretrained(tmp_path / "run" / "checkpoint-1").to_dict()
-    kept = {"use_cache": False} if "use_cache" in settings else {}
-    assert {name: saved.get(name) for name in settings} == dict.fromkeys(settings) | kept
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

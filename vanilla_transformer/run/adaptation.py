@@ -51,7 +51,7 @@ from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.finite_values import DivergenceError
+from vanilla_transformer.training.divergence import DivergenceError
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""

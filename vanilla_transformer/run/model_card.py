@@ -199,7 +199,7 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
     checkpoint, count = plan.directory.checkpoint, plan.training.world_size
-    resumed = "" if checkpoint is None else f", resumed from {checkpoint.path},"
+    since = "" if checkpoint is None else f" from {checkpoint.path} on"
     hardware = (
         f"{count} x {torch.cuda.get_device_name()}"
         if plan.training.device.type == "cuda"
@@ -207,7 +207,7 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
         f"{torch.get_num_threads()})"
     )
     return (
-        f"Training{resumed} took {results['train_runtime']:.0f} seconds "
+        f"Training{since} took {results['train_runtime']:.0f} seconds "
         f"({results['train_epoch']:.1f} epochs) on {hardware}.\nVersions: torch "
         f"{torch.__version__}, transformers {transformers.__version__}, Python "
         f"{platform.python_version()}."

@@ -221,7 +221,7 @@ def _with_defaults(
     given, training = arguments.given, arguments.training
     defaults: Mapping[str, Any] = {}
     if directory.checkpoint is not None:
-        record = directory.checkpoint.record.get("inputs", {}).get("defaults") or {}
+        record = directory.checkpoint.inputs.get("defaults") or {}
         if given.get("choose_defaults", True):
             former = record.get("options", {}).items()
             defaults = {name: value for name, value in former if is_free(name, given)}

@@ -46,21 +46,18 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import prepare
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.averaging import (
-    load_average,
-    rank_checkpoints,
-    refuse_sharded_weights,
-)
+from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES, CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.sharding import refuse_sharded_weights
 from vanilla_transformer.training.store import (
-    CHECKSUMS,
+    FILE_SIZES,
     RESULTS,
     OverwriteGuard,
-    complete_checkpoints,
+    checkpoints_with_state,
     finished_figures,
-    write_checksums,
+    write_file_sizes,
 )
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog, describe_figures
@@ -264,7 +261,7 @@ class _Run:
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
             write_model_card(self.plan, model, figures, self.scorer.signatures, repo_id)
-            write_checksums(self.folder)
+            write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
         return figures
@@ -290,7 +287,7 @@ class _Run:
         if plan.options.model.lora_rank is not None:
             merge_adapters(trainer.model)
         if self.is_main:
-            (self.folder / CHECKSUMS).unlink(missing_ok=True)
+            (self.folder / FILE_SIZES).unlink(missing_ok=True)
         trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
         if self.is_main and list(self.folder.glob("*.safetensors")):
             store_probe(load_for_probe(self.folder), self.folder)
@@ -355,7 +352,7 @@ class _Run:
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""
         kept = "no checkpoint was saved, so nothing is kept."
-        if saved := complete_checkpoints(self.folder):
+        if saved := checkpoints_with_state(self.folder):
             kept = (
                 f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command "
                 "(`train`: with `--resume_from_checkpoint True`)."

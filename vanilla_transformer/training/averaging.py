@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.state import AcceleratorState, is_initialized
-from accelerate.utils import DistributedType
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -18,17 +16,12 @@ from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
 from vanilla_transformer.training.metrics import deciding_scores
-from vanilla_transformer.training.store import (
-    CHECKSUMS,
-    TRAINER_STATE,
-    changed_files,
-    complete_checkpoints,
-)
+from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkpoints_with_state
 
 _WEIGHTS = "model.safetensors"
 _NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
-    *(TRAINER_STATE, CHECKSUMS, PROBE_FILE),
+    *(TRAINER_STATE, FILE_SIZES, PROBE_FILE),
 )
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
@@ -52,10 +45,9 @@ def rank_checkpoints(
             the metrics of this package.
 
     Raises:
-        ValueError: If the direction is unknown, or the directory holds checkpoints of two
-            trainings.
+        ValueError: If the direction is unknown.
     """
-    saved = complete_checkpoints(run)
+    saved = checkpoints_with_state(run)
     if metric is not None and saved:
         name = metric.rpartition("_")[2]
         if greater_is_better is None:
@@ -176,17 +168,10 @@ def average_checkpoints(
 
     Raises:
         NotADirectoryError: If `output` is a file.
-        ValueError: Under the conditions of `average_weights` and `check_output_directory`, or if
-            the weights of a checkpoint are damaged.
+        ValueError: Under the conditions of `average_weights` and `check_output_directory`.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
     check_output_directory(str(output), overwrite, map(str, folders))
-    for folder in folders:
-        if changed := changed_files(folder, (".safetensors", ".safetensors.index.json")):
-            raise ValueError(
-                f"{str(folder / changed[0])!r} is not as it was saved: leave this model "
-                f"out (or delete {CHECKSUMS} if you changed the file yourself)."
-            )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
     with replaced_directory(target) as unfinished:
@@ -214,13 +199,3 @@ def load_average(model: nn.Module, directories: Sequence[str | Path]) -> None:
         for name, value in model.state_dict(keep_vars=True).items():
             if name in weights:  # only one of several tied weights is saved
                 value.copy_(weights[name])
-
-
-def refuse_sharded_weights(feature: str, remedy: str) -> None:
-    """Refuses FSDP, DeepSpeed and Megatron for a feature that needs whole weights."""
-    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
-    if is_initialized() and AcceleratorState().distributed_type in sharded:
-        raise ValueError(
-            f"{feature} needs whole weights in each process, which FSDP, DeepSpeed and Megatron do "
-            f"not keep: {remedy}."
-        )

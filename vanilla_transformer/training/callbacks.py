@@ -17,7 +17,7 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.training.metrics import deciding_scores
+from vanilla_transformer.training.metrics import deciding_scores, scores_by_step
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -53,7 +53,7 @@ class EarlyStopping(EarlyStoppingCallback):
         name, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
         followed = [scores]
         if name != watched:
-            followed.append(deciding_scores(state.log_history, "loss", False)[1])
+            followed.append(scores_by_step(state.log_history, "loss", -1))
         threshold = cast(float, self.early_stopping_threshold)
         is_better = any(
             scores.pop(state.global_step, -inf) > max(scores.values(), default=-inf) + threshold

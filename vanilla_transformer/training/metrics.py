@@ -403,17 +403,18 @@ def deciding_scores(
         better.
     """
     name = metric.removeprefix("eval_")
-    of_metric = _scores_by_step(log, name, 1 if greater_is_better else -1)
+    of_metric = scores_by_step(log, name, 1 if greater_is_better else -1)
     worst: float | None = -100 if is_error_rate(name) else 0 if greater_is_better else None
     if of_metric and all(score == worst for score in of_metric.values()):
         for other, sign in (("chrf", 1), ("loss", -1)):
-            scores = _scores_by_step(log, other, sign)
+            scores = scores_by_step(log, other, sign)
             if any(scores.values()):
                 return other, scores
     return name, of_metric
 
 
-def _scores_by_step(log: Sequence[Mapping[str, float]], name: str, sign: int) -> dict[int, float]:
+def scores_by_step(log: Sequence[Mapping[str, float]], name: str, sign: int) -> dict[int, float]:
+    """Returns the finite scores of the validations of a training by step, each times a sign."""
     key = f"eval_{name}"
     return {
         int(row["step"]): sign * row[key]

@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.training.averaging import refuse_sharded_weights
+from vanilla_transformer.training.sharding import refuse_sharded_weights
 
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """File of a checkpoint with the training weights, where the model is a running mean."""

@@ -3,14 +3,10 @@
 import dataclasses
 import json
 import math
-import re
-import time
-from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +21,6 @@ from transformers import (
     TrainingArguments,
     get_scheduler,
 )
-from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
@@ -45,7 +40,7 @@ from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.captured_steps import CapturedSteps, collate_packed
-from vanilla_transformer.training.finite_values import FiniteValues, check_weights
+from vanilla_transformer.training.divergence import DivergenceCheck, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
     LinkCollator,
@@ -54,7 +49,7 @@ from vanilla_transformer.training.guided_alignment import (
     recorded_heads,
 )
 from vanilla_transformer.training.metrics import deciding_scores
-from vanilla_transformer.training.moving_average import TRAINING_WEIGHTS, ExponentialMovingAverage
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import (
     Teachers,
@@ -62,7 +57,9 @@ from vanilla_transformer.training.objectives import (
     simcut_loss,
 )
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
+from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import (
+    FILE_SIZES,
     TRAINER_STATE,
     Checkpoint,
     TrainingRecord,
@@ -97,15 +94,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
-    its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
-    further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
+    its optimizer; a training that is complete trains no further step. A training that diverges
+    stops with a `DivergenceError` and saves no bad weights.
 
     Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
     the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
-        record: What the training has done, also before a resumption.
+        record: What decides the course of the training.
         num_tokens: Source tokens ("attention_mask") and target tokens ("labels") that this process
             has trained on since the last call of `train`, without padding.
         mixture: Chooses the examples of each epoch. None: all of them.
@@ -133,7 +130,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def __init__(self, *args: Any, **options: Any) -> None:
         self.num_tokens = {}
         super().__init__(*args, **options)
-        leave_out_unsaved_settings(self.model)
         if self.args.torch_compile and isinstance(
             self.model, VanillaTransformerForConditionalGeneration
         ):
@@ -146,7 +142,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
         self._guide = self._prepare_guide()
-        self.record, self._finite, self._scored = TrainingRecord(), FiniteValues(), []
+        self.record, self._divergence, self._scored = TrainingRecord(), DivergenceCheck(), []
         self.add_callback(self.record)
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
@@ -162,7 +158,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         super().create_accelerator_and_postprocess()
 
     def _prepare_guide(self) -> GuidedHead | None:
-        """Names the guided head in the model's config, and lets batches hold links."""
+        """Sets `alignment_heads` in the model's config, and wraps the collator."""
         config = cast(Any, self.model).config
         guide = guided_head(self.args, config)
         if guide is None:
@@ -179,7 +175,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def call_model_init(self, trial: Any = None) -> Any:
         """Makes the model of a training, with the guided head in its config."""
         model: Any = super().call_model_init(trial)
-        leave_out_unsaved_settings(model)
         if self._guide is not None:
             model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
         return model
@@ -213,28 +208,20 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
         """
-        self.num_tokens, self._finite = {}, FiniteValues()
+        self.num_tokens, self._divergence = {}, DivergenceCheck()
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
         self.add_callback(self.record)
-        means = [
-            callback
-            for callback in self.callback_handler.callbacks
-            if isinstance(callback, ExponentialMovingAverage)
-        ]
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
-            chosen = resumed_checkpoint(self.args, chosen)
+            chosen = resumed_checkpoint(Path(str(self.args.output_dir)), chosen)
+        self.record.inputs["ema_decay"] = None
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ExponentialMovingAverage):
+                self.record.inputs["ema_decay"] = callback.decay
+                callback.checkpoint = chosen and chosen.path
         if chosen is None:  # with True, transformers reports that there is none
             return super().train(cast(Any, resume_from_checkpoint), *args, **options)
-        if (chosen.path / TRAINING_WEIGHTS).is_file() != bool(means):
-            kept = "no running mean" if means else "a running mean of the weights"
-            raise ValueError(
-                f"The training of {str(chosen.path)!r} kept {kept}: give the `--ema_decay` that it "
-                "had, or train its model further, in another directory, with "
-                "`--model_name_or_path`."
-            )
-        for mean in means:
-            mean.checkpoint = chosen.path
+        self.record.compare(self.args, chosen)
         return super().train(str(chosen.path), *args, **options)
 
     # Private: callbacks can end a training only after a step.
@@ -257,7 +244,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         else:
             loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
-            self._finite.keep(loss)
+            self._divergence.add_loss(loss)
         return loss
 
     def _captured_step(
@@ -305,12 +292,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the norm of the gradient; it and the losses of the step must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
-        self._finite.check(norm, self.state.global_step, has_scaler)
+        self._divergence.check(norm, self.state.global_step, has_scaler)
         return norm
-
-    def _unlogged_loss(self) -> torch.Tensor:
-        """Returns the sum of the losses since the last log entry, as the mean of all processes."""
-        return cast(torch.Tensor, self.accelerator.reduce(self._tr_loss, reduction="mean"))
 
     def _set_scored_weights(self) -> None:
         """Puts those weights into the model that a schedule-free optimizer evaluates.
@@ -339,9 +322,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Saves a checkpoint, unless the training has diverged."""
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
-        self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
         run = Path(self._get_output_dir(trial=trial))
         self.record.folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:  # what is there from another training is no longer whole
+            (self.record.folder / FILE_SIZES).unlink(missing_ok=True)
         # The record deletes old checkpoints, when this one is whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
@@ -363,43 +347,20 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warns of missing keys, as in transformers, but not of those that are tied to others."""
         tied = getattr(self.model, "all_tied_weights_keys", {})
-        missing = [name for name in load_result.missing_keys if name not in tied]
-        result = SimpleNamespace(missing_keys=missing, unexpected_keys=load_result.unexpected_keys)
-        super()._issue_warnings_after_load(result)
+        load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result)
 
-    # Private: Trainer would replace the record by another instance.
-    def _load_callback_state(self) -> None:
-        """Restores callbacks as in transformers, but not the record, which restores itself."""
-        states = cast("dict[str, Any]", self.state.stateful_callbacks)
-        record = states.pop(TrainingRecord.__name__, None)
-        super()._load_callback_state()
-        if record is not None:
-            states[TrainingRecord.__name__] = record
-
-    # Private: Trainer's figures are those of the steps since the resumption.
-    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
-        """Returns the figures of the whole training, also of the steps before a resumption."""
+    # Private: callbacks hear of the end when the model that is saved has been chosen.
+    def _finalize_training(self, *args: Any, **options: Any) -> Any:
+        """Returns the figures of the training, unless it has diverged."""
         self._captured = None  # the graphs hold the memory of their steps
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
-        self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
-        self._total_loss_scalar = self.record.loss
-        self._tr_loss = torch.zeros_like(self._tr_loss)  # the base class adds it
-        self._initial_global_step = self.record.first_step
-        if (watched := self.args.metric_for_best_model) is not None:
-            log, watched = self.state.log_history, watched.removeprefix("eval_")
-            decisive, _ = deciding_scores(log, watched, self.args.greater_is_better)
-            if decisive != watched:
-                logger.warning(
-                    f"`{watched}` is the worst possible in all evaluations, so that it tells "
-                    f"nothing: {decisive} has chosen the best checkpoint."
-                )
-        start_time = time.time() - self.record.seconds  # also if the clock was set anew
-        output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint
-                states = cast("dict[str, Any]", self.state.stateful_callbacks)
-                states[type(callback).__name__] = callback.state()
+        # Trainer has the mean of the losses of this process alone.
+        self._tr_loss = self.accelerator.reduce(self._tr_loss, reduction="mean")
+        output = cast(Any, super())._finalize_training(*args, **options)
+        if self.state.global_step == self._initial_global_step:  # a loss of no step
+            output.metrics.pop("train_loss")
         return output
 
     def save_state(self) -> None:
@@ -738,60 +699,3 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
-
-
-def leave_out_unsaved_settings(model: Any) -> None:
-    """Resets the settings of `generate()` that the others rule out, so that the model can be saved.
-
-    They have no effect, such as a temperature without sampling, and transformers saves none of them
-    once the settings have changed: a training would end at its first checkpoint.
-
-    Raises:
-        ValueError: If the settings contradict each other.
-    """
-    if (settings := getattr(model, "generation_config", None)) is None:
-        return
-    try:
-        settings.validate(strict=True)
-    except ValueError as error:
-        names = re.findall(r"^- `(\w+)`:", str(error), re.MULTILINE)
-        for name in names:
-            setattr(settings, name, None)
-        settings.validate(strict=True)
-        logger.warning(
-            f"Without effect beside the other generation settings of the model, and so not saved: "
-            f"{', '.join(names)}."
-        )
-
-
-def group_tied_modules(model: torch.nn.Module, plugin: Any) -> None:
-    """Shards the modules that share a matrix together, before Accelerate shards the others.
-
-    A shared matrix may be in one group of FSDP only (torch 2.13 refuses it in two). Accelerate
-    knows of two modules that may share one, the embedding of the inputs and the output projection,
-    but an encoder and a decoder have two embeddings. It leaves modules alone that are sharded.
-
-    Raises:
-        ValueError: If the plugin would empty the model first.
-    """
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-
-    owners: dict[torch.nn.Parameter, dict[torch.nn.Module, None]] = defaultdict(dict)
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            owners[parameter][module] = None
-    for modules in owners.values():
-        if len(modules) == 1 or any(isinstance(module, FSDPModule) for module in modules):
-            continue
-        if plugin.cpu_ram_efficient_loading:
-            raise ValueError(
-                "`fsdp_cpu_ram_efficient_loading` is true, which does not work with a model that "
-                "shares matrices: set it to false in the launch file, as "
-                "scripts/accelerate/fsdp.yaml does."
-            )
-        fully_shard(
-            list(modules),
-            reshard_after_forward=False,
-            mp_policy=plugin.mixed_precision_policy or MixedPrecisionPolicy(),
-            offload_policy=plugin.cpu_offload,
-        )

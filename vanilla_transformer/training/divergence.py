@@ -13,7 +13,7 @@ class DivergenceError(ValueError):
     """The loss, the gradient or the weights of a training are not finite."""
 
 
-class FiniteValues:
+class DivergenceCheck:
     """Checks the numbers of a training.
 
     On a GPU, a step is checked when the next one has been queued, so that nothing waits; a model
@@ -26,7 +26,7 @@ class FiniteValues:
         self._in_a_row = 0
         self._last: tuple[torch.Tensor, int, torch.cuda.Event] | None = None
 
-    def keep(self, loss: torch.Tensor) -> None:
+    def add_loss(self, loss: torch.Tensor) -> None:
         """Keeps the loss of a batch until its step is checked."""
         self._losses.append(loss.detach())
 
