@@ -14,8 +14,8 @@ from toy import Payload, command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.formats import SOURCES
-from vanilla_transformer.interop.funnel import Imported, convert
+from vanilla_transformer.interop.formats import SOURCES, Imported
+from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.tutorials import convert_tutorial
 
 

@@ -32,7 +32,7 @@ from vanilla_transformer.data.token_words import (
 )
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
 

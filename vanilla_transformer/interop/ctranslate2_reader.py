@@ -17,7 +17,7 @@ import torch
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import RenamedWeights, raise_problems
 from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
 from vanilla_transformer.interop.probe import SourceLogits, compute_outputs

@@ -1,10 +1,10 @@
 """The formats that models are read from, each with the function that reads it.
 
-A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`. It
-raises an OSError if a file does not exist, and a ValueError if a file is broken or holds code, if
-an option of the source has no counterpart here, or if the weights do not fit. One error lists all
-problems of a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that
-holds them, and `changes` are config fields that differ from those of the source.
+A reader is one function `read_...(source, **options)` that returns an `Imported`. It raises an
+OSError if a file does not exist, and a ValueError if a file is broken or holds code, if an option
+of the source has no counterpart here, or if the weights do not fit. One error lists all problems of
+a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that holds them,
+and `changes` are config fields that differ from those of the source.
 
 This module imports neither torch nor transformers, so the command line can read it at once.
 """
@@ -13,10 +13,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vanilla_transformer.interop.funnel import Imported
+    from transformers import PreTrainedModel
+
+    from vanilla_transformer.interop.probe import Comparison, SourceLogits
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was read from another system.
+
+    Attributes:
+        tokenizer: Its tokenizer. None: the source has none.
+        library: Name and version of the library that `source_logits` runs.
+        source_logits: Computes the logits of the source. None: its library cannot run.
+        source_model: The source, if it is a model of transformers: its greedy output is compared.
+        comparison: How far the saved model is from its source. None: not saved, or not compared.
+        keeps: What must live until `source_logits` has run, such as a temporary folder.
+        outcome: A sentence on the comparison, once the model is saved.
+    """
+
+    model: Any
+    tokenizer: Any = None
+    library: str = ""
+    source_logits: "SourceLogits | None" = None
+    source_model: "PreTrainedModel | None" = None
+    notes: tuple[str, ...] = ()
+    comparison: "Comparison | None" = None
+    outcome: str = ""
+    keeps: object = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +61,7 @@ class Source:
     fixed: Mapping[str, str] = field(default_factory=dict)
     on_hub: bool = False
 
-    def load(self) -> "Callable[..., Imported]":
+    def load(self) -> Callable[..., Imported]:
         """Imports the reader."""
         module, name = self.reader.split(":")
         function = getattr(import_module(f"vanilla_transformer.interop.{module}"), name)

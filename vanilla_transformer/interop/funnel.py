@@ -5,19 +5,17 @@ same for every source.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
-from transformers import PreTrainedModel
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
-from vanilla_transformer.interop.formats import SOURCES
+from vanilla_transformer.interop.formats import SOURCES, Imported
 from vanilla_transformer.interop.probe import (
     OWN_SOURCE,
     Comparison,
-    SourceLogits,
     compare_logits,
     compare_models,
     store_probe,
@@ -26,31 +24,6 @@ from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.model.sharing import current_versions
 
 VERIFY = "`vanilla-transformer verify` computes the stored probe again."
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A model that was read from another system.
-
-    Attributes:
-        tokenizer: Its tokenizer. None: the source has none.
-        library: Name and version of the library that `source_logits` runs.
-        source_logits: Computes the logits of the source. None: its library cannot run.
-        source_model: The source, if it is a model of transformers: its greedy output is compared.
-        comparison: How far the saved model is from its source. None: not saved, or not compared.
-        keeps: What must live until `source_logits` has run, such as a temporary folder.
-        outcome: A sentence on the comparison, once the model is saved.
-    """
-
-    model: Any
-    tokenizer: Any = None
-    library: str = ""
-    source_logits: SourceLogits | None = None
-    source_model: PreTrainedModel | None = None
-    notes: tuple[str, ...] = field(default=())
-    comparison: Comparison | None = None
-    outcome: str = ""
-    keeps: object = None
 
 
 def convert(

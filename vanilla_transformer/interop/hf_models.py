@@ -17,8 +17,8 @@ from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop import exact_rewrites as rewrites
 from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.exact_rewrites import ModelState, Rewrite, state_of
-from vanilla_transformer.interop.formats import KINDS
-from vanilla_transformer.interop.funnel import Imported, check_agreement, name_of, write_card
+from vanilla_transformer.interop.formats import KINDS, Imported
+from vanilla_transformer.interop.funnel import check_agreement, name_of, write_card
 from vanilla_transformer.interop.hf_families import (
     BART,
     BLENDERBOT,

@@ -27,7 +27,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,

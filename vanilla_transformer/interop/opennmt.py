@@ -19,7 +19,7 @@ import torch
 from vanilla_transformer.interop.checkpoint_files import (
     read_training_checkpoint,
 )
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,

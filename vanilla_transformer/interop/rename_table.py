@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_yaml
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     Rules,
     Target,

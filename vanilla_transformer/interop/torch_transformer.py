@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
-from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
