@@ -195,8 +195,7 @@ def localization(study: Study) -> None:
                     adapted = study.run(
                         name,
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
-                        *("--add", 3000, "--max-tokens", 4096),
-                        *("--epochs", epochs, "--seed", seed),
+                        *("--max-tokens", 4096, "--epochs", epochs, "--seed", seed),
                         *(("--general-texts", study.text("train", "en")) if arm == "texts" else ()),
                         *RATE,
                     )
@@ -344,8 +343,7 @@ def third_language(study: Study) -> None:
     model, french = study.options.model, study.text("train", "fr")
     grown = study.run(
         "grown",
-        *("vocabulary", model, OUTPUT, "--add-for", french, "--add", 1500),
-        *("--add-tokens", "<2fr>"),
+        *("vocabulary", model, OUTPUT, "--add-tokens", "<2fr>"),
     )
     scores = []
     for seed in study.options.seeds:

@@ -303,8 +303,11 @@ def test_a_model_without_the_characters_of_the_targets_is_not_adapted(trained, t
 
 
 def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):
-    words = ("--lora", "4", "--add", "5", "--epochs", "1", "--learning-rate", "1e-2")
-    adapt(trained, pairs, tmp_path / "out", *words)
+    recipe = tmp_path / "recipe.yaml"
+    entries = [{"train": str(pairs / "new.tsv"), "tag": "<new>"}]
+    recipe.write_text(json.dumps({"corpora": entries}), encoding="utf-8")
+    words = ("--lora", "4", "--epochs", "1", "--learning-rate", "1e-2")
+    adapt(trained, pairs, tmp_path / "out", str(recipe), *words)
     grown, new = (
         load_file(tmp_path / "out" / name / "model.safetensors") for name in ("grown", "training")
     )
@@ -375,7 +378,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, plain_pairs, tmp_path,
             file.write_text(json.dumps(saved), encoding="utf-8")
     words = ["--epochs", "1", "--learning-rate", "1e-3", "--metrics", "chrf"]
     words += {
-        "t5": ["--trim", "--add", "5"],
+        "t5": ["--trim"],
         "m2m100": ["--trim", "--source-language", "en", "--target-language", "fr"],
     }[kind]
     adapt(source, plain_pairs, tmp_path / "out", *words)

@@ -7,9 +7,8 @@ from tempfile import TemporaryDirectory
 
 from vanilla_transformer.commands.options import (
     CommandParser,
-    check_usage,
+    UsageError,
     nonnegative_integer,
-    positive_integer,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
 
@@ -18,8 +17,7 @@ EXAMPLES = """
 vanilla-transformer vocabulary runs/en-de runs/small --keep-for train.en train.de
 vanilla-transformer vocabulary runs/nllb runs/en-de --keep-for train.en \\
     --keep-for-target train.de --keep-frequent 2000
-vanilla-transformer vocabulary runs/en-de runs/larger --add-for new.en new.de --add 500 \\
-    --add-tokens "<2fr>"
+vanilla-transformer vocabulary runs/en-de runs/larger --add-tokens "<2fr>"
 """
 
 
@@ -51,14 +49,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="also keep the N other tokens with the lowest ids, which are the most frequent ones",
     )
-    grow = parser.add_argument_group("more tokens")
-    grow.add_argument(
-        "--add-for", nargs="+", default=[], metavar="FILE", help="texts to learn new subwords from"
-    )
-    grow.add_argument(
-        "--add", type=positive_integer, metavar="N", help="largest number of new subwords"
-    )
-    grow.add_argument(
+    parser.add_argument_group("more tokens").add_argument(
         "--add-tokens",
         nargs="+",
         default=[],
@@ -66,20 +57,15 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="tags or languages, which stay whole in texts",
     )
     options = parser.parse_words(words)
-    check_usage(
-        (
-            not (options.keep_for or options.add_for or options.add_tokens),
-            "give --keep-for to trim the vocabulary, or --add-for or --add-tokens to add to it",
-        ),
-        (bool(options.add_for) != bool(options.add), "--add-for and --add go together"),
-    )
+    if not (options.keep_for or options.add_tokens):
+        raise UsageError("give --keep-for to trim the vocabulary, or --add-tokens to add to it")
     return options
 
 
 def run(options: argparse.Namespace) -> None:
     """Trims the vocabulary, and prints what that saves; adds tokens to it, or to what is left."""
     check_model_directory(options.model)
-    if not (options.add_for or options.add_tokens):
+    if not options.add_tokens:
         trim(options, options.output_dir)
     elif not options.keep_for:
         grow(options, options.model)
@@ -116,25 +102,9 @@ def trim(options: argparse.Namespace, output_dir: str) -> None:
 
 
 def grow(options: argparse.Namespace, model: str) -> None:
-    """Adds tokens to a model, and prints which."""
+    """Adds tokens to a model."""
     from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 
-    done = grow_vocabulary(
-        model,
-        options.output_dir,
-        options.add_for,
-        options.add or 0,
-        options.add_tokens,
-        options.overwrite,
-    )
-    for subwords in filter(None, done.subwords):
-        print(f"{len(subwords):,} new subwords, such as {' '.join(subwords[:10])}")
-    if done.tokens:
-        print(f"New tokens: {' '.join(done.tokens)}")
-    (source, target), (new_source, new_target) = done.sizes
-    print(f"Source tokens: {source:,} before, {new_source:,} after.")
-    print(f"Target tokens: {target:,} before, {new_target:,} after.")
-    if any(done.subwords) or done.tokens:
-        print("Train it: new tokens are the means of their pieces.")
-    else:
-        print("Nothing is added: the model has the frequent subwords of these texts already.")
+    grow_vocabulary(model, options.output_dir, options.add_tokens, options.overwrite)
+    print(f"New tokens: {' '.join(options.add_tokens)}")
+    print("Train it: new tokens are the means of their pieces.")

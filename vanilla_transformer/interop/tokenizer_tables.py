@@ -246,18 +246,6 @@ class PieceTable:
                 added.write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
             _rewrite_config(self.path.parent, new_ids, {})
 
-    def append(self, tokens: Iterable[str], scores: Sequence[Mapping[str, float]]) -> None:
-        """Appends tokens to the file, and to each model the pieces that it has a score for."""
-        listed = read_object(self.path)
-        listed |= {token: len(listed) + number for number, token in enumerate(tokens)}
-        self.path.write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
-        for path, pieces in zip(self.models, scores, strict=True):
-            proto = read_sentencepiece(path)
-            for piece, score in pieces.items():
-                proto.pieces.add(piece=piece, score=score, type=NORMAL)
-            proto.trainer_spec.vocab_size = len(proto.pieces)
-            path.write_bytes(proto.SerializeToString())
-
 
 def _normal_pieces(proto: Any) -> list[Any]:
     return [piece for piece in proto.pieces if piece.type == NORMAL]

@@ -272,45 +272,43 @@ def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
 # The model ---------------------------------------------------------------------------------------
 
 
-Plan = list[list[int]]
+Rows = list[list[int]]
 """The old rows that each new row is the mean of."""
 
 
-def set_rows(model: Any, source: Plan, target: Plan) -> None:
-    """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
+def set_rows(model: Any, source: Rows, target: Rows) -> None:
+    """Replaces the rows of a model's vocabularies, in place.
 
-    Args:
-        source: What each row of the source is made of.
-        target: The same of the target, and of the source if the embedding is shared.
+    A shared embedding gets the rows of the target.
     """
     config, head = model.config, model.lm_head
     new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
     renumber_fields(config, new)
     renumber_fields(model.generation_config, new)
-    plans = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
+    sides = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
     if config.share_encoder_decoder_embeddings:
-        plans["shared"] = target
-    tables = [(model.model.get_submodule(name), plan) for name, plan in plans.items()]
+        sides["shared"] = target
+    tables = [(model.model.get_submodule(name), rows) for name, rows in sides.items()]
     done: dict[nn.Parameter, nn.Parameter] = {}
-    for module, plan in [*tables, (head, target)]:
-        if module.weight not in done:
-            done[module.weight] = _mean_rows(module.weight, plan)
+    for module, rows in [*tables, (head, target)]:
+        if module.weight not in done:  # a shared matrix stays one
+            done[module.weight] = _mean_rows(module.weight, rows)
         module.weight = done[module.weight]
-    for table, plan in tables:
-        table.num_embeddings, table.padding_idx = len(plan), config.pad_token_id
+    for table, rows in tables:
+        table.num_embeddings, table.padding_idx = len(rows), config.pad_token_id
     head.out_features = len(target)
     if head.bias is not None:
         head.bias = _mean_rows(head.bias, target)
     config.vocab_size, config.decoder_vocab_size = len(source), len(target)
 
 
-def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
+def _mean_rows(values: torch.Tensor, rows: Rows) -> nn.Parameter:
     old = values.detach()
-    rows = old[torch.tensor([pieces[0] for pieces in plan])]
-    for index, pieces in enumerate(plan):
+    new = old[torch.tensor([pieces[0] for pieces in rows])]
+    for index, pieces in enumerate(rows):
         if len(pieces) > 1:
-            rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
-    return nn.Parameter(rows, values.requires_grad)
+            new[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
+    return nn.Parameter(new, values.requires_grad)
 
 
 # Proof and measures ------------------------------------------------------------------------------

@@ -235,11 +235,10 @@ def _with_vocabulary(
         start = trimmed
     known = load_tokenizer(str(start)).get_vocab() if tags else {}
     new_tags = [tag for tag in tags if tag not in known]
-    if options.add or new_tags:
+    if new_tags:
         grown = folder / "grown"
         if not grown.exists():
-            learned_from = [*sources, *targets] if options.add else []
-            grow_vocabulary(str(start), str(grown), learned_from, options.add or 0, new_tags)
+            grow_vocabulary(str(start), str(grown), new_tags)
         start = grown
     return start
 

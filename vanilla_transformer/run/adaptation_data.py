@@ -97,7 +97,6 @@ class AdaptArguments:
     source_language: str | None = same_option(DataArguments, "source_language")
     target_language: str | None = same_option(DataArguments, "target_language")
     trim: bool = option("keep only the tokens that the texts need", False)
-    add: int | None = option("add up to N subwords of the texts")
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
     bleu_tokenize: str | None = same_option(ModelArguments, "bleu_tokenize")
