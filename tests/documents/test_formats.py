@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from io import BytesIO
 from random import Random
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.kept import TokenLinks
-from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.markup import MarkedText, place_tags
 
 PO = """# A comment.
 msgid ""
@@ -368,7 +369,7 @@ def test_tags_of_runs_are_pairs():
     ((first, second),) = [text.tags for text in document.texts]
     assert (first.position, first.kind) == (2, "begin")
     assert (second.position, second.kind) == (5, "end")
-    moved = Tag(9, first.text, "begin"), Tag(14, second.text, "end")
+    moved = replace(first, position=9), replace(second, position=14)
     written = member(document.write([MarkedText("rennt ein gro\xdfer Hund", moved)]))
     assert re.findall(r"<w:t[^>]*>([^<]*)", written) == ["rennt ein", " gro\xdf", "er Hund"]
     assert re.findall(r"<w:b/></w:rPr><w:t[^>]*>([^<]*)", written) == [" gro\xdf"]

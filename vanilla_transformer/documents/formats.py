@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,13 +13,7 @@ from typing import Any, TypeAlias
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import (
-    Code,
-    Document,
-    Place,
-    place_of,
-    with_tags,
-)
+from vanilla_transformer.documents.places import FileTemplate, Place, find_place, split_text
 from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import JOINED_LINES, is_within_word
@@ -64,39 +59,86 @@ def _decoded(content: bytes) -> str:
     return source
 
 
-def _read_lines(content: bytes) -> Document:
+@dataclass(frozen=True, kw_only=True)
+class _JsonPlace(Place):
+    """A string of JSON.
+
+    Attributes:
+        is_ascii: Whether other characters are written by their numbers.
+    """
+
+    is_ascii: bool
+
+    def write(self, output: MarkedText) -> str:
+        return json.dumps(super().write(output), ensure_ascii=self.is_ascii)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cue(Place):
+    """A text of subtitles.
+
+    Attributes:
+        sizes: Number of characters of each of its lines.
+        breaks: What is between these lines.
+        has_references: Whether `&amp;` stands for a character.
+    """
+
+    sizes: Sequence[int]
+    breaks: Sequence[str]
+    has_references: bool
+
+    def write(self, output: MarkedText) -> str:
+        """Breaks an output into as many lines as its source has, with nearly the same shares."""
+        text, tags, last = output.text, list(output.tags), 0
+        places = [place for place, character in enumerate(text) if character == " "] or [
+            place
+            for place, character in enumerate(text)
+            if character.isalnum() and not is_within_word(text, place)
+        ]
+        for number, line_break in enumerate(self.breaks, start=1):
+            ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)
+            behind = [place for place in places if place > last]
+            if behind:
+                last = min(behind, key=lambda place: abs(place - ideal))
+                tags.append(Tag(last, line_break))
+        tags.sort(key=lambda tag: tag.position)
+        escape = partial(html.escape, quote=False) if self.has_references else str
+        written = MarkedText(text, tuple(tags)).write(escape)
+        return self.with_edges(_SPACE_OF_LINE.sub(r"\1", written))
+
+
+def _read_lines(content: bytes) -> FileTemplate:
     source = _decoded(content)
     places = [
         place
         for line in _LINE.finditer(source, source.startswith("\ufeff"))
-        for place in place_of(source, line.span(), [line[0]])
+        for place in find_place(line.span(), [line[0]])
     ]
-    return Document(source, places)
+    return FileTemplate(source, places)
 
 
-def _read_json(content: bytes) -> Document:
+def _read_json(content: bytes) -> FileTemplate:
     """Reads JSON, of which all strings are texts, but not the names of fields."""
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
-    quote = partial(json.dumps, ensure_ascii=source.isascii() and "\\u" in source)
-
+    make = partial(_JsonPlace, is_ascii=source.isascii() and "\\u" in source)
     places = [
         place
         for token in _STRING.finditer(source)
         if not token[1]
-        for place in place_of(source, token.span(), with_tags(json.loads(token[0])), quote=quote)
+        for place in find_place(token.span(), split_text(json.loads(token[0])), make)
     ]
-    return Document(source, places)
+    return FileTemplate(source, places)
 
 
-def _read_subtitles(content: bytes, has_references: bool = False) -> Document:
+def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplate:
     """Reads SubRip or WebVTT: the lines of a cue are one text, but for lines of several speakers.
 
     Args:
         has_references: Whether `&amp;` stands for a character.
     """
     source = _decoded(content)
-    unescape, escape = (html.unescape, _escape) if has_references else (str, str)
+    unescape = html.unescape if has_references else str
     places: list[Place] = []
     for cue in _CUE.finditer(source):
         lines = list(_LINE.finditer(source, *cue.span(1)))
@@ -108,39 +150,19 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> Document:
             groups[-1].append(line)
         for group in groups:
             begin, end = group[0].start(), group[-1].end()
-            breaks = _LINE_BREAK.findall(source, begin, end)
             dash = _DASH.match(source, begin, end)
             after = dash.end() if dash else begin
             text = JOINED_LINES.sub("", _LINE_BREAK.sub("\n", source[after:end]))
-            rest = with_tags(text.replace("\n", " "))
+            rest = split_text(text.replace("\n", " "))
             items = [unescape(item) if isinstance(item, str) else item for item in rest]
-            write = partial(_in_lines, [len(line[0]) for line in group], breaks, escape)
-            places += place_of(source, (begin, end), [Code(source[begin:after]), *items], write)
-    return Document(source, places)
-
-
-def _escape(text: str) -> str:
-    return html.escape(text, quote=False)
-
-
-def _in_lines(
-    sizes: Sequence[int], breaks: Sequence[str], escape: Callable[[str], str], output: MarkedText
-) -> str:
-    """Breaks an output into as many lines as its source has, with nearly the same shares of it."""
-    text, tags, last = output.text, list(output.tags), 0
-    places = [place for place, character in enumerate(text) if character == " "] or [
-        place
-        for place, character in enumerate(text)
-        if character.isalnum() and not is_within_word(text, place)
-    ]
-    for number, line_break in enumerate(breaks, start=1):
-        ideal = len(text) * sum(sizes[:number]) / sum(sizes)
-        behind = [place for place in places if place > last]
-        if behind:
-            last = min(behind, key=lambda place: abs(place - ideal))
-            tags.append(Tag(last, line_break))
-    tags.sort(key=lambda tag: tag.position)
-    return _SPACE_OF_LINE.sub(r"\1", MarkedText(text, tuple(tags)).write(escape))
+            make = partial(
+                _Cue,
+                sizes=[len(line[0]) for line in group],
+                breaks=_LINE_BREAK.findall(source, begin, end),
+                has_references=has_references,
+            )
+            places += find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
+    return FileTemplate(source, places)
 
 
 class PoDocument:
@@ -171,14 +193,14 @@ class PoDocument:
                     continue
                 is_plural = form is not None and (form > 0 or len(forms) == 1)
                 source = entry.msgid_plural if is_plural else entry.msgid
-                places = place_of(source, (0, len(source)), with_tags(source))
+                places = find_place((0, len(source)), split_text(source))
                 self._slots += [(entry, form, place) for place in places]
         self.texts = [place.text for _, _, place in self._slots]
 
     def write(self, outputs: Sequence[MarkedText]) -> bytes:
         """Returns the file with an output in the place of each of `texts`."""
         for (entry, form, place), output in zip(self._slots, outputs, strict=True):
-            text = place.written(output)
+            text = place.write(output)
             if form is None:
                 entry.msgstr = text
             else:
@@ -190,7 +212,7 @@ class PoDocument:
         return (text if self._file.header else text.removeprefix("#\n")).encode()
 
 
-TextsOfFile: TypeAlias = Document | PackedDocument | PoDocument
+TextsOfFile: TypeAlias = FileTemplate | PackedDocument | PoDocument
 """A file with `texts`, and `write`, which returns it with an output in the place of each."""
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {

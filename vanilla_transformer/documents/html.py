@@ -1,52 +1,24 @@
-"""HTML: its texts, with the tags of their inline elements; all else stays as it is.
-
-The rules for tags, comments and raw text are those of the HTML standard's tokenizer (section
-"Tokenization"), so far as they decide where text begins and ends: a test compares them with a
-parser that passes the standard's tests. Parsers that are kept by others either write markup anew
-or do not report where each part of it begins.
-"""
+"""HTML: its texts, with the tags of their inline elements; all else stays as it is."""
 
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
-    Code,
-    Document,
+    FileTemplate,
     Item,
     Place,
     partners_of,
     split_edges,
 )
+from vanilla_transformer.documents.tags import HTML, read_attributes, split_tags
 from vanilla_transformer.languages import JOINED_LINES
 
-_NAME = r"(?:=[^\s/>=]*+|[^\s/>=]++)"
-_VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
-_ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
-_ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
-# Nothing here is tried in two ways, so the time is linear in the length.
-_MARKUP = re.compile(
-    rf"""
-    <!--(?:-?>|.*?--!?>|.*\Z)            # a comment
-    |<!\[CDATA\[.*?(?:\]\]>|\Z)          # a section of foreign content
-    |<[!?][^>]*+(?:>|\Z)                 # a document type, a processing instruction
-    |</[^a-zA-Z>][^>]*+(?:>|\Z)          # a comment by mistake
-    |</>
-    |</(?P<closed>[a-zA-Z][^\s/>]*+){_ATTRIBUTES}>
-    |<(?P<opened>[a-zA-Z][^\s/>]*+)(?P<attributes>{_ATTRIBUTES})>
-    |</?[a-zA-Z].*\Z                     # a tag without an end
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
-_WITHOUT_MARKUP = frozenset(
-    "iframe noembed noframes noscript script style textarea title xmp".split()  # noqa: SIM905
-)
 _KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
 _FOREIGN = frozenset({"math", "svg"})
 _VOID = frozenset(
@@ -85,7 +57,26 @@ class Piece(NamedTuple):
     is_preformatted: bool = False
 
 
-def read_html(source: str) -> Document:
+@dataclass(frozen=True, kw_only=True)
+class _HtmlPlace(Place):
+    """A place in HTML.
+
+    Attributes:
+        references: Characters as the source writes them, such as `&nbsp;`.
+    """
+
+    references: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, output: MarkedText) -> str:
+        written = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **self.references}
+
+        def escape(text: str) -> str:
+            return "".join(written.get(character, character) for character in text)
+
+        return self.with_edges(output.write(escape), escape)
+
+
+def read_html(source: str) -> FileTemplate:
     """Reads HTML.
 
     A text is what stands between the tags of blocks, such as `p`, and `br`; inline elements are
@@ -98,7 +89,7 @@ def read_html(source: str) -> Document:
     source = source.replace("\0", "\ufffd")  # as browsers do
     groups = groupby(split_markup(source), lambda piece: piece.kind == "cut")
     places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
-    return Document(source, places)
+    return FileTemplate(source, places)
 
 
 def _places(pieces: list[Piece]) -> Iterator[Place]:
@@ -106,7 +97,7 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
     items: list[Item] = [
         html.unescape(piece.text)
         if piece.kind == "text"
-        else Code(piece.text, piece.kind, piece.name)  # type: ignore[arg-type]  # it is no "cut"
+        else Tag(0, piece.text, piece.kind, piece.name)  # type: ignore[arg-type]  # it is no "cut"
         for piece in pieces
     ]
     partners = partners_of(items)
@@ -122,7 +113,6 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
     before, marked, after = split_edges(items)
     if not any(map(str.isalnum, marked.text)):
         return
-    # Characters as the source wrote them.
     references = [
         reference
         for piece in pieces
@@ -130,22 +120,10 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
         for reference in _REFERENCE.findall(piece.text)
     ]
     meant = {html.unescape(reference): reference for reference in references}
-    written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-    written |= {sign: text for sign, text in meant.items() if sign not in (text, " ")}
-
-    def escape(text: str) -> str:
-        return "".join(written.get(character, character) for character in text)
-
-    def write(output: MarkedText) -> str:
-        edges = (
-            "".join(escape(item) if isinstance(item, str) else item.text for item in items)
-            for items in (before, after)
-        )
-        return output.write(escape).join(edges)
-
+    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
     marked = marked if pieces[0].is_preformatted else _collapsed(marked)
     begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)
-    yield Place(begin, end, marked, write, "".join(piece.text for piece in pieces))
+    yield _HtmlPlace(begin, end, marked, before, after, references=written)
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
@@ -171,61 +149,37 @@ def _collapsed(marked: MarkedText) -> MarkedText:
 
 def split_markup(source: str) -> Iterator[Piece]:
     """Yields the pieces of HTML, of which texts are as long as possible."""
-    position, preformatted = 0, 0
+    preformatted = 0
     open_elements = Counter[str]()
     # The elements that begin or end what is kept: name, open elements of this name, is it kept?
     regions = [("", 0, False)]
-    while position < len(source):
-        match = _MARKUP.search(source, position)
-        start = match.start() if match else len(source)
+    for begin, text, of_token, written_name, attributes in split_tags(source, HTML):
         was_kept = regions[-1][2]
-        kind: Kind
-        if start > position:
+        name = written_name.lower()
+        kind: Kind = "empty"
+        if of_token == "text":
             kind = "empty" if was_kept else "text"
-            yield Piece(position, source[position:start], kind, is_preformatted=preformatted > 0)
-        if match is None:
-            return
-        position = match.end()
-        opened, closed = (match["opened"] or "").lower(), (match["closed"] or "").lower()
-        preformatted = max(0, preformatted + (opened == "pre") - (closed == "pre"))
-        open_elements[opened] += 1
-        open_elements[closed] = max(0, open_elements[closed] - 1)
-        while open_elements[regions[-1][0]] < regions[-1][1]:
-            regions.pop()
-        if opened and opened not in _VOID:
-            asked = _is_kept(opened, match["attributes"])
-            if asked is not None and asked != regions[-1][2]:
-                regions.append((opened, open_elements[opened], asked))
-        name = opened or closed
-        kind = "begin" if opened else "end"
-        if not name or (was_kept and regions[-1][2]):
-            kind = "empty"
-        elif name in _BLOCKS:
-            kind = "cut"
-        elif name in _VOID or (name in _FOREIGN and match[0].endswith("/>")):
-            kind = "empty"
-        yield Piece(start, match[0], kind, name, preformatted > 0)
-        if opened in _WITHOUT_MARKUP:
-            end = _end_of_content(source, position, opened)
-            kind = "text" if opened == "title" and not regions[-1][2] else "empty"
-            yield Piece(position, source[position:end], kind)
-            position = end
-
-
-def _end_of_content(source: str, position: int, name: str) -> int:
-    """Finds the tag that ends an element whose content is no markup."""
-    if name != "script":
-        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, position)
-        return end.start() if end else len(source)
-    # In a script, `<!--` hides a pair of script tags.
-    hides = is_hidden = False
-    for match in _IN_SCRIPT.finditer(source, position):
-        word = match[0].lower()
-        if word == "</script" and not is_hidden:
-            return match.start()
-        hides = word != "-->" and (hides or word == "<!--")
-        is_hidden = hides and (word == "<script" or (is_hidden and word != "</script"))
-    return len(source)
+        elif of_token == "raw":
+            kind = "text" if name == "title" and not was_kept else "empty"
+        elif of_token != "other":
+            step = 1 if of_token == "begin" else -1
+            open_elements[name] = max(0, open_elements[name] + step)
+            preformatted = open_elements["pre"]
+            while open_elements[regions[-1][0]] < regions[-1][1]:
+                regions.pop()
+            if of_token == "begin" and name not in _VOID:
+                asked = _is_kept(name, attributes)
+                if asked is not None and asked != regions[-1][2]:
+                    regions.append((name, open_elements[name], asked))
+            kind = of_token
+            if was_kept and regions[-1][2]:
+                kind = "empty"
+            elif name in _BLOCKS:
+                kind = "cut"
+            elif name in _VOID or (name in _FOREIGN and text.endswith("/>")):
+                kind = "empty"
+        is_preformatted = preformatted > 0 and of_token != "raw"
+        yield Piece(begin, text, kind, name, is_preformatted)
 
 
 def _is_kept(name: str, attributes: str) -> bool | None:
@@ -233,8 +187,8 @@ def _is_kept(name: str, attributes: str) -> bool | None:
     if attributes.endswith("/") and name in _FOREIGN:
         return None
     is_translated = False
-    for attribute, written in _ATTRIBUTE.findall(attributes):
-        value = written.strip("\"'").lower()
+    for attribute, written in read_attributes(attributes):
+        value = written.lower()
         if attribute.lower() == "translate" and value.strip() == "no":
             return True
         is_translated |= attribute.lower() == "translate" and value.strip() in ("yes", "")

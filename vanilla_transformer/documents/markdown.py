@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
 from vanilla_transformer.documents.places import (
-    Code,
-    Document,
+    FileTemplate,
     Item,
-    Kind,
     Place,
-    place_of,
-    with_tags,
+    find_place,
+    split_text,
 )
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import JOINED_LINES
@@ -35,7 +33,35 @@ _FORMS = {  # what the tokens of the parser do not tell
 }
 
 
-def read_markdown(source: str) -> Document:
+@dataclass(frozen=True, kw_only=True)
+class _MarkdownPlace(Place):
+    """A block of Markdown.
+
+    Attributes:
+        signs: Characters as the source writes them, such as a star with a backslash.
+        is_cell: Whether it is a cell of a table.
+    """
+
+    signs: Mapping[str, str]
+    is_cell: bool
+
+    def write(self, output: MarkedText) -> str:
+        """Emphasis around nothing, whose signs would be text, goes."""
+        tags: list[Tag] = []
+        for tag in output.tags:
+            is_emphasis = tag.kind == "end" and not tag.text.strip("*_~")
+            if is_emphasis and tags[-1].kind == "begin" and tags[-1].position == tag.position:
+                tags.pop()  # its partner: pairs are nested
+            else:
+                tags.append(tag)
+        output = replace(output, tags=tuple(tags))
+        written = self.with_edges(
+            output.write(lambda text: "".join(self.signs.get(sign, sign) for sign in text))
+        )
+        return _as_cell(written) if self.is_cell else written
+
+
+def read_markdown(source: str) -> FileTemplate:
     """Reads CommonMark with tables. Code, blocks of HTML and front matter stay as they are."""
     with optional_packages():
         from markdown_it import MarkdownIt
@@ -47,10 +73,10 @@ def read_markdown(source: str) -> Document:
         if token.type != "inline" or not token.map or not token.children:
             continue
         # The parser takes the backslash before each | out of cells.
-        quote = _as_cell if before.type in ("td_open", "th_open") else str
+        is_cell = before.type in ("td_open", "th_open")
         begins, prefixes = [], []
         for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            text = quote(line.strip())
+            text = _as_cell(line.strip()) if is_cell else line.strip()
             begins.append(source.index(text, max(starts[number], end), starts[number + 1]))
             prefixes.append(source[starts[number] : begins[-1]])
             end = begins[-1] + len(text)
@@ -58,33 +84,17 @@ def read_markdown(source: str) -> Document:
         signs = {
             sign.content: sign.markup for sign in token.children if sign.type == "text_special"
         }
-        write = partial(_written, signs)
-        places += place_of(source, (begins[0], end), items, write, quote)
-    return Document(source, places)
+        make = partial(_MarkdownPlace, signs=signs, is_cell=is_cell)
+        places += find_place((begins[0], end), items, make)
+    return FileTemplate(source, places)
 
 
 def _as_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _written(signs: Mapping[str, str], output: MarkedText) -> str:
-    """Returns an output with its tags, and with characters as the source wrote them.
-
-    Emphasis around nothing, whose signs would be text, goes.
-    """
-    tags: list[Tag] = []
-    for tag in output.tags:
-        is_emphasis = tag.kind == "end" and not tag.text.strip("*_~")
-        if is_emphasis and tags[-1].kind == "begin" and tags[-1].position == tag.position:
-            tags.pop()  # its partner: pairs are nested
-        else:
-            tags.append(tag)
-    output = replace(output, tags=tuple(tags))
-    return output.write(lambda text: "".join(signs.get(sign, sign) for sign in text))
-
-
 def _items(token: Any, prefixes: Sequence[str]) -> Iterator[Item]:
-    """Yields the texts of a block, and its markup as codes.
+    """Yields the texts of a block, and its markup as tags.
 
     Args:
         prefixes: What is before each of its lines.
@@ -110,16 +120,16 @@ def _items(token: Any, prefixes: Sequence[str]) -> Iterator[Item]:
         elif kind == "hardbreak":
             line += 1
             yield " "  # no white space goes out of the line
-            yield Code(written[: written.index("\n") + 1] + prefixes[line])
+            yield Tag(0, written[: written.index("\n") + 1] + prefixes[line])
         elif kind == "html_inline":
-            tags = (item for item in with_tags(written) if isinstance(item, Code))
-            yield next(tags, Code(written))
+            tags = (item for item in split_text(written) if isinstance(item, Tag))
+            yield next(tags, Tag(0, written))
         elif kind == "auto":
-            yield Code(written)
+            yield Tag(0, written)
             next(children)  # the address
             next(children)  # the end
         else:
             kinds: dict[str, Kind] = {"open": "begin", "close": "end"}
-            yield Code(written, kinds.get(side, "empty"), name)
+            yield Tag(0, written, kinds.get(side, "empty"), name)
         position += len(written)
     yield content[position:]  # what the patterns above do not tell

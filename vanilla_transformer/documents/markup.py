@@ -30,6 +30,9 @@ _BESIDE = 1.0
 """What a place beside the word that a tag goes with counts, beside its order with that word."""
 
 
+Kind = Literal["begin", "end", "empty"]
+
+
 @dataclass(frozen=True)
 class Tag:
     """A piece of markup in a text.
@@ -38,11 +41,15 @@ class Tag:
         position: Number of the text's characters before it.
         text: The markup, as it is written.
         kind: Each "begin" has an "end".
+        name: What a tag that opens and the one that closes it have in common.
+        span: Where the file has it, if there may be other texts in it.
     """
 
     position: int
     text: str
-    kind: Literal["begin", "end", "empty"] = "empty"
+    kind: Kind = "empty"
+    name: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,11 @@ def _tree(marked: MarkedText) -> _Node:
     for index, tag in enumerate(marked.tags):
         if tag.kind == "begin":
             stack.append(_Node([index], tag.position))
+            continue
+        inner = stack[-1]
+        is_first = inner.first and not inner.children and inner.begin == tag.position
+        if tag.kind == "empty" and is_first:  # it stays with the tag that opens
+            inner.first.append(index)
             continue
         if tag.kind == "end":
             node = stack.pop()

@@ -1,77 +1,66 @@
-"""A file with numbered places for its texts: what is around them stays as it is."""
+"""A file with places for its texts: what is around them stays as it is."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import Literal
 
-from vanilla_transformer.documents.kept import Span
+from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.tags import TEXT, split_tags
 
-Kind = Literal["begin", "end", "empty"]
-
-_PLACE = re.compile("\0([0-9]+)\0")
-_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z0-9]+)\b[^<>]*>|\{\\[^{}]*\}")
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 
-
-@dataclass(frozen=True)
-class Code:
-    """What is no text within a text, such as a tag.
-
-    Attributes:
-        text: It, as the file has it.
-        kind: That of its tag.
-        name: What an opening code and the one that closes it have in common.
-    """
-
-    text: str
-    kind: Kind = "empty"
-    name: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Item = str | Code
+Item = str | Tag
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands in a file.
+    """Where a text stands in a file, and what of it stays. Each format writes its own.
 
     Attributes:
         begin: Where the part of the file begins that an output replaces.
         end: Where it ends.
         text: The text to translate.
-        written: Returns an output as the file has it.
-        stays: What the file has where the output equals the text. None: what `written` returns.
+        before: White space and tags before the text.
+        after: White space and tags behind it.
+        stays: Whether nothing changes where the output equals the text.
     """
 
     begin: int
     end: int
     text: MarkedText
-    written: Callable[[MarkedText], str]
-    stays: str | None = None
+    before: tuple[Item, ...] = ()
+    after: tuple[Item, ...] = ()
+    stays: bool = True
+
+    def write(self, output: MarkedText) -> str:
+        """Returns what the file has in this place with an output."""
+        return self.with_edges(output.write())
+
+    def with_edges(self, written: str, escape: Callable[[str], str] = str) -> str:
+        """Returns a written output between what is before and behind the text."""
+        edges = (
+            "".join(escape(item) if isinstance(item, str) else item.text for item in items)
+            for items in (self.before, self.after)
+        )
+        return written.join(edges)
 
 
-class Document:
+class FileTemplate:
     """A file whose texts can be replaced.
 
     Args:
         source: The content of the file.
-        places: Where its texts stand, in the order of their ends. The number of a place within
-            another one stands in what the other one writes, as `without` puts it there.
+        places: Where its texts stand, in the order of their ends. One may be within a tag of
+            another one.
         encoding: How characters are written; those that it lacks become references of XML.
     """
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self.texts = [place.text for place in places]
-        self._places, self._encoding = places, encoding
-        self._template = without(source, places, 0, len(source))
+        self._source, self._places, self._encoding = source, places, encoding
 
     def write(self, outputs: Sequence[MarkedText]) -> bytes:
         """Returns the file with an output in the place of each of `texts`."""
@@ -79,47 +68,53 @@ class Document:
 
     def join(self, outputs: Sequence[MarkedText]) -> str:
         """Returns the same as a text."""
+        edits: list[Edit] = []
+        for place, output in zip(self._places, outputs, strict=True):
+            first = len(edits)
+            while first and edits[first - 1].begin >= place.begin:
+                first -= 1
+            inner = edits[first:]
+            if place.stays and output == place.text:
+                written = self._part((place.begin, place.end), inner)
+            else:
+                before, tags, after = (
+                    self._filled(items, inner) for items in (place.before, output.tags, place.after)
+                )
+                place = replace(place, before=before, after=after)
+                written = place.write(MarkedText(output.text, tags))  # type: ignore[arg-type]
+            edits[first:] = [Edit(place.begin, place.end, written)]
+        return apply_edits(self._source, edits)
 
-        def fill(template: str) -> str:
-            return _PLACE.sub(lambda match: written(int(match[1])), template)
+    def _filled(self, items: tuple[Item, ...], inner: Sequence[Edit]) -> tuple[Item, ...]:
+        """Returns what stands in a text or around it, with the outputs of places in its tags."""
+        if not inner:
+            return items
+        return tuple(
+            replace(item, text=self._part(item.span, inner))
+            if isinstance(item, Tag) and item.span
+            else item
+            for item in items
+        )
 
-        def written(number: int) -> str:
-            place, output = self._places[number], outputs[number]
-            is_same = place.stays is not None and output == place.text
-            return fill(place.stays if is_same else place.written(output))  # type: ignore[arg-type]
-
-        return fill(self._template)
-
-
-def without(source: str, places: Sequence[Place], begin: int, end: int) -> str:
-    """Returns a part of a file with the number of each place in the place of what is there."""
-    numbers = range(len(places) - 1, -1, -1)
-    behind = takewhile(lambda number: places[number].begin >= begin, numbers)  # those are the last
-    inner = [
-        (places[number].begin, -places[number].end, number)
-        for number in behind
-        if places[number].end <= end
-    ]
-    parts, position = [], begin
-    for first, last, number in sorted(inner):
-        if first >= position:  # else it is within another one
-            parts += [source[position:first], f"\0{number}\0"]
-            position = -last
-    return "".join([*parts, source[position:end]])
-
-
-def with_tags(text: str) -> list[Item]:
-    r"""Returns a text and the tags in it, such as `<i>` or `{\an8}`, in order."""
-    items: list[Item] = []
-    position = 0
-    for match in _TAG.finditer(text):
-        kind: Kind = "end" if match["end"] else "begin"
-        items += [
-            text[position : match.start()],
-            Code(match[0], kind, match["name"] or ""),
+    def _part(self, span: Span, edits: Sequence[Edit]) -> str:
+        """Returns a part of the file with those edits that are within it."""
+        begin, end = span
+        inner = [
+            replace(edit, begin=edit.begin - begin, end=edit.end - begin)
+            for edit in edits
+            if begin <= edit.begin and edit.end <= end
         ]
-        position = match.end()
-    return [*items, text[position:]]
+        return apply_edits(self._source[begin:end], inner)
+
+
+def split_text(text: str) -> list[Item]:
+    """Returns a text and the tags in it, in order; an opening tag needs no partner."""
+    return [
+        token.text
+        if token.kind == "text"
+        else Tag(0, token.text, "end" if token.kind == "end" else "begin", token.name)
+        for token in split_tags(text, TEXT)
+    ]
 
 
 def is_translated(text: str) -> bool:
@@ -127,27 +122,23 @@ def is_translated(text: str) -> bool:
     return any(map(str.isalpha, text)) and not _CHOICE.search(text)
 
 
-def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Item]]:
-    """Makes a text of its parts, without white space and codes around all of it.
+def split_edges(
+    items: Sequence[Item],
+) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
+    """Makes a text of its parts, without white space and tags around all of it.
 
     Returns:
         What is before the text, the text, and what is behind it.
     """
     split: list[Item] = []
     for item in items:
-        former = split[-1] if split else ""
-        if isinstance(item, str):
-            split += [part for part in _EDGES.split(item) if part]
-        elif item.kind == "empty" and isinstance(former, Code) and former.kind == "begin":
-            split[-1] = replace(former, text=former.text + item.text)  # they stay together
-        else:
-            split.append(item)
+        split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]
     partners = partners_of(split)
     begin, end = 0, len(split)
 
     def is_edge(index: int) -> bool:
         item = split[index]
-        return index not in partners if isinstance(item, Code) else item.isspace()
+        return index not in partners if isinstance(item, Tag) else item.isspace()
 
     while begin < end:
         if is_edge(begin):
@@ -165,35 +156,26 @@ def split_edges(items: Sequence[Item]) -> tuple[list[Item], MarkedText, list[Ite
             text += item
         else:
             is_paired = begin <= partners.get(index, -1) < end
-            tags.append(Tag(len(text), item.text, item.kind if is_paired else "empty"))
-    return split[:begin], MarkedText(text, tuple(tags)), split[end:]
+            kind = item.kind if is_paired else "empty"
+            tags.append(replace(item, position=len(text), kind=kind))
+    return tuple(split[:begin]), MarkedText(text, tuple(tags)), tuple(split[end:])
 
 
-def place_of(
-    source: str,
-    span: Span,
-    items: Sequence[Item],
-    write: Callable[[MarkedText], str] = MarkedText.write,
-    quote: Callable[[str], str] = str,
+def find_place(
+    span: Span, items: Sequence[Item], make: Callable[..., Place] = Place
 ) -> Iterator[Place]:
     """Yields the place of a text, if there is something to translate in it.
 
     Args:
-        write: Returns an output with its tags.
-        quote: Returns that and what is around it as the file has it.
+        make: The class of the format.
     """
     before, text, after = split_edges(items)
-
-    def written(output: MarkedText) -> str:
-        edges = ("".join(map(str, part)) for part in (before, after))
-        return quote(write(output).join(edges))
-
     if is_translated(text.text):
-        yield Place(*span, text, written, source[slice(*span)])
+        yield make(*span, text, before, after)
 
 
 def partners_of(items: Sequence[Item]) -> dict[int, int]:
-    """Pairs the codes that open and close; what would cross another pair has no partner."""
+    """Pairs the tags that open and close; what would cross another pair has no partner."""
     partners: dict[int, int] = {}
     waiting: list[tuple[str, int]] = []
     counts = Counter[str]()

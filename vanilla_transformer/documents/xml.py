@@ -10,38 +10,26 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from operator import itemgetter
 from xml.parsers import expat
 
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
 from vanilla_transformer.documents.places import (
-    Code,
-    Document,
+    FileTemplate,
     Item,
-    Kind,
     Place,
     is_translated,
     split_edges,
-    with_tags,
-    without,
+    split_text,
 )
+from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 
 _DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
-_TOKEN = re.compile(
-    r"""
-    <!--.*?--> | <\?.*?\?> | <!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
-    |<!\[CDATA\[(?P<literal>.*?)\]\]>
-    |</(?P<closed>[^\s>]+)\s*>
-    |<(?P<opened>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*>
-    """,
-    re.DOTALL | re.VERBOSE,
-)
 _LINE_BREAK = re.compile(r"[\r\n]")
 _STATE = re.compile(r"""\sstate(?:-qualifier)?\s*=\s*("[^"]*"|'[^']*')""")
-_RUN = "\0"
-"""Begins the code around characters whose properties are not the usual ones of their text."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class XmlFormat:
     Attributes:
         members: Pattern of the names of the XML files in a zip file. "": the file is one itself.
         blocks: Those that hold a text each.
-        inline: Those that hold a part of it. All others in a block are codes.
+        inline: Those that hold a part of it. All others in a block are tags without text.
         breaks: Those that part a text, as line breaks and tabs do.
         run: The one around characters of the same properties `rPr`, which are in its `t`.
         kept: Those in which nothing is translated.
@@ -90,7 +78,7 @@ XLIFF = XmlFormat(
     blocks=frozenset({"segment", "trans-unit"}),
     inline=frozenset({"g", "mrk", "pc"}),
 )
-_KINDS_OF_CODES: dict[str, Kind] = {  # elements of XLIFF, and values of Word's `fldCharType`
+_KINDS_OF_TAGS: dict[str, Kind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
     **dict.fromkeys(("ept", "ex", "ec", "em", "end"), "end"),
 }
@@ -101,32 +89,99 @@ class _Element:
     """An element, a comment or the like, or text, and where it stands in the file.
 
     Attributes:
+        tag: That which opens it.
+        attributes: What the tag has behind its name.
         inside: Where its content begins.
         close: Where its content ends.
         text: What a text says. None: it is none.
         is_kept: Whether nothing in it is translated.
     """
 
-    name: str
-    prefix: str
-    tag: str
-    begin: int
-    inside: int
-    close: int
-    end: int
+    name: str = ""
+    prefix: str = ""
+    tag: str = ""
+    attributes: str = ""
+    begin: int = 0
+    inside: int = 0
+    close: int = 0
+    end: int = 0
     text: str | None = None
     is_kept: bool = False
     children: list["_Element"] = field(default_factory=list)
 
     def attribute(self, name: str) -> str:
-        match = re.search(rf"""\s(?:\w+:)?{name}\s*=\s*(?:"([^"]*)"|'([^']*)')""", self.tag)
-        return match[1] or match[2] or "" if match else ""
+        """Returns the value of an attribute by its name without a prefix, or an empty text."""
+        pairs = read_attributes(self.attributes)
+        return next((value for key, value in pairs if key.rpartition(":")[2] == name), "")
 
     def child(self, name: str) -> "_Element | None":
         return next((child for child in self.children if child.name == name), None)
 
 
-def read_xml(content: bytes, form: XmlFormat) -> Document:
+@dataclass(frozen=True)
+class _XmlTag(Tag):
+    """An element within a text; or, if its text is empty, where another kind of run begins or ends.
+
+    Attributes:
+        run: What opens the run, with its properties. Empty: it is in no run.
+    """
+
+    run: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _XmlPlace(Place):
+    """A place in XML.
+
+    Attributes:
+        form: The kind of file.
+        prefix: That of the names of its elements, such as "w:".
+        run: What opens the runs outside of its pairs of tags.
+        breaks: What the file has for each line break of the text.
+        head: What is written before all of it.
+        tail: What is written behind all of it.
+    """
+
+    form: XmlFormat
+    prefix: str
+    run: str
+    breaks: Sequence[str]
+    head: str = ""
+    tail: str = ""
+
+    def write(self, output: MarkedText) -> str:
+        space = ' xml:space="preserve"' if self.form is DOCX else ""
+        begin = f"<{self.prefix}t{space}>"
+        written = [self.head]
+        for run, parts in groupby(self._parts(output), key=itemgetter(0)):
+            content = "".join(part for _, part in parts)
+            if run:
+                content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.form.run}>"
+            written.append(content)
+        return "".join([*written, self.tail])
+
+    def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
+        """Yields what an output is written of, and what opens the run of each text."""
+        breaks, runs = iter(self.breaks), [self.run]
+        for item in (*self.before, *output.parts(), *self.after):
+            if isinstance(item, str):
+                for number, line in enumerate(item.split("\n")):
+                    if number:
+                        yield "", next(breaks, "\n")
+                    if line:
+                        yield runs[-1], html.escape(line, quote=False)
+                continue
+            assert isinstance(item, _XmlTag)
+            if item.text:
+                end = f"</{self.prefix}{self.form.run}>" if item.run else ""
+                yield "", f"{item.run}{item.text}{end}"
+            elif item.kind == "begin":
+                runs.append(item.run)
+            else:
+                runs.pop()
+
+
+def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
     """Reads a file of XML.
 
     Raises:
@@ -139,7 +194,7 @@ def read_xml(content: bytes, form: XmlFormat) -> Document:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    return Document(source, _Reader(source, form).places, encoding)
+    return FileTemplate(source, list(_Reader(source, form).places()), encoding)
 
 
 class PackedDocument:
@@ -151,7 +206,7 @@ class PackedDocument:
 
     def __init__(self, content: bytes, form: XmlFormat) -> None:
         self._content = content
-        self._members: dict[str, Document] = {}
+        self._members: dict[str, FileTemplate] = {}
         name = "no intact zip file of this kind"
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
@@ -179,70 +234,49 @@ class PackedDocument:
         return result.getvalue()
 
 
+@dataclass(frozen=True)
 class _Reader:
     """Finds the places of the texts of a well-formed file."""
 
-    def __init__(self, source: str, form: XmlFormat) -> None:
-        self.source, self.form = source, form
-        self.places: list[Place] = []
-        path, position = [_Element("", "", "", 0, 0, len(source), len(source))], 0
-        for match in _TOKEN.finditer(source):
-            begin, end = match.span()
-            if position < begin:
-                text = html.unescape(source[position:begin])
-                path[-1].children.append(_Element("", "", "", position, 0, 0, begin, text))
-            position = end
-            if match["closed"]:
+    source: str
+    form: XmlFormat
+
+    def places(self) -> Iterator[Place]:
+        """Yields the places, in the order of their ends."""
+        path = [_Element()]
+        for begin, tag, kind, name, attributes in split_tags(self.source, XML):
+            end = begin + len(tag)
+            if kind == "end":
                 element = path.pop()
                 element.close, element.end = begin, end
-                self._read(element)
+                if element.name in self.form.blocks and not element.is_kept:
+                    yield from self._unit(element) if self.form is XLIFF else self._block(element)
                 continue
-            prefix, colon, name = (match["opened"] or "").rpartition(":")
-            element = _Element(
-                name, prefix + colon, match[0], begin, end, end, end, match["literal"]
-            )
-            asked = element.attribute("translate") if form is XLIFF else ""
+            prefix, colon, name = name.rpartition(":")
+            element = _Element(name, prefix + colon, tag, attributes, begin, end, end, end)
+            if kind == "text":
+                element.text = html.unescape(tag)
+            elif tag.startswith("<![CDATA["):
+                element.text = tag.removeprefix("<![CDATA[").removesuffix("]]>")
+            asked = element.attribute("translate") if self.form is XLIFF else ""
             element.is_kept = (
-                name in form.kept or asked == "no" or (path[-1].is_kept and asked != "yes")
+                name in self.form.kept or asked == "no" or (path[-1].is_kept and asked != "yes")
             )
             path[-1].children.append(element)
-            if name and not match[0].endswith("/>"):
+            if kind == "begin" and not tag.endswith("/>"):
                 path.append(element)
 
-    def _read(self, element: _Element) -> None:
-        """Adds the place of an element, if it has a text."""
-        if element.name not in self.form.blocks or element.is_kept:
+    def _unit(self, unit: _Element) -> Iterator[Place]:
+        """Yields the place of a unit of XLIFF, from its begin to the end of its target."""
+        source, target = unit.child("source"), unit.child("target")
+        if source is None or unit.attribute("approved") == "yes":
             return
-        block = element.child("source") if self.form is XLIFF else element
-        if block is None:
-            return
-        text, written = self._text_of(block)
-        if not is_translated(text.text):
-            return
-        if self.form is XLIFF:
-            self._add_target(element, block, text, written)
-            return
-        begin, end = block.inside, block.close
-        stays = without(self.source, self.places, begin, end)
-        self.places.append(Place(begin, end, text, written, stays))
-
-    def _add_target(
-        self,
-        unit: _Element,
-        source: _Element,
-        text: MarkedText,
-        written: Callable[[MarkedText], str],
-    ) -> None:
-        """Adds the place of a unit of XLIFF, from its begin to the end of its target."""
         name = f"{source.prefix}target"
-        target = unit.child("target")
         if target is None:
             end = (unit.child("seg-source") or source).end
             indent = self.source[unit.inside : source.begin]
-            before, tag = (
-                self.source[unit.inside : end] + indent[len(indent.rstrip()) :],
-                f"<{name}>",
-            )
+            before = self.source[unit.inside : end] + indent[len(indent.rstrip()) :]
+            tag = f"<{name}>"
         else:
             end, before, tag = target.end, self.source[unit.inside : target.begin], target.tag
             state = target.attribute("state") or unit.attribute("state")
@@ -254,130 +288,99 @@ class _Reader:
             unit_tag = _with_state(unit_tag, "")
         else:
             tag = _with_state(tag, ' state-qualifier="mt-suggestion"')
+        for place in self._block(source):
+            head, tail = f"{unit_tag}{before}{tag}", f"</{name}>"
+            yield replace(place, begin=unit.begin, end=end, stays=False, head=head, tail=tail)
 
-        def written_unit(output: MarkedText) -> str:
-            return f"{unit_tag}{before}{tag}{written(output)}</{name}>"
-
-        if unit.attribute("approved") != "yes":
-            self.places.append(Place(unit.begin, end, text, written_unit))
-
-    def _text_of(self, block: _Element) -> tuple[MarkedText, Callable[[MarkedText], str]]:
-        """Returns the text of a block, and what writes its content with an output."""
+    def _block(self, block: _Element) -> Iterator[_XmlPlace]:
+        """Yields the place of the content of a block, if it has a text."""
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
-        for properties, item in items:
-            sizes[properties] += len(item) if isinstance(item, str) else 0
+        for run, item in items:
+            sizes[run] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")
         before, text, after = split_edges(list(_with_runs(items, usual)))
-        run, name = f"{block.prefix}{self.form.run}", f"{block.prefix}t"
-        space = ' xml:space="preserve"' if self.form is DOCX else ""
-
-        def written(output: MarkedText) -> str:
-            parts: list[str] = []
-            breaks_left, runs, open_run = iter(breaks), [usual], None
-
-            def in_run(properties: str | None) -> None:
-                nonlocal open_run
-                if self.form.run and properties != open_run:
-                    if open_run is not None:
-                        parts.append(f"</{name}></{run}>")
-                    if properties is not None:
-                        parts.append(f"<{run}>{properties}<{name}{space}>")
-                    open_run = properties
-
-            for item in (*before, *output.parts(), *after):
-                if isinstance(item, str):
-                    for number, line in enumerate(item.split("\n")):
-                        if number:
-                            in_run(None)
-                            parts.append(next(breaks_left, "\n"))
-                        if line:
-                            in_run(runs[-1])
-                            parts.append(html.escape(line, quote=False))
-                elif not item.text.startswith(_RUN):
-                    in_run(None)
-                    parts.append(item.text)
-                elif item.kind == "begin":
-                    runs.append(item.text.removeprefix(_RUN))
-                else:
-                    runs.pop()
-            in_run(None)
-            return "".join(parts)
-
-        return text, written
+        if is_translated(text.text):
+            yield _XmlPlace(
+                *(block.inside, block.close, text, before, after),
+                form=self.form,
+                prefix=block.prefix,
+                run=usual,
+                breaks=breaks,
+            )
 
     def _items(self, parent: _Element, breaks: list[str], place: int) -> Iterator[tuple[str, Item]]:
-        """Yields texts and codes, each with the properties of its run.
+        """Yields texts and tags, each with what opens its run.
 
         Args:
             breaks: Gets what the file has where it parts the text, for a line break each.
-            place: That of the element around `parent`, if that is a run: codes of two elements are
+            place: That of the element around `parent`, if that is a run: tags of two elements are
                 no pair.
         """
-        form, properties, run = self.form, "", ("", "")
-        if parent.name == form.run:
+        form, run = self.form, ""
+        if form.run and parent.name == form.run:
             own = parent.child("rPr")
-            properties = self.source[own.begin : own.end] if own else ""
-            run = f"<{parent.prefix}{form.run}>{properties}", f"</{parent.prefix}{form.run}>"
+            run = f"<{parent.prefix}{form.run}>{self._source_of(own) if own else ''}"
+        end = f"</{parent.prefix}{form.run}>" if run else ""
         for element in parent.children:
-            raw = without(self.source, self.places, element.begin, element.end)
             if element.text is not None:
                 if form is XLIFF:  # tags in it are written as text
-                    yield from (("", _as_text(item, place)) for item in with_tags(element.text))
+                    yield from (("", _as_text(item, place)) for item in split_text(element.text))
                 elif not form.run:
                     yield "", _LINE_BREAK.sub(" ", element.text)
-            elif run[0] and element.name == "t":
+            elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
-                tab = f"{element.tag}\t</{element.prefix}t>"
-                breaks += [tab.join(run)] * text.count("\t")
-                yield properties, _LINE_BREAK.sub(" ", text).replace("\t", "\n")
+                tab = f"{run}{element.tag}\t</{element.prefix}t>{end}"
+                breaks += [tab] * text.count("\t")
+                yield run, _LINE_BREAK.sub(" ", text).replace("\t", "\n")
             elif element.name in form.breaks:
-                breaks.append(raw.join(run))
-                yield properties, "\n"
+                breaks.append(f"{run}{self._source_of(element)}{end}")
+                yield run, "\n"
             elif form.run and element.name == form.run:
                 yield from self._items(element, breaks, place)
             elif element.name in form.inline and element.children and not element.is_kept:
                 name = str(element.begin)
-                yield "", Code(element.tag, "begin", name)
+                yield "", _XmlTag(0, element.tag, "begin", name)
                 yield from self._items(element, breaks, element.begin)
-                yield "", Code(self.source[element.close : element.end], "end", name)
+                yield "", _XmlTag(0, self.source[element.close : element.end], "end", name)
             elif element.name != "rPr":
-                kind = _KINDS_OF_CODES.get(
-                    element.attribute("fldCharType") or element.name, "empty"
-                )
+                kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
                 names = map(element.attribute, ("startRef", "rid", "id"))
-                yield (
-                    properties,
-                    Code(raw.join(run), kind, f"{place} {next(filter(None, names), '')}"),
-                )
+                name = f"{place} {next(filter(None, names), '')}"
+                span = element.begin, element.end
+                yield run, _XmlTag(0, self._source_of(element), kind, name, span, run)
+
+    def _source_of(self, element: _Element) -> str:
+        return self.source[element.begin : element.end]
 
 
 def _with_runs(items: Sequence[tuple[str, Item]], usual: str) -> Iterator[Item]:
-    """Yields texts and codes, with a pair of codes around texts of other properties."""
+    """Yields texts and tags, with a pair of tags around texts whose runs are not the usual ones."""
     current, name = usual, ""
-    for number, (properties, item) in enumerate(items):
-        if isinstance(item, Code):  # the runs of a pair of codes are within it
-            properties = current if item.kind == "empty" else usual
+    for number, (run, item) in enumerate(items):
+        if isinstance(item, Tag):  # the runs of a pair of tags are within it
+            run = current if item.kind == "empty" else usual
         elif not item.strip():
-            properties = current
-        if properties != current:
+            run = current
+        if run != current:
             if current != usual:
-                yield Code(_RUN, "end", name)
+                yield _XmlTag(0, "", "end", name)
             name = f"run {number}"
-            if properties != usual:
-                yield Code(_RUN + properties, "begin", name)
-            current = properties
+            if run != usual:
+                yield _XmlTag(0, "", "begin", name, run=run)
+            current = run
         yield item
     if current != usual:
-        yield Code(_RUN, "end", name)
+        yield _XmlTag(0, "", "end", name)
 
 
 def _as_text(item: Item, parent: int) -> Item:
     """Returns a text, or a tag that XML holds as text, so that it is no tag of the XML itself."""
     if isinstance(item, str):
         return item
-    return Code(html.escape(item.text, quote=False), item.kind, f"{parent} {item.name}")
+    text = html.escape(item.text, quote=False)
+    return _XmlTag(0, text, item.kind, f"{parent} {item.name}")
 
 
 def _with_state(tag: str, more: str) -> str:

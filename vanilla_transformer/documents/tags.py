@@ -1,0 +1,125 @@
+"""One lexer of tags: those of HTML, of XML, and of the texts of programs and subtitles.
+
+The rules of HTML are those of its standard's tokenizer (section "Tokenization"), so far as they
+decide where text begins and ends: a test compares them with a parser that passes the standard's
+tests. Parsers that are kept by others either write markup anew or do not report where each part of
+it begins.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+_NAME = r"(?:=[^\s/>=]*+|[^\s/>=]++)"
+_VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
+_ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
+_ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
+# Nothing here is tried in two ways, so the time is linear in the length.
+_IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
+
+
+class Token(NamedTuple):
+    """A tag, what is between two of them, or another thing that is no text.
+
+    Attributes:
+        begin: Where it begins in the source.
+        text: It, as it is written.
+        kind: "begin" and "end" are tags, "raw" is the content of an element that has no markup,
+            and "other" is a comment or the like.
+        name: That of a tag.
+        attributes: What a tag has behind its name.
+    """
+
+    begin: int
+    text: str
+    kind: Literal["text", "begin", "end", "raw", "other"]
+    name: str = ""
+    attributes: str = ""
+
+
+class Dialect(NamedTuple):
+    """What tags look like.
+
+    Attributes:
+        markup: Pattern of a tag, or of what is no text either.
+        raw: Elements whose content is no markup.
+    """
+
+    markup: re.Pattern[str]
+    raw: frozenset[str] = frozenset()
+
+
+def _markup(name: str, others: str, attributes: str = _ATTRIBUTES) -> re.Pattern[str]:
+    tag = rf"<(?P<end>/?)(?P<name>{name})(?P<attributes>{attributes})>"
+    return re.compile(f"{tag}|{others}", re.DOTALL | re.VERBOSE)
+
+
+HTML = Dialect(
+    _markup(
+        name=r"[a-zA-Z][^\s/>]*+",
+        others=r"""
+        <!--(?:-?>|.*?--!?>|.*\Z)            # a comment
+        |<!\[CDATA\[.*?(?:\]\]>|\Z)          # a section of foreign content
+        |<[!?][^>]*+(?:>|\Z)                 # a document type, a processing instruction
+        |</[^a-zA-Z>][^>]*+(?:>|\Z)          # a comment by mistake
+        |</>
+        |</?[a-zA-Z].*\Z                     # a tag without an end
+        """,
+    ),
+    frozenset("iframe noembed noframes noscript script style textarea title xmp".split()),  # noqa: SIM905
+)
+XML = Dialect(
+    _markup(
+        name=r"[^\s/>!?][^\s/>]*+",
+        others=r"""
+        <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
+        |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
+        """,
+    )
+)
+TEXT = Dialect(_markup(name="[A-Za-z0-9]+", others=r"\{\\[^{}]*\}", attributes=r"\b[^<>]*"))
+"""Tags as programs and subtitles have them, `{\\an8}` too."""
+
+
+def split_tags(source: str, dialect: Dialect) -> Iterator[Token]:
+    """Yields the tags of a source and what is between them, in order."""
+    position = 0
+    while match := dialect.markup.search(source, position):
+        if match.start() > position:
+            yield Token(position, source[position : match.start()], "text")
+        position = match.end()
+        name = match["name"]
+        if name is None:
+            yield Token(match.start(), match[0], "other")
+            continue
+        yield Token(
+            match.start(), match[0], "end" if match["end"] else "begin", name, match["attributes"]
+        )
+        if not match["end"] and name.lower() in dialect.raw:
+            end = _end_of_content(source, position, name.lower())
+            yield Token(position, source[position:end], "raw", name)
+            position = end
+    if position < len(source):
+        yield Token(position, source[position:], "text")
+
+
+def read_attributes(written: str) -> Iterator[tuple[str, str]]:
+    """Yields the names and values of what a tag has behind its name."""
+    for name, value in _ATTRIBUTE.findall(written):
+        yield name, value[1:-1] if value[:1] in ("'", '"') else value
+
+
+def _end_of_content(source: str, position: int, name: str) -> int:
+    """Finds the tag that ends an element whose content is no markup."""
+    if name != "script":
+        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, position)
+        return end.start() if end else len(source)
+    # In a script, `<!--` hides a pair of script tags.
+    hides = is_hidden = False
+    for match in _IN_SCRIPT.finditer(source, position):
+        word = match[0].lower()
+        if word == "</script" and not is_hidden:
+            return match.start()
+        hides = word != "-->" and (hides or word == "<!--")
+        is_hidden = hides and (word == "<script" or (is_hidden and word != "</script"))
+    return len(source)
