@@ -15,7 +15,7 @@ from toy import REPOSITORY, run_python
 
 from vanilla_transformer.commands import serve
 from vanilla_transformer.model.sharing import TESTED
-from vanilla_transformer.serving.settings import Limits, parse_models
+from vanilla_transformer.serving.settings import Limits
 
 DOCKER = REPOSITORY / "scripts" / "docker"
 DOCKERFILE = DOCKER / "Dockerfile"
@@ -70,10 +70,10 @@ def test_the_packages_are_those_of_the_project():
 
 def test_the_server_is_the_entry_point_of_a_user_who_is_not_root():
     options = serve_command(json.loads(arguments_of("CMD")[-1]))
-    assert options.host == "0.0.0.0"
-    assert str(options.port) in arguments_of("EXPOSE")
+    assert options.address.host == "0.0.0.0"
+    assert str(options.address.port) in arguments_of("EXPOSE")
     volumes = json.loads(arguments_of("VOLUME")[0])
-    assert all(str(Path(model.path).parent) in volumes for model in parse_models(options.models))
+    assert all(str(Path(model.path).parent) in volumes for model in options.models)
     names = [name for name, _ in instructions()]
     assert int(arguments_of("USER")[-1]) > 0
     assert names.index("USER") > max(i for i, name in enumerate(names) if name == "RUN")
@@ -87,15 +87,15 @@ def test_compose_starts_the_server_behind_a_proxy():
     words = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in server["command"]]
     options = serve_command(words)
     mounted = [volume.rsplit(":", 2) for volume in server["volumes"] if volume.endswith(":ro")]
-    paths = [model.path for model in parse_models(options.models)]
+    paths = [model.path for model in options.models]
     assert paths == [where for _, where, _ in mounted]
-    assert options.trust_proxy == [proxy["networks"]["inside"]["ipv4_address"]]
+    assert options.clients.trust_proxy == [proxy["networks"]["inside"]["ipv4_address"]]
     assert "ports" not in server  # only the proxy can be reached from outside
     assert proxy["depends_on"]["translator"]["condition"] == "service_healthy"
     assert arguments_of("HEALTHCHECK")
     configuration = proxy["volumes"][0].split(":")[0]
     assert (DOCKER / configuration).is_file()
-    assert f"proxy_pass http://translator:{options.port};" in NGINX
+    assert f"proxy_pass http://translator:{options.address.port};" in NGINX
 
 
 def test_the_limits_of_the_proxy_fit_those_of_the_server():

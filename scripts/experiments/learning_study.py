@@ -30,7 +30,7 @@ from pronunciations import load_cmudict
 from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallback, set_seed
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments, option
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -41,6 +41,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.options import option
 from vanilla_transformer.run.loading import new_config
 from vanilla_transformer.run.plan import default_attention
 from vanilla_transformer.training.divergence import DivergenceError

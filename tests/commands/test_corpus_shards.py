@@ -9,7 +9,7 @@ import pytest
 from distributed import Client, LocalCluster
 from toy import command
 
-from vanilla_transformer.commands import translate as translate_command
+from vanilla_transformer.commands import corpus_shards
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
@@ -43,17 +43,17 @@ def shards(folder):
 
 def spoil(action, word):
     """On a worker: the next translation of a line with this word raises, or kills the worker."""
-    whole = translate_command.print_outputs
+    whole = corpus_shards.print_outputs
 
     def spoilt(translator, options, lines, *rest):
         if any(word in line for line in lines):
-            translate_command.print_outputs = whole
+            corpus_shards.print_outputs = whole
             if action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("this line is bad")
         whole(translator, options, lines, *rest)
 
-    translate_command.print_outputs = spoilt
+    corpus_shards.print_outputs = spoilt
 
 
 def test_shards_are_those_of_one_process(words, trained, tmp_path, capsys):
@@ -107,8 +107,9 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_p
 def test_a_directory_is_made_from_one_corpus_and_model(words, make_cluster, tmp_path):
     with make_cluster(n_workers=1, processes=False) as cluster:
         words += ["--scheduler", cluster.scheduler_address]
-        with pytest.raises(UsageError, match="num_beams"):
-            translate([*words, "--output", str(tmp_path / "new"), "--num-beams", "0"])
+        narrow = ["--output", str(tmp_path / "new"), "--num-beams", "2", "--n-best", "3"]
+        with pytest.raises(UsageError, match="the search keeps 2"):
+            translate([*words, *narrow])
         translate(words)
     before = shards(tmp_path / "out")
     with locked_directory(tmp_path / "out", True), pytest.raises(ValueError, match="Another run"):

@@ -26,7 +26,6 @@ from vanilla_transformer.commands.program import main
 from vanilla_transformer.commands.train import DRY_RUN
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.serving.settings import parse_models
 
 pytest_plugins = ["workspace"]
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))
@@ -76,7 +75,7 @@ def run_command(line):
     words = [word for word in shlex.split(line) if not word.startswith(("TRANSFORMERS=", "TORCH_"))]
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
-            assert parse_models(serve.parse(options).models)
+            assert serve.parse(options).models
         case ["curl", *_]:
             done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
             assert done.stdout

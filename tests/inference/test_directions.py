@@ -27,7 +27,7 @@ from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation, Settings, parse_models
+from vanilla_transformer.serving.settings import Computation, Settings, parse_model
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -245,7 +245,7 @@ def test_a_language_that_is_added_works_after_reloading(models, tmp_path, kind):
 def test_a_server_translates_each_direction_of_one_model(models):
     codes = [("eng_Latn", "deu_Latn"), ("deu_Latn", "eng_Latn")]
     path = models / "own-nllb"
-    sources = parse_models([f"{source}:{target}={path}" for source, target in codes])
+    sources = [parse_model(f"{source}:{target}={path}") for source, target in codes]
     served = load_models(Settings(sources, computation=Computation(device="cpu")), Metrics())
     search = {"max_new_tokens": 8, "num_beams": 1}
     query = Query(1, OutputOptions(tokens=True), tuple(search.items()))
@@ -263,7 +263,7 @@ def test_a_server_translates_each_direction_of_one_model(models):
         assert {output.tokens[0] for output in outputs} == {target}
     served.close()
     with pytest.raises(ValueError, match="deu_Latn"):  # it has no direction
-        load_models(Settings(parse_models([f"{path}"])), Metrics())
+        load_models(Settings([parse_model(f"{path}")]), Metrics())
 
 
 TAGGED = [("en", "de", "<2de>"), ("en", "fr", "<2fr>")]

@@ -17,7 +17,7 @@ from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Settings, parse_models
+from vanilla_transformer.serving.settings import Settings, parse_model
 
 NO_TOKENIZER = ("table", "torch", "system-a")
 """Kinds without a tokenizer."""
@@ -235,7 +235,7 @@ def test_every_kind_is_exported_to_onnx(converted, tmp_path, capsys, kind):
 
 @pytest.mark.parametrize("kind", FULL)
 def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
-    settings = Settings(parse_models([f"en-de={converted / kind}"]))
+    settings = Settings([parse_model(f"en-de={converted / kind}")])
     query = Query(2, OutputOptions(True, True, True), (("num_beams", 2),))
     if (refusal := expected_refusal(kind, "translate")) is not None:
         with pytest.raises((ValueError, FileNotFoundError), match=refusal):

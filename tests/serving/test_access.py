@@ -4,7 +4,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from servers import serving, wait_until
 
-from vanilla_transformer.serving.settings import parse_models, read_api_keys
+from vanilla_transformer.serving.settings import parse_model, read_api_keys
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
@@ -67,7 +67,7 @@ def test_a_trusted_proxy_names_the_client(server):
     ],
 )
 def test_models_are_named(word, name, source, target):
-    (model,) = parse_models([word])
+    model = parse_model(word)
     assert (model.name, model.source, model.target) == (name, source, target)
 
 
@@ -77,7 +77,7 @@ def test_a_link_or_what_it_leads_to_names_the_direction(tmp_path, monkeypatch):
     (tmp_path / "de-en").mkdir()
     (tmp_path / "latest").symlink_to("de-en")
     monkeypatch.chdir(tmp_path / "en-de")
-    found = parse_models([str(tmp_path / "en-de"), str(tmp_path / "latest/")])
+    found = [parse_model(str(tmp_path / name)) for name in ("en-de", "latest")]
     assert [(one.source, one.target) for one in found] == [("en", "de"), ("de", "en")]
 
 
@@ -87,4 +87,4 @@ def test_keys_are_read_from_lines(tmp_path):
     with pytest.raises(ValueError, match="holds no API key"):
         read_api_keys(str(path))
     path.write_text("# of the shop\none\n\n two\n", encoding="utf-8")
-    assert read_api_keys(str(path)) == ("one", "two")
+    assert read_api_keys(str(path)) == ["one", "two"]

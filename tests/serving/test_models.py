@@ -11,7 +11,7 @@ from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.models import Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation, Settings, parse_models
+from vanilla_transformer.serving.settings import Computation, Settings, parse_model
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
@@ -21,7 +21,7 @@ def make_model(trained):
     made = []
 
     def make(max_source_tokens=None, **computation):
-        sources = parse_models([f"en-de={trained}"])
+        sources = [parse_model(f"en-de={trained}")]
         translator = Translator.from_pretrained(
             str(trained), "transformers", "cpu", max_source_tokens=max_source_tokens
         )
@@ -44,7 +44,7 @@ def texts_of(answers):
 
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model, monkeypatch):
     monkeypatch.setattr(models, "PLANS_KEPT", 3)
-    model = make_model(batch_wait=0.02)
+    model = make_model(batch_wait=20)
     long = "\n".join([LINE] * 20)
 
     async def ask_all():
@@ -66,12 +66,12 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
 
 
 def test_a_server_starts_without_a_warning(trained, heard):
-    models.load_models(Settings(parse_models([f"en-de={trained}"])), Metrics()).close()
+    models.load_models(Settings([parse_model(f"en-de={trained}")]), Metrics()).close()
     assert [record.getMessage() for record in heard.records] == []
 
 
 def models_of(*directions):
-    sources = parse_models([f"{direction}=runs/{direction}" for direction in directions])
+    sources = [parse_model(f"{direction}=runs/{direction}") for direction in directions]
     served = [
         SimpleNamespace(source=x, directions={(x.source, x.target): (None, None)}) for x in sources
     ]

@@ -1,17 +1,13 @@
 """`vanilla-transformer adapt`: from a saved model and a file of pairs to a model that fits them."""
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import fields
+from typing import TYPE_CHECKING, NamedTuple
 
-from vanilla_transformer.commands.options import (
-    PROGRAM,
-    CommandParser,
-    add_fields,
-    add_model_argument,
-    usage_errors,
-)
+from vanilla_transformer.commands.options import PROGRAM, parse_options
 from vanilla_transformer.commands.train import set_environment
+
+if TYPE_CHECKING:
+    from vanilla_transformer.run.adaptation_data import AdaptArguments
 
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
@@ -22,36 +18,24 @@ vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+class Options(NamedTuple):
+    """The options of the subcommand, and its words, which the model card shows."""
+
+    arguments: "AdaptArguments"
+    words: tuple[str, ...]
+
+
+def parse(words: Sequence[str]) -> Options:
     """Reads the options of the subcommand."""
     from vanilla_transformer.run.adaptation_data import AdaptArguments  # imports torch
 
-    parser = CommandParser("adapt", SUMMARY, EXAMPLES, intermixed=True)
-    add_model_argument(parser)
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="a .tsv or .tmx of pairs, two text files, or a recipe (.yaml) that names the data",
-    )
-    parser.add_argument(
-        "--output-dir", required=True, metavar="DIR", help="directory of all that is made"
-    )
-    group = parser.add_argument_group("adaptation")
-    add_fields(group, AdaptArguments, without=("model", "files", "output_dir"))
-    options = parser.parse_words(words)
-    options.words = list(words)
-    return options
+    return Options(parse_options("adapt", SUMMARY, EXAMPLES, AdaptArguments, words), tuple(words))
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Options) -> None:
     """Adapts the model, and prints the comparison."""
     set_environment()
     from vanilla_transformer.run.adaptation import adapt, describe_adaptation
-    from vanilla_transformer.run.adaptation_data import AdaptArguments
 
-    names = [field.name for field in fields(AdaptArguments)]
-    with usage_errors():
-        arguments = AdaptArguments(**{name: getattr(options, name) for name in names})
-    if (done := adapt(arguments, (PROGRAM, "adapt", *options.words))) is not None:
+    if (done := adapt(options.arguments, (PROGRAM, "adapt", *options.words))) is not None:
         print(*describe_adaptation(done), sep="\n")

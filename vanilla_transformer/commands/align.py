@@ -1,10 +1,9 @@
 """`vanilla-transformer align`: which words of a parallel corpus belong together."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TextIO
 
 from vanilla_transformer.commands.files import (
@@ -16,15 +15,10 @@ from vanilla_transformer.commands.files import (
     write_in_chunks,
 )
 from vanilla_transformer.commands.options import (
-    CommandParser,
-    add_engine_options,
-    add_language_options,
-    add_model_argument,
-    add_output_options,
-    add_pair_options,
-    add_resume_option,
+    PairFiles,
+    ResumedFile,
     check_usage,
-    languages_of,
+    parse_options,
     usage_errors,
 )
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
@@ -34,6 +28,7 @@ from vanilla_transformer.data.word_alignment import (
     format_links,
     parse_gold_links,
 )
+from vanilla_transformer.options import BatchOptions, LanguageOptions, ModelOptions, option
 
 SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """
@@ -42,75 +37,85 @@ vanilla-transformer align runs/multi30k --source test.en --target test.de --gold
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Reads the options of the subcommand."""
-    parser = CommandParser("align", SUMMARY, EXAMPLES)
-    add_model_argument(parser)
-    files = parser.add_argument_group("files")
-    add_pair_options(files)
-    add_language_options(parser.add_argument_group("languages"))
-    add_output_options(files)
-    add_resume_option(files)
-    files.add_argument(
-        "--json",
-        action="store_true",
-        help="write a JSON object per line: links of words and of tokens, and the tokens",
+@dataclass(frozen=True, kw_only=True)
+class Files(ResumedFile, PairFiles):
+    """What is read and written."""
+
+    _argument_group_name = "files"
+
+    json: bool = option(
+        "write a JSON object per line: links of words and of tokens, and the tokens", False
     )
-    files.add_argument(
-        "--gold",
+    gold: str | None = option(
+        "links of words made by hand, 0-2 for a sure one and 0p2 for a possible one; prints the "
+        "alignment error rate on standard error",
         metavar="FILE",
-        help="links of words made by hand, 0-2 for a sure one and 0p2 for a possible one; prints "
-        "the alignment error rate on standard error",
     )
-    add_engine_options(parser.add_argument_group("computation"), engine=False)
-    return parser.parse_words(words)
+
+    def __post_init__(self) -> None:
+        check_usage(
+            (self.resume and not self.output, "--resume needs --output"),
+            (
+                self.resume and self.gold,
+                "give --resume or --gold, which needs the links of all lines",
+            ),
+        )
 
 
-def run(options: argparse.Namespace) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions):
+    """The options of the subcommand."""
+
+    files: Files
+    languages: LanguageOptions
+    computation: BatchOptions
+
+
+def parse(words: Sequence[str]) -> Options:
+    """Reads the options of the subcommand."""
+    return parse_options("align", SUMMARY, EXAMPLES, Options, words)
+
+
+def run(options: Options) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
-    check_usage(
-        (options.resume and not options.output, "--resume needs --output"),
-        (
-            options.resume and options.gold,
-            "give --resume or --gold, which needs the links of all lines",
-        ),
-    )
-    if is_made_already(options):
+    files, computation = options.files, options.computation
+    if is_made_already(files):
         return
-    read_from = {"--source": options.source, "--target": options.target, "--gold": options.gold}
-    check_output(options, read_from)
-    gold = _read_gold_links(options.gold) if options.gold else []
+    check_output(files, {"--source": files.source, "--target": files.target, "--gold": files.gold})
+    gold = _read_gold_links(files.gold) if files.gold else []
     from vanilla_transformer.inference.translator import Translator
 
-    translator = Translator.from_pretrained(options.model, "transformers", options.device)
-    languages = languages_of(options)
+    translator = Translator.from_pretrained(options.model, "transformers", computation.device)
+    languages = options.languages.named()
     with usage_errors():
         translator.directions(1, **languages)
     all_links: list[Links] = []
 
     def write(first: int, pairs: list[tuple[str, str]], stream: TextIO) -> None:
         sources, targets = zip(*pairs, strict=True)
-        with named_lines(options.source, first + 1):
+        with named_lines(files.source, first + 1):
             alignments = translator.align(
-                sources, targets, batch_tokens=options.batch_tokens, **languages
+                sources, targets, batch_tokens=computation.batch_tokens, **languages
             )
         for alignment in alignments:
             described = json.dumps(asdict(alignment), ensure_ascii=False)
-            print(described if options.json else format_links(alignment.words), file=stream)
-            if options.gold:
+            print(described if files.json else format_links(alignment.words), file=stream)
+            if files.gold:
                 all_links.append(alignment.words)
 
     identity = {
-        **{name: file_identity(getattr(options, name)) for name in ("model", "source", "target")},
+        "model": file_identity(options.model),
+        "source": file_identity(files.source),
+        "target": file_identity(files.target),
         **languages,
-        "json": options.json,
+        "json": files.json,
     }
-    pairs = read_line_pairs(options.source, options.target)
-    write_in_chunks(options, identity, pairs, write, len(FileLines(options.source)), "pairs")
-    if options.gold:
+    pairs = read_line_pairs(files.source, files.target)
+    write_in_chunks(files, identity, pairs, write, len(FileLines(files.source)), "pairs")
+    if files.gold:
         if len(gold) != len(all_links):
             raise ValueError(
-                f"{options.gold!r} has {len(gold)} lines for {len(all_links)} pairs: give one each."
+                f"{files.gold!r} has {len(gold)} lines for {len(all_links)} pairs: give one each."
             )
         rate = alignment_error_rate(all_links, *zip(*gold, strict=True))
         print(f"{len(gold):,} pairs, alignment error rate {rate:.4f}", file=sys.stderr)

@@ -1,10 +1,12 @@
 """`vanilla-transformer average`: the mean of saved models."""
 
-import argparse
+from argparse import BooleanOptionalAction
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.options import check_usage, parse_options
+from vanilla_transformer.options import REQUIRED, argument, option
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
 EXAMPLES = """
@@ -13,51 +15,60 @@ vanilla-transformer average runs/a/checkpoint-900 runs/a/checkpoint-1000 --outpu
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Reads the options of the subcommand."""
-    parser = CommandParser("average", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "models",
-        metavar="RUN_OR_MODEL",
-        nargs="+",
-        help="saved models; with --last or --best the directory of one run",
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """The checkpoints of a run that are averaged."""
+
+    _argument_group_name = "checkpoints of a run"
+
+    last: int | None = option("average the newest N checkpoints", ge=1)
+    best: int | None = option("average the N best by --metric", ge=1)
+    metric: str = option("validation score for --best: loss, bleu, wer, ...", "loss")
+    greater_is_better: bool | None = option(
+        "direction of --metric, for scores that this package does not compute",
+        action=BooleanOptionalAction,
     )
-    parser.add_argument("--output", metavar="DIR", required=True, help="directory of the new model")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in --output")
-    choice = parser.add_argument_group("checkpoints of a run")
-    either = choice.add_mutually_exclusive_group()
-    either.add_argument(
-        "--last", type=positive_integer, metavar="N", help="average the newest N checkpoints"
-    )
-    either.add_argument(
-        "--best", type=positive_integer, metavar="N", help="average the N best by --metric"
-    )
-    choice.add_argument(
-        "--metric", help="validation score for --best: loss (the default), bleu, wer, ..."
-    )
-    choice.add_argument(
-        "--greater-is-better",
-        action=argparse.BooleanOptionalAction,
-        help="direction of --metric, for scores that this package does not compute",
-    )
-    return parser.parse_words(words)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Chooses the models and writes their mean."""
-    if (options.last or options.best) and len(options.models) != 1:
-        raise UsageError(
-            f"--last and --best take the directory of one run, not {len(options.models)}"
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the subcommand."""
+
+    models: list[str] = argument(
+        "saved models; with --last or --best the directory of one run", "RUN_OR_MODEL"
+    )
+    output: str = option("directory of the new model", REQUIRED, metavar="DIR")
+    overwrite: bool = option("replace the model in --output", False)
+    checkpoints: Checkpoints
+
+    def __post_init__(self) -> None:
+        last, best = self.checkpoints.last, self.checkpoints.best
+        check_usage(
+            (last and best, "--last and --best exclude each other"),
+            (
+                (last or best) and len(self.models) != 1,
+                f"--last and --best take the directory of one run, not {len(self.models)}",
+            ),
         )
+
+
+def parse(words: Sequence[str]) -> Options:
+    """Reads the options of the subcommand."""
+    return parse_options("average", SUMMARY, EXAMPLES, Options, words)
+
+
+def run(options: Options) -> None:
+    """Chooses the models and writes their mean."""
     from vanilla_transformer.interop.probe import load_for_probe, store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 
     chosen = [Path(model) for model in options.models]
-    if options.last:
-        chosen = select_checkpoints(chosen[0], options.last)
-    elif options.best:
-        metric = options.metric or "loss"
-        chosen = select_checkpoints(chosen[0], options.best, metric, options.greater_is_better)
+    choice = options.checkpoints
+    if choice.last:
+        chosen = select_checkpoints(chosen[0], choice.last)
+    elif choice.best:
+        direction = choice.greater_is_better
+        chosen = select_checkpoints(chosen[0], choice.best, choice.metric, direction)
     average_checkpoints(chosen, options.output, options.overwrite)
     store_probe(load_for_probe(Path(options.output)), options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

@@ -1,17 +1,14 @@
 """`vanilla-transformer convert`: a checkpoint of another system as a model of this package."""
 
-import argparse
+from argparse import BooleanOptionalAction
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    UsageError,
-    nonnegative_integer,
-    positive_integer,
-)
+from vanilla_transformer.commands.options import UsageError, option_of, parse_options
 from vanilla_transformer.interop.formats import SOURCES
+from vanilla_transformer.options import argument, option
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
@@ -29,163 +26,181 @@ vanilla-transformer convert --from system-a run.pt runs/converted --heads 8 \\
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Reads the options of the subcommand."""
-    parser = CommandParser("convert", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "source",
-        metavar="SOURCE",
-        help="file of the checkpoint; directory, or name on the Hub, of a model of transformers",
-    )
-    parser.add_argument("output_dir", metavar="OUT", help="directory of the new model")
-    parser.add_argument(
-        "--from",
-        dest="kind",
-        choices=tuple(SOURCES),
-        metavar="KIND",
-        help=f"kind of the checkpoint: {', '.join(SOURCES)} (default: what its files tell)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
-    _add_options_of_weights(parser)
-    _add_options_of_torch(parser)
-    _add_options_of_vocabularies(parser)
-    options = parser.parse_words(words)
-    if options.kind is None:
-        from vanilla_transformer.interop.recognition import recognised_kind
+def _read_assignment(text: str) -> tuple[str, Any]:
+    import yaml
 
-        if not Path(options.source).exists():
-            raise UsageError(f"{options.source!r} is no local path: name its kind with --from")
-        options.kind = recognised_kind(options.source)
-        print(f"{options.source} is of the kind {options.kind}.")
-    needed = SOURCES[options.kind].required
-    if missing := [name for name in needed if getattr(options, name) is None]:
-        spelt = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        raise UsageError(f"--from {options.kind} needs {spelt}")
-    return options
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"{text!r} is not FIELD=VALUE")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ValueError(f"{text!r}: the value cannot be read as YAML") from None
 
 
-def _add_options_of_weights(parser: CommandParser) -> None:
-    group = parser.add_argument_group("weights and fields")
-    group.add_argument(
-        "--heads",
-        type=positive_integer,
-        metavar="N",
-        help="number of attention heads, which the weights do not tell",
-    )
-    group.add_argument(
-        "--rename",
+@dataclass(frozen=True, kw_only=True)
+class WeightOptions:
+    """What the weights do not tell."""
+
+    _argument_group_name = "weights and fields"
+
+    heads: int | None = option("number of attention heads, which the weights do not tell", ge=1)
+    rename: str | None = option(
+        "YAML file that maps regular expressions for your names to the expected names",
         metavar="FILE",
-        help="YAML file that maps regular expressions for your names to the expected names",
     )
-    group.add_argument(
-        "--table",
-        metavar="FILE",
-        help="kind `table`: YAML file that maps your weights to those of this package",
+    table: str | None = option(
+        "kind `table`: YAML file that maps your weights to those of this package", metavar="FILE"
     )
-    group.add_argument(
-        "--run-code",
-        action="store_const",
-        const=True,
-        help="kind `table`: run the function that the table names under `compare`, your own code, "
-        "and compare its logits",
+    run_code: bool | None = option(
+        "kind `table`: run the function that the table names under `compare`, your own code, and "
+        "compare its logits",
     )
-    group.add_argument(
-        "--dicts",
+    dicts: str | None = option(
+        "kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the checkpoint "
+        "unless given",
         metavar="DIR",
-        help="kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the "
-        "checkpoint unless given",
     )
-    group.add_argument(
-        "--key", help="entry that holds the weights, in a file that holds more than weights"
+    key: str | None = option(
+        "entry that holds the weights, in a file that holds more than weights", metavar="KEY"
     )
-    group.add_argument(
-        "--source-pad",
-        type=nonnegative_integer,
+    source_pad: int | None = option(
+        "padding id of the source if it differs from pad_token_id; the two rows are swapped",
+        ge=0,
         metavar="ID",
-        help="padding id of the source if it differs from pad_token_id; the two rows are swapped",
     )
-    group.add_argument(
-        "--set",
-        dest="changes",
-        nargs="+",
+    changes: list[tuple[str, Any]] | None = option(
+        "config fields, e.g. pad_token_id=3",
+        flag="--set",
         type=_read_assignment,
         metavar="FIELD=VALUE",
-        help="config fields, e.g. pad_token_id=3",
     )
 
 
-def _add_options_of_torch(parser: CommandParser) -> None:
-    group = parser.add_argument_group("kind `torch`")
-    group.add_argument("--source-embedding", metavar="NAME", help="source's embedding matrix")
-    group.add_argument(
-        "--target-embedding", metavar="NAME", help="target's embedding matrix; may be the same"
+@dataclass(frozen=True, kw_only=True)
+class TorchOptions:
+    """What a model around `nn.Transformer` does not tell."""
+
+    _argument_group_name = "kind `torch`"
+
+    source_embedding: str | None = option("source's embedding matrix", metavar="NAME")
+    target_embedding: str | None = option(
+        "target's embedding matrix; may be the same", metavar="NAME"
     )
-    group.add_argument("--generator", metavar="NAME", help="output projection, without `.weight`")
-    group.add_argument(
-        "--positions",
+    generator: str | None = option("output projection, without `.weight`", metavar="NAME")
+    positions: str | None = option(
+        "learned:NAME, learned:SOURCE_NAME,TARGET_NAME, sinusoidal, none, or sinusoidal:NAME for a "
+        "stored table, which is compared with the sinusoids",
         metavar="SCHEME",
-        help="learned:NAME, learned:SOURCE_NAME,TARGET_NAME, sinusoidal, none, or sinusoidal:NAME "
-        "for a stored table, which is compared with the sinusoids",
     )
-    group.add_argument(
-        "--scale-embedding",
-        action=argparse.BooleanOptionalAction,
-        help="whether embeddings are multiplied by sqrt(d_model)",
+    scale_embedding: bool | None = option(
+        "whether embeddings are multiplied by sqrt(d_model)", action=BooleanOptionalAction
     )
-    group.add_argument(
-        "--norm-first",
-        action=argparse.BooleanOptionalAction,
-        help="`norm_first` of nn.Transformer, which is off unless it was given",
+    norm_first: bool | None = option(
+        "`norm_first` of nn.Transformer, which is off unless it was given",
+        action=BooleanOptionalAction,
     )
-    group.add_argument(
-        "--activation", metavar="NAME", help="`activation` of nn.Transformer, relu unless given"
+    activation: str | None = option(
+        "`activation` of nn.Transformer, relu unless given", metavar="NAME"
     )
 
 
-def _add_options_of_vocabularies(parser: CommandParser) -> None:
-    group = parser.add_argument_group("kind `ctranslate2`")
-    group.add_argument(
-        "--tokenizer",
+@dataclass(frozen=True, kw_only=True)
+class CTranslate2Options:
+    """What a model of CTranslate2 does not tell."""
+
+    _argument_group_name = "kind `ctranslate2`"
+
+    tokenizer: str | None = option(
+        "model of SentencePiece, or directory or name on the Hub of a tokenizer (default: what "
+        "lies beside the model, or else words and subwords between spaces)",
         metavar="PATH",
-        help="model of SentencePiece, or directory or name on the Hub of a tokenizer (default: "
-        "what lies beside the model, or else words and subwords between spaces)",
     )
-    group.add_argument(
-        "--source-eos",
-        action=argparse.BooleanOptionalAction,
-        help="whether sources end with the end token (default: unless the vocabulary is that of "
+    source_eos: bool | None = option(
+        "whether sources end with the end token (default: unless the vocabulary is that of "
         "OpenNMT-py or Eole)",
+        action=BooleanOptionalAction,
     )
-    group = parser.add_argument_group("kind `marian-npz`")
-    group.add_argument(
-        "--vocabularies",
-        nargs="+",
-        metavar="FILE",
-        help="vocabulary (.spm, .yml, .json or text), or that of the source and that of the target "
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarianOptions:
+    """What a model of Marian does not tell."""
+
+    _argument_group_name = "kind `marian-npz`"
+
+    vocabularies: list[str] | None = option(
+        "vocabulary (.spm, .yml, .json or text), or that of the source and that of the target "
         "(default: what decoder.yml names, or what lies beside the model)",
+        metavar="FILE",
     )
 
 
-def _given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options that the kind takes, as far as they are given."""
-    kind = SOURCES[options.kind]
-    named = {name: getattr(options, name) for name in (*kind.required, *kind.optional)}
-    return {name: value for name, value in named.items() if value is not None}
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the subcommand."""
+
+    source: str = argument(
+        "file of the checkpoint; directory, or name on the Hub, of a model of transformers",
+        "SOURCE",
+    )
+    output_dir: str = argument("directory of the new model", "OUT")
+    kind: str | None = option(
+        f"kind of the checkpoint: {', '.join(SOURCES)} (default: what its files tell)",
+        flag="--from",
+        choices=tuple(SOURCES),
+        metavar="KIND",
+    )
+    overwrite: bool = option("replace the model in OUT", False)
+    weights: WeightOptions
+    torch: TorchOptions
+    ctranslate2: CTranslate2Options
+    marian: MarianOptions
 
 
-def run(options: argparse.Namespace) -> None:
+def parse(words: Sequence[str]) -> Options:
+    """Reads the options of the subcommand."""
+    return parse_options("convert", SUMMARY, EXAMPLES, Options, words)
+
+
+def _kind_of(source: str) -> str:
+    """Returns the kind that the files of a source tell, and says it."""
+    from vanilla_transformer.interop.recognition import recognised_kind
+
+    if not Path(source).exists():
+        raise UsageError(f"{source!r} is no local path: name its kind with --from")
+    kind = recognised_kind(source)
+    print(f"{source} is of the kind {kind}.")
+    return kind
+
+
+def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
+    """Returns the options that a kind takes, as far as they are given.
+
+    Raises:
+        UsageError: If one that it needs is not.
+    """
+    groups = (options.weights, options.torch, options.ctranslate2, options.marian)
+    values = {name: value for group in groups for name, value in asdict(group).items()}
+    required = SOURCES[kind].required
+    if missing := [option_of(name) for name in required if values[name] is None]:
+        raise UsageError(f"--from {kind} needs {', '.join(missing)}")
+    if values["changes"] is not None:
+        values["changes"] = dict(values["changes"])
+    names = (*required, *SOURCES[kind].optional)
+    return {name: values[name] for name in names if values[name] is not None}
+
+
+def run(options: Options) -> None:
     """Converts the checkpoint and saves the model."""
     from vanilla_transformer.inference.loading import check_on_hub
     from vanilla_transformer.interop.funnel import convert
 
-    if SOURCES[options.kind].on_hub:
+    kind = options.kind or _kind_of(options.source)
+    given = _options_of_kind(options, kind)
+    if SOURCES[kind].on_hub:
         check_on_hub(options.source)
-    given = _given_options(options)
-    if "changes" in given:
-        given["changes"] = dict(given["changes"])
-    done = convert(
-        options.kind, options.source, options.output_dir, overwrite=options.overwrite, **given
-    )
+    done = convert(kind, options.source, options.output_dir, overwrite=options.overwrite, **given)
     path, model = options.output_dir, done.model
     print(f"{path}: {type(model).__name__}, {model.num_parameters():,} parameters.")
     print(done.outcome)
@@ -195,15 +210,3 @@ def run(options: argparse.Namespace) -> None:
         print(f"The tokenizer is a {type(done.tokenizer).__name__}.")
     for note in done.notes:
         print(note)
-
-
-def _read_assignment(text: str) -> tuple[str, Any]:
-    import yaml
-
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise argparse.ArgumentTypeError(f"{text!r} is not FIELD=VALUE")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise argparse.ArgumentTypeError(f"{text!r}: the value cannot be read as YAML") from None

@@ -1,10 +1,11 @@
 """`vanilla-transformer corpora`: a report of the filters of a recipe."""
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from vanilla_transformer.commands.options import CommandParser, UsageError, usage_errors
+from vanilla_transformer.commands.options import UsageError, parse_options, usage_errors
 from vanilla_transformer.data.text_files import short_line
+from vanilla_transformer.options import argument
 
 SUMMARY = (
     "A report of the filters: how many pairs of each corpus of a recipe they keep, and what they "
@@ -16,14 +17,19 @@ vanilla-transformer corpora recipe.yaml
 _LONGEST_TEXT = 100
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the subcommand."""
+
+    recipe: str = argument("YAML or JSON file with `corpora`", "RECIPE")
+
+
+def parse(words: Sequence[str]) -> Options:
     """Reads the options of the subcommand."""
-    parser = CommandParser("corpora", SUMMARY, EXAMPLES)
-    parser.add_argument("recipe", metavar="RECIPE", help="YAML or JSON file with `corpora`")
-    return parser.parse_words(words)
+    return parse_options("corpora", SUMMARY, EXAMPLES, Options, words)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Options) -> None:
     """Reads the corpora, and prints counts and examples."""
     from vanilla_transformer.data.corpora import count_reasons, dropped_examples, load_tables
     from vanilla_transformer.run.parsing import parse_arguments

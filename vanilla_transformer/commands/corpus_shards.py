@@ -5,12 +5,11 @@ that exists whole or not at all. So nothing depends on how many workers there ar
 of them dies: Dask gives its shard to another one.
 """
 
-import argparse
-import json
 import os
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
@@ -20,7 +19,6 @@ import dask
 from distributed import Client, KilledWorker, LocalCluster, as_completed
 from transformers import set_seed
 
-from vanilla_transformer.commands import translate
 from vanilla_transformer.commands.files import (
     FileLines,
     file_identity,
@@ -28,6 +26,7 @@ from vanilla_transformer.commands.files import (
     parts_directory,
 )
 from vanilla_transformer.commands.program import describe_error
+from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
 from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
 
 _SHARDS_AHEAD = 2  # whose lines are read, for each worker
@@ -51,18 +50,20 @@ class Shard:
         return f"{self.path.name} ({self.file}, lines {self.first + 1}-{self.first + self.count})"
 
 
-def translate_corpus(options: argparse.Namespace) -> None:
+def translate_corpus(options: Options) -> None:
     """Translates the shards that the directory lacks.
 
     Raises:
         ValueError: If the directory was made from something else, or another program writes to it.
         OSError: If shards have failed. The error names them; the others are complete.
     """
-    folder = Path(options.output).resolve()  # workers have another working directory
+    corpus, output = options.corpus, options.files.output
+    assert output is not None  # `Options` has checked it
+    folder = Path(output).resolve()  # workers have another working directory
     identity = {
-        **translate.identity(options),
-        "corpus": [file_identity(file) for file in options.corpus],
-        "shard_lines": options.shard_lines,
+        **options.identity(),
+        "corpus": [file_identity(file) for file in corpus.files],
+        "shard_lines": corpus.shard_lines,
     }
     shards = _cut_files(options, folder)
     with parts_directory(folder, identity):
@@ -85,14 +86,14 @@ def translate_corpus(options: argparse.Namespace) -> None:
             f"{len(failed)} of {len(shards)} shards have failed. The same command makes these "
             f"alone: {named}"
         )
-    print_message(f"{options.output}: {total:,} lines in {len(shards)} shards.")
+    print_message(f"{output}: {total:,} lines in {len(shards)} shards.")
 
 
-def _cut_files(options: argparse.Namespace, folder: Path) -> list[Shard]:
-    size = options.shard_lines
-    suffix = "jsonl" if options.json else "tsv" if options.tsv else "txt"
+def _cut_files(options: Options, folder: Path) -> list[Shard]:
+    size = options.corpus.shard_lines
+    suffix = "jsonl" if options.files.json else "tsv" if options.files.tsv else "txt"
     shards: list[Shard] = []
-    for file in options.corpus:
+    for file in options.corpus.files:
         lines = len(FileLines(file))
         for first in range(0, lines, size):
             path = folder / f"{len(shards):05}.{suffix}"
@@ -110,18 +111,18 @@ def _with_lines(shards: Sequence[Shard]) -> Iterator[tuple[Shard, list[str]]]:
             position = shard.first + shard.count
 
 
-def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator[tuple[Shard, str]]:
+def _carry_out(options: Options, shards: Sequence[Shard]) -> Iterator[tuple[Shard, str]]:
     """Yields each shard that is written, with "", and each that has failed, with the reason."""
     with _connected_client(options) as client:
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
-        described = _describe_options(options)
-        engine = client.submit(_name_of_engine, described, pure=False).result()
+        packed = _pack_options(options)
+        engine = client.submit(_name_of_engine, packed, pure=False).result()
         sources, running, failures = _with_lines(shards), as_completed(), 0
         shard_of: dict[str, Shard] = {}
         while failures < _FAILURES_IN_A_ROW:
             free = max(1, len(client.nthreads())) * _SHARDS_AHEAD - len(shard_of)
             for shard, lines in islice(sources, max(0, free)):
-                work = (_translate_shard, described, engine, shard, lines)
+                work = (_translate_shard, packed, engine, shard, lines)
                 future = client.submit(*work, pure=False)
                 shard_of[future.key] = shard
                 running.add(future)
@@ -142,20 +143,20 @@ def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator
         )
 
 
-def _describe_options(options: argparse.Namespace) -> str:
-    """Returns the options for the workers, with absolute paths."""
-    models = (options.model, *options.ensemble_with)
+def _pack_options(options: Options) -> bytes:
+    """Returns the options for the workers, with absolute paths, beside what tells the models."""
+    models = (options.model, *options.computation.ensemble_with)
     model, *others = (str(Path(path).resolve()) if Path(path).exists() else path for path in models)
     weights = [file_identity(path) for path in models]  # others are another model to a worker
-    changed = {"model": model, "ensemble_with": others, "weights": weights}
-    return json.dumps({**vars(options), **changed})
+    computation = replace(options.computation, ensemble_with=others)
+    return pickle.dumps((replace(options, model=model, computation=computation), weights))
 
 
 @contextmanager
-def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
+def _connected_client(options: Options) -> Iterator[Any]:
     """Connects with the scheduler of a cluster, or starts workers on this machine."""
     dask.config.set(_QUIET)
-    if (scheduler := options.scheduler) is not None:
+    if (scheduler := options.corpus.scheduler) is not None:
         where = "scheduler_file" if os.path.isfile(scheduler) else "address"
         with Client(**{where: scheduler}) as client:
             if not client.nthreads():
@@ -163,7 +164,7 @@ def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
             yield client
         return
     cluster = LocalCluster(
-        n_workers=options.num_proc,
+        n_workers=options.corpus.num_proc,
         threads_per_worker=1,
         memory_limit=None,
         dashboard_address=None,
@@ -176,26 +177,26 @@ def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=1)
-def _translator_of_worker(described: str) -> Any:
+def _load_for_worker(packed: bytes) -> tuple[Options, Any]:
     """Loads the translator of a worker; the next shards, and only theirs, use it too."""
     hide_bars_of_loading()
-    return translate.load_translator(argparse.Namespace(**json.loads(described)))
+    options, _ = pickle.loads(packed)
+    return options, load_translator(options)
 
 
-def _name_of_engine(described: str) -> str:
-    return str(_translator_of_worker(described).engine.name)
+def _name_of_engine(packed: bytes) -> str:
+    return str(_load_for_worker(packed)[1].engine.name)
 
 
-def _translate_shard(described: str, engine: str, shard: Shard, lines: list[str]) -> None:
+def _translate_shard(packed: bytes, engine: str, shard: Shard, lines: list[str]) -> None:
     if shard.path.exists():  # by a worker that died before it could say so
         return
-    options = argparse.Namespace(**json.loads(described))
-    translator = _translator_of_worker(described)
+    options, translator = _load_for_worker(packed)
     if (name := translator.engine.name) != engine:
         raise ValueError(
             f"This worker has the engine {name!r}, and the first one {engine!r}: install the same "
             "packages, or give --engine."
         )
-    set_seed(options.seed + int(shard.path.stem))
+    set_seed(options.computation.seed + int(shard.path.stem))
     with open_part(shard.path) as stream:
-        translate.print_outputs(translator, options, lines, stream)
+        print_outputs(translator, options, lines, stream)

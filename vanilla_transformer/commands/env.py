@@ -1,6 +1,5 @@
 """`vanilla-transformer env`: what a bug report tells of the machine and its packages."""
 
-import argparse
 import os
 import re
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from vanilla_transformer.extras import EXTRAS
 SUMMARY = "Prints versions, processor and extras, for a bug report."
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> None:
     """Reads the options of the subcommand; there are none."""
-    return CommandParser("env", SUMMARY).parse_words(words)
+    CommandParser("env", SUMMARY).parse_words(words)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: None) -> None:
     """Prints a line on each topic."""
     import torch
     from torch.utils import collect_env

@@ -1,16 +1,11 @@
 """`vanilla-transformer export`: a saved model in the format of another engine."""
 
-import argparse
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    UsageError,
-    add_model_argument,
-    positive_integer,
-)
+from vanilla_transformer.commands.options import check_usage, parse_options
 from vanilla_transformer.data.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -18,6 +13,7 @@ from vanilla_transformer.data.atomic_files import (
 )
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import QUANTIZATIONS
+from vanilla_transformer.options import REQUIRED, ModelOptions, argument, option
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
 EXAMPLES = """
@@ -33,68 +29,82 @@ ONNX_QUANTIZATIONS = ("float32", "int8")
 """The types of weights of a graph, among `QUANTIZATIONS`."""
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Reads the options of the subcommand."""
-    parser = CommandParser("export", SUMMARY, EXAMPLES, intermixed=True)
-    add_model_argument(parser)
-    parser.add_argument("output_dir", metavar="OUT", help="directory to write")
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=FORMATS,
-        help="the format; hf: a class of transformers, which loads without code of this package",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an export in OUT")
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
-        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
-    )
-    parser.add_argument(
-        "--positions",
-        type=positive_integer,
-        metavar="N",
-        help="longest source and target in tokens, for hf, ctranslate2 and argos (default: the "
-        "field max_position_embeddings; for the latter two without learned positions: 2048)",
-    )
-    group = parser.add_argument_group("format `argos`")
-    group.add_argument(
-        "--languages",
-        nargs=2,
-        type=_read_language,
-        metavar="CODE=NAME",
-        help="languages of sources and targets, e.g. en=English de=German",
-    )
-    group.add_argument(
-        "--sentencepiece",
-        metavar="FILE",
-        help="model of SentencePiece (default: that in MODEL, or one made from its tokenizer)",
-    )
-    return parser.parse_words(words)
-
-
 def _read_language(text: str) -> tuple[str, str]:
     code, _, name = text.partition("=")
     if not re.fullmatch("[A-Za-z0-9-]+", code) or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is not CODE=NAME, such as en=English")
+        raise ValueError(f"{text!r} is not CODE=NAME, such as en=English")
     return code, name
 
 
-def run(options: argparse.Namespace) -> None:
-    """Exports the model."""
-    if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
-        raise UsageError(
-            f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
-            f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx"
+@dataclass(frozen=True, kw_only=True)
+class ArgosOptions:
+    """What the format `argos` takes besides."""
+
+    _argument_group_name = "format `argos`"
+
+    languages: list[tuple[str, str]] = option(
+        "languages of sources and targets, e.g. en=English de=German",
+        [],
+        nargs=2,
+        type=_read_language,
+        metavar="CODE=NAME",
+    )
+    sentencepiece: str | None = option(
+        "model of SentencePiece (default: that in MODEL, or one made from its tokenizer)",
+        metavar="FILE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions):
+    """The options of the subcommand."""
+
+    output_dir: str = argument("directory to write", "OUT")
+    to: str = option(
+        "the format; hf: a class of transformers, which loads without code of this package",
+        REQUIRED,
+        choices=FORMATS,
+    )
+    overwrite: bool = option("replace an export in OUT", False)
+    quantization: str | None = option(
+        "type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
+        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
+        choices=QUANTIZATIONS,
+    )
+    positions: int | None = option(
+        "longest source and target in tokens, for hf, ctranslate2 and argos (default: the "
+        "field max_position_embeddings; for the latter two without learned positions: 2048)",
+        ge=1,
+    )
+    argos: ArgosOptions
+
+    def __post_init__(self) -> None:
+        check_usage(
+            (
+                self.to == "onnx" and self.quantization not in (None, *ONNX_QUANTIZATIONS),
+                f"--quantization {self.quantization} is for ctranslate2 and argos: choose "
+                f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx",
+            ),
+            (
+                self.to == "argos" and not self.argos.languages,
+                "--to argos needs --languages, such as en=English de=German",
+            ),
         )
+
+
+def parse(words: Sequence[str]) -> Options:
+    """Reads the options of the subcommand."""
+    return parse_options("export", SUMMARY, EXAMPLES, Options, words)
+
+
+def run(options: Options) -> None:
+    """Exports the model."""
     check_model_directory(options.model)
     if options.to == "argos":
-        if options.languages is None:
-            raise UsageError("--to argos needs --languages, such as en=English de=German")
-        path = Path(options.output_dir)
-        if path.exists() and not options.overwrite:
-            raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
+        if Path(options.output_dir).exists() and not options.overwrite:
+            raise ValueError(
+                f"{options.output_dir!r} exists: add --overwrite, or choose another file."
+            )
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     from vanilla_transformer.inference.loading import load_model, load_weights
@@ -136,10 +146,10 @@ def run(options: argparse.Namespace) -> None:
                 tokenizer,
                 unfinished,
                 options.model,
-                options.languages,
+                options.argos.languages,
                 options.quantization or "int8",
                 options.positions,
-                options.sentencepiece,
+                options.argos.sentencepiece,
             )
             use = f"`argostranslate.package.install_from_path({path!r})`"
     print(f"{path}: exported; {use}.")

@@ -1,6 +1,5 @@
 """What subcommands read and write: lines, whole outputs, outputs that are made in parts."""
 
-import argparse
 import gzip
 import json
 import os
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
+from vanilla_transformer.commands.options import OutputFile, ResumedFile
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
@@ -74,12 +74,11 @@ def named_lines(file: str, first: int) -> Iterator[None]:
 
 
 def check_output(
-    options: argparse.Namespace, read_from: Mapping[str, str | None], name: str = "--output"
+    file: OutputFile, read_from: Mapping[str, str | None], name: str = "--output"
 ) -> None:
     """Checks that an output can be written, and replaces nothing that was not meant.
 
     Args:
-        options: Has `output` and `overwrite`.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 
@@ -87,14 +86,14 @@ def check_output(
         ValueError: If the file exists and may not be replaced, if it is one of `read_from`, or if
             its directory does not exist.
     """
-    path = options.output
+    path = file.output
     if not path:
         return
     if not os.path.isdir(folder := os.path.dirname(path) or "."):
         raise ValueError(f"The directory {folder!r} of `{name}` does not exist: make it first.")
     if not os.path.exists(path):
         return
-    if os.path.isdir(path) or not options.overwrite:
+    if os.path.isdir(path) or not file.overwrite:
         raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
     for option, source in read_from.items():
         if source and os.path.exists(source) and os.path.samefile(path, source):
@@ -139,10 +138,10 @@ def print_line(text: str, stream: TextIO) -> None:
 # Outputs that are made in parts -------------------------------------------------------------------
 
 
-def is_made_already(options: argparse.Namespace) -> bool:
+def is_made_already(file: ResumedFile) -> bool:
     """Returns whether `--resume` finds a complete output, and says so."""
-    path = options.output
-    if not options.resume or options.overwrite or not os.path.exists(path):
+    path = file.output
+    if path is None or not file.resume or file.overwrite or not os.path.exists(path):
         return False
     print(
         f"{path} exists: nothing to do. The model and the options that made it are not known; "
@@ -153,7 +152,7 @@ def is_made_already(options: argparse.Namespace) -> bool:
 
 
 def write_in_chunks(
-    options: argparse.Namespace,
+    file: ResumedFile,
     identity: Mapping[str, Any],
     rows: Iterable[T],
     write: Callable[[int, list[T], TextIO], None],
@@ -173,16 +172,16 @@ def write_in_chunks(
     """
     from vanilla_transformer.progress import Progress
 
-    if not options.resume:
+    if not file.resume:
         with (
-            open_output(options.output) as stream,
+            open_output(file.output) as stream,
             Progress(total, unit, shown=not stream.isatty()) as progress,
         ):
             for first, chunk in in_chunks(rows):
                 write(first, chunk, stream)
                 progress.reach(first + len(chunk))
         return
-    folder = Path(f"{options.output}.unfinished")
+    folder = Path(f"{file.output}.unfinished")
     with parts_directory(folder, {**identity, "lines_per_part": LINES_PER_CHUNK}):
         # Parts are made in order and all but the last are full, so their number tells what is done.
         done = LINES_PER_CHUNK * sum(1 for _ in folder.glob(_PARTS))
@@ -191,7 +190,7 @@ def write_in_chunks(
                 with open_part(folder / f"part-{first:09}") as stream:
                     write(first, chunk, stream)
                 progress.reach(first + len(chunk))
-        with open_output(options.output) as stream:
+        with open_output(file.output) as stream:
             for part in sorted(folder.glob(_PARTS)):
                 with part.open(encoding="utf-8", newline="") as lines:
                     shutil.copyfileobj(lines, stream)

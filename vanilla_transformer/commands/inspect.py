@@ -1,8 +1,8 @@
 """`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
-    add_model_argument,
-    add_output_options,
-    add_pair_options,
-    positive_integer,
+    OutputFile,
+    PairFiles,
+    add_options,
+    check_usage,
+    read_options,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import read_line_pairs
+from vanilla_transformer.options import REQUIRED, ModelOptions, argument, option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,9 +39,88 @@ vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de 
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 """
 
-VIEWS = ("file", "shapes", "attention", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
-_ENDINGS = ".png, .svg or .pdf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureFile(OutputFile):
+    """A picture of what a view shows."""
+
+    output: str | None = option(f"picture of it: {', '.join(PICTURES)}", metavar="FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Kind, sizes and types of a model of any system."""
+
+    path: str = argument("file or directory; the word `file` is optional", "PATH")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapesOptions(PictureFile, ModelOptions):
+    """Shapes and parameters of each module, as called."""
+
+    text: list[str] | None = option(
+        "source texts (default: a small batch of made-up tokens)", metavar="TEXT"
+    )
+    target: list[str] | None = option(
+        "target texts, one per source (default: the start token)", metavar="TEXT"
+    )
+    attention: str | None = option("attention implementation: sdpa, eager, ...", metavar="NAME")
+
+    def __post_init__(self) -> None:
+        texts, targets = self.text or (), self.target or ()
+        check_usage(
+            (
+                targets and len(targets) != len(texts),
+                f"--target has {len(targets)} texts and --text {len(texts)}: give the same number",
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(PictureFile, ModelOptions):
+    """Source token that each target token attends to."""
+
+    text: str = option("source text", REQUIRED)
+    target: str | None = option("target text (default: what the model generates)")
+    layer: int = option("layer, from 0; -1: the last one", -1)
+    head: int | None = option("head to print, from 0 (default: the mean of all)")
+    kind: str = option(
+        "attention that --output draws", "cross", choices=("cross", "encoder", "decoder")
+    )
+    draw: str = option(
+        "what --output holds: the heads of the layer, the heads of all layers, or source against "
+        "target, with the mean of the layer's heads or with --head",
+        "heads",
+        choices=("heads", "layers", "alignment"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsOptions(PictureFile, PairFiles, ModelOptions):
+    """Change of the loss without each attention head."""
+
+    pairs: int = option("pairs to use, at most", 64, ge=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOptions(ModelOptions):
+    """Parameters, FLOPs and memory."""
+
+    source_length: int = option("source tokens of a sequence", 128, ge=1)
+    target_length: int = option("target tokens of a sequence", 128, ge=1)
+    batch: int = option("sequences", 1, ge=1)
+
+
+VIEWS: dict[str, Any] = {
+    "file": FileOptions,
+    "shapes": ShapesOptions,
+    "attention": AttentionOptions,
+    "heads": HeadsOptions,
+    "cost": CostOptions,
+}
+"""The options of each view, whose docstring is its help."""
 
 
 class ViewParser(CommandParser):
@@ -50,8 +130,8 @@ class ViewParser(CommandParser):
         super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Reads the options of the subcommand."""
+def parse(words: Sequence[str]) -> Any:
+    """Reads the options of the view."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
     is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
     if is_path and words[0] not in VIEWS:
@@ -59,96 +139,37 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     views = parser.add_subparsers(
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
     )
-    file = views.add_parser("file", help="kind, sizes and types of a model of any system")
-    file.add_argument("path", metavar="PATH", help="file or directory; the word `file` is optional")
-    shapes = views.add_parser("shapes", help="shapes and parameters of each module, as called")
-    add_model_argument(shapes)
-    shapes.add_argument(
-        "--text", nargs="+", help="source texts (default: a small batch of made-up tokens)"
-    )
-    shapes.add_argument(
-        "--target", nargs="+", help="target texts, one per source (default: the start token)"
-    )
-    shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
-    add_output_options(shapes, f"image of the modules as in the paper's figure 1: {_ENDINGS}")
-    maps = views.add_parser("attention", help="source token that each target token attends to")
-    add_model_argument(maps)
-    maps.add_argument("--text", required=True, help="source text")
-    maps.add_argument("--target", help="target text (default: what the model generates)")
-    maps.add_argument(
-        "--layer", type=int, default=-1, metavar="N", help="layer, from 0; -1: the last one"
-    )
-    maps.add_argument(
-        "--head", type=int, metavar="N", help="head to print, from 0 (default: the mean of all)"
-    )
-    maps.add_argument(
-        "--kind",
-        choices=("cross", "encoder", "decoder"),
-        default="cross",
-        help="attention that --output draws",
-    )
-    maps.add_argument(
-        "--draw",
-        choices=("heads", "layers", "alignment"),
-        default="heads",
-        help="what --output holds: the heads of the layer, the heads of all layers, or source "
-        "against target, with the mean of the layer's heads or with --head",
-    )
-    add_output_options(maps, f"image of the attention: {_ENDINGS}")
-    heads = views.add_parser("heads", help="change of the loss without each attention head")
-    add_model_argument(heads)
-    add_pair_options(heads)
-    heads.add_argument(
-        "--pairs", type=positive_integer, default=64, metavar="N", help="pairs to use, at most"
-    )
-    add_output_options(heads, f"image of the changes: {_ENDINGS}")
-    cost = views.add_parser("cost", help="parameters, FLOPs and memory")
-    add_model_argument(cost)
-    for name, default, what in (
-        ("--source-length", 128, "source tokens of a sequence"),
-        ("--target-length", 128, "target tokens of a sequence"),
-        ("--batch", 1, "sequences"),
-    ):
-        cost.add_argument(name, type=positive_integer, default=default, metavar="N", help=what)
-    return parser.parse_words(words)
+    for name, kind in VIEWS.items():
+        summary = kind.__doc__.rstrip(".")
+        add_options(views.add_parser(name, help=summary[:1].lower() + summary[1:]), kind)
+    values = parser.parse_words(words)
+    return read_options(VIEWS[values.view], values)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the paths, the number of texts and the output file."""
-    if options.view == "file":
-        return
-    if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
-        raise UsageError(
-            f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
-            "give the same number"
-        )
-    check_model_directory(options.model)
-    output = getattr(options, "output", None)
-    if output is None:
-        return
-    if Path(output).suffix.lower() not in PICTURES:
-        raise ValueError(f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}.")
-    check_output(options, {})
-
-
-def run(options: argparse.Namespace) -> None:
+def run(options: Any) -> None:
     """Prints the view, and draws it if asked to."""
-    check(options)
-    if options.view == "file":
+    if isinstance(options, FileOptions):
         from vanilla_transformer.interop.recognition import recognise
 
         print(recognise(options.path))
         return
+    check_model_directory(options.model)
+    if (output := getattr(options, "output", None)) is not None:
+        if Path(output).suffix.lower() not in PICTURES:
+            raise ValueError(
+                f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}."
+            )
+        check_output(options, {})
     from vanilla_transformer.inference.loading import default_device, load_weights
 
-    views = {
-        "shapes": _show_shapes,
-        "attention": _show_attention,
-        "heads": _show_heads,
-        "cost": _show_cost,
+    views: dict[Any, Any] = {
+        ShapesOptions: _show_shapes,
+        AttentionOptions: _show_attention,
+        HeadsOptions: _show_heads,
+        CostOptions: _show_cost,
     }
     model = load_weights(options.model).to(default_device()).eval()
-    views[options.view](model, options)
+    views[type(options)](model, options)
 
 
 def _save_picture(figure: "Figure", path: str) -> None:
@@ -159,7 +180,7 @@ def _save_picture(figure: "Figure", path: str) -> None:
 
 
 def _show_shapes(
-    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
+    model: "VanillaTransformerForConditionalGeneration", options: ShapesOptions
 ) -> None:
     from vanilla_transformer.data.token_words import encode_pairs
     from vanilla_transformer.inference.loading import load_tokenizer
@@ -188,7 +209,7 @@ def _show_shapes(
 
 
 def _show_attention(
-    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
+    model: "VanillaTransformerForConditionalGeneration", options: AttentionOptions
 ) -> None:
     from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.attention_maps import attention_maps
@@ -202,7 +223,7 @@ def _show_attention(
         print(f"{target:<16} {source:<16} {weight:.2f}")
 
 
-def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figure":
+def _draw_attention(maps: "AttentionMaps", options: AttentionOptions) -> "Figure":
     from vanilla_transformer.inspection.attention_figures import plot_alignment, plot_heads
 
     if options.draw == "heads":
@@ -215,15 +236,13 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
     return plot_alignment(columns, rows, weights)
 
 
-def _show_cost(model: "VanillaTransformerForConditionalGeneration", options: Any) -> None:
+def _show_cost(model: "VanillaTransformerForConditionalGeneration", options: CostOptions) -> None:
     from vanilla_transformer.inspection.cost import cost
 
     print(cost(model, options.source_length, options.target_length, options.batch))
 
 
-def _show_heads(
-    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
-) -> None:
+def _show_heads(model: "VanillaTransformerForConditionalGeneration", options: HeadsOptions) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
     from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inference.translator import Translator

@@ -1,25 +1,27 @@
-"""The command line parser that all subcommands share, and the types of their options."""
+"""Makes command lines from dataclasses of options, and holds the groups that subcommands share."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from vanilla_transformer.names import ENGINES
+from vanilla_transformer.options import (
+    REQUIRED,
+    SearchOptions,
+    option,
+    range_of,
+    range_problem,
+)
 from vanilla_transformer.rules import refuse
 
 PROGRAM = "vanilla-transformer"
-
-_SEARCH_OPTIONS = (
-    *("num_beams", "max_new_tokens", "length_penalty"),
-    *("do_sample", "temperature", "top_k", "top_p"),
-)
-"""Settings of `generate()` that have options of their own."""
+Options = TypeVar("Options")
+OptionGroup = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class UsageError(ValueError):
@@ -46,7 +48,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
         super().__init__(prog, max_help_position=32, width=100)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default is False or action.default == []:
+        if action.default in (None, "", []) or action.default is False:
             return action.help
         if isinstance(action.default, list):
             return f"{action.help} (default: {' '.join(map(str, action.default))})"
@@ -61,12 +63,9 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         examples: Command lines for the end of the help, one per line.
-        intermixed: Whether positional arguments may also follow options.
     """
 
-    def __init__(
-        self, name: str, summary: str, examples: str = "", intermixed: bool = False
-    ) -> None:
+    def __init__(self, name: str, summary: str, examples: str = "") -> None:
         lines = "".join(f"\n  {line}" for line in examples.strip().splitlines())
         super().__init__(
             prog=f"{PROGRAM} {name}".strip(),
@@ -76,17 +75,16 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
-        self.intermixed = intermixed
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parses the arguments of the subcommand.
+        """Parses the arguments of the subcommand; those without a name may also follow options.
 
         Raises:
             SystemExit: With status 2 if the arguments are wrong, 0 after the help is shown.
         """
         kebab = spell_with_hyphens(words)
-        return self.parse_intermixed_args(kebab) if self.intermixed else self.parse_args(kebab)
+        return self.parse_args(kebab) if self._subparsers else self.parse_intermixed_args(kebab)
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
@@ -104,148 +102,130 @@ def spell_with_hyphens(words: Sequence[str]) -> list[str]:
     return [*spelt, *words[end:]]
 
 
-def add_fields(
-    group: argparse._ArgumentGroup,
-    dataclass: type,
-    without: Sequence[str] = (),
-    types: Mapping[type, Callable[[str], Any]] | None = None,
-) -> None:
-    """Adds an option for each field of a dataclass, with the help text of its metadata.
+# From dataclasses to command lines and back -------------------------------------------------------
 
-    Args:
-        dataclass: Fields are texts, numbers, flags, lists of these, or None.
-        types: Functions that read and check the values of a type, where it is not enough itself.
+
+def parse_options(
+    name: str, summary: str, examples: str, kind: type[Options], words: Sequence[str]
+) -> Options:
+    """Reads the arguments of a subcommand whose options are the fields of a dataclass.
+
+    Raises:
+        SystemExit: As `CommandParser.parse_words`.
+        UsageError: If the options contradict each other.
     """
-    hints = get_type_hints(dataclass)
-    for field in dataclasses.fields(dataclass):
-        if field.name in without:
-            continue
-        kind = hints[field.name]
-        if get_origin(kind) is UnionType:  # such as int | None
-            kind = next(member for member in get_args(kind) if member is not NoneType)
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        settings: dict[str, Any] = {"help": field.metadata.get("help"), "default": default}
-        metavar = field.metadata.get("metavar")
-        if kind is bool:
-            settings["action"] = "store_true"
-        elif get_origin(kind) is list:
-            settings |= {"nargs": "+", "type": get_args(kind)[0], "metavar": metavar or "NAME"}
-        else:
-            settings |= {
-                "type": (types or {}).get(kind, kind),
-                "metavar": metavar or {int: "N", float: "X"}.get(kind, "TEXT"),
-            }
-        group.add_argument(option_of(field.name), **settings)
+    parser = CommandParser(name, summary, examples)
+    add_options(parser, kind)
+    return read_options(kind, parser.parse_words(words))
 
 
-def _number_type(
-    read: Callable[[str], Any], is_fit: Callable[[Any], bool], words: str
-) -> Callable[[str], Any]:
-    """Makes the type of an option whose values are limited."""
+def add_options(group: OptionGroup, kind: Any, without: Sequence[str] = ()) -> None:
+    """Adds an option for each field of a dataclass; a field that is one itself is a group."""
+    hints: dict[str, Any] = get_type_hints(kind)
+    for declared in fields(kind):
+        name, hint = declared.name, hints[declared.name]
+        if is_dataclass(hints[name]):
+            add_options(
+                group.add_argument_group(hint._argument_group_name),
+                hint,
+                declared.metadata.get("without", ()),
+            )
+        elif declared.metadata.get("positional"):
+            group.add_argument(name, **_settings_of(declared, hint, {}))
+        elif name not in without:
+            settings = _settings_of(declared, hint, range_of(kind, name))
+            flag = declared.metadata.get("flag", option_of(name))
+            group.add_argument(flag, dest=name, **settings)
 
-    def read_number(text: str) -> Any:
-        value = read(text)
-        if not is_fit(value):
-            raise argparse.ArgumentTypeError(f"{text} {words}")
+
+def read_options(kind: type[Options], values: argparse.Namespace) -> Options:
+    """Makes a dataclass of options from what `add_options` has let argparse read."""
+    given: dict[str, Any] = {}
+    for declared in fields(kind):  # type: ignore[arg-type]
+        hint = get_type_hints(kind)[declared.name]
+        if is_dataclass(hint):
+            given[declared.name] = read_options(hint, values)  # type: ignore[arg-type]
+        elif declared.name in values:
+            given[declared.name] = getattr(values, declared.name)
+    with usage_errors():
+        return kind(**given)
+
+
+def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -> dict[str, Any]:
+    """Returns the arguments of argparse for a field of a type, such as `int | None`."""
+    ours = ("aliases", "positional", "flag", *limits)
+    settings = {name: value for name, value in declared.metadata.items() if name not in ours}
+    if declared.default_factory is not MISSING:
+        settings["default"] = declared.default_factory()
+    elif declared.default is not REQUIRED:
+        settings["default"] = declared.default
+    elif "positional" not in declared.metadata:
+        settings["required"] = True
+    if isinstance(hint, UnionType):
+        hint = next(member for member in get_args(hint) if member is not NoneType)
+    if hint is bool:
+        is_on = settings["default"] is True
+        settings.setdefault("action", argparse.BooleanOptionalAction if is_on else "store_true")
+        return settings
+    if get_origin(hint) is list:
+        if "action" not in settings:
+            settings.setdefault("nargs", "+")
+        settings.setdefault("metavar", "NAME")
+        hint = get_args(hint)[0]
+    if "choices" not in settings:
+        settings.setdefault("metavar", {int: "N", float: "X"}.get(hint, "TEXT"))
+    settings["type"] = _reader(settings.get("type", hint), limits)
+    return settings
+
+
+def _reader(read: Callable[[str], Any], limits: Mapping[str, float]) -> Callable[[str], Any]:
+    """Makes a function that reads a value and checks its range; argparse tells its error."""
+
+    def read_value(text: str) -> Any:
+        try:
+            value = read(text)
+        except ValueError as error:
+            if read in (int, float):
+                raise  # argparse has the better words
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if limits and (problem := range_problem(value, limits)):
+            raise argparse.ArgumentTypeError(f"{text} {problem}")
         return value
 
-    read_number.__name__ = read.__name__  # argparse names it in its errors
-    return read_number
+    read_value.__name__ = read.__name__  # argparse names it in its errors
+    return read_value
 
 
-positive_integer = _number_type(int, lambda value: value >= 1, "is below 1")
-nonnegative_integer = _number_type(int, lambda value: value >= 0, "is below 0")
-positive_number = _number_type(
-    float, lambda value: 0 < value < float("inf"), "is not a finite number above 0"
-)
-nonnegative_number = _number_type(
-    float, lambda value: 0 <= value < float("inf"), "is not a finite number of at least 0"
-)
+def option_of(name: str) -> str:
+    """Returns the option of a field, as the help spells it."""
+    return f"--{name.replace('_', '-')}"
 
 
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the saved model, which a subcommand reads, to its arguments."""
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+# Groups of options --------------------------------------------------------------------------------
 
 
-def add_pair_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    """Adds two files of parallel lines."""
-    for side in ("source", "target"):
-        group.add_argument(
-            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
-        )
+@dataclass(frozen=True, kw_only=True)
+class PairFiles:
+    """Two files of parallel lines."""
+
+    source: str = option("source texts, one per line", REQUIRED, metavar="FILE")
+    target: str = option("target texts, one per line", REQUIRED, metavar="FILE")
 
 
-def add_language_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    """Adds the languages of sources and targets."""
-    group.add_argument(
-        "--source-language",
-        metavar="CODE",
-        help="language of the sources, e.g. en, pt-BR or eng_Latn (default: that of the model)",
-    )
-    group.add_argument(
-        "--target-language",
-        metavar="CODE",
-        help="language of the targets, which a model of several target languages needs",
-    )
+@dataclass(frozen=True, kw_only=True)
+class OutputFile:
+    """A file that is written, and whether it may replace one."""
+
+    output: str | None = option("file to write (default: print)", metavar="FILE")
+    overwrite: bool = option("replace an existing --output", False)
 
 
-def languages_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns these languages, by their names in `Translator`."""
-    return {"src_lang": options.source_language, "tgt_lang": options.target_language}
+@dataclass(frozen=True, kw_only=True)
+class ResumedFile(OutputFile):
+    """An output that can be continued."""
 
-
-def add_output_options(
-    group: argparse._ArgumentGroup | argparse.ArgumentParser,
-    what: str = "file to write (default: print)",
-) -> None:
-    """Adds an output, and whether it may replace a file."""
-    group.add_argument("--output", metavar="FILE", help=what)
-    group.add_argument("--overwrite", action="store_true", help="replace an existing --output")
-
-
-def add_resume_option(files: argparse._ArgumentGroup) -> None:
-    """Adds the continuation of an interrupted output to a group of options."""
-    files.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with an --output that was interrupted; the same options must be given",
-    )
-
-
-def add_search_options(group: argparse._ArgumentGroup) -> None:
-    """Adds the settings of the search to a group of options."""
-    group.add_argument("--num-beams", type=int, metavar="N", help="beam width; 1 is greedy search")
-    group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest output, in tokens")
-    group.add_argument(
-        "--length-penalty",
-        type=float,
-        metavar="X",
-        help="exponent of the length by which a beam search divides scores: above 1 favours longer "
-        "outputs",
-    )
-    group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
-    group.add_argument(
-        "--temperature", type=float, metavar="X", help="below 1 samples likely tokens more"
-    )
-    group.add_argument("--top-k", type=int, metavar="N", help="sample from the N likeliest tokens")
-    group.add_argument(
-        "--top-p",
-        type=float,
-        metavar="X",
-        help="sample from the likeliest tokens whose probabilities add up to X",
-    )
-    group.add_argument(
-        "--generation",
-        type=_read_setting,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
+    resume: bool = option(
+        "go on with an --output that was interrupted; the same options must be given", False
     )
 
 
@@ -253,73 +233,25 @@ def _read_setting(text: str) -> tuple[str, Any]:
     """Reads a setting of `generate()`; the value is JSON, or else a text."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise ValueError(f"{text!r} is not NAME=VALUE")
     try:
         return name.replace("-", "_"), json.loads(value)
     except ValueError:
         return name.replace("-", "_"), {"True": True, "False": False}.get(value, value)
 
 
-def search_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of the search that were given, by their names in `GenerationConfig`."""
-    values = {name: getattr(options, name) for name in _SEARCH_OPTIONS}
-    supplied = {name: value for name, value in values.items() if value is not None}
-    return {**supplied, **dict(options.generation)}
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(SearchOptions):
+    """The search, with every setting of `generate()`."""
 
-
-def add_engine_options(group: argparse._ArgumentGroup, engine: bool = True) -> None:
-    """Adds the engine, the size of its batches and its device to a group of options."""
-    if engine:
-        group.add_argument(
-            "--engine",
-            choices=ENGINES,
-            default="auto",
-            help="auto: CTranslate2 where it is installed and can compute the model",
-        )
-    group.add_argument(
-        "--batch-tokens",
-        type=positive_integer,
-        default=4096,
-        metavar="N",
-        help="largest size of a batch, in tokens with padding",
-    )
-    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
-
-
-def pattern(text: str) -> str:
-    """Reads a regular expression."""
-    from vanilla_transformer.documents.kept import finder
-
-    try:
-        finder(patterns=[text])
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def add_pattern_option(group: argparse._ArgumentGroup) -> None:
-    """Adds `--keep-pattern`."""
-    group.add_argument(
-        "--keep-pattern",
+    generation: list[tuple[str, Any]] = option(
+        "any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
+        [],
+        type=_read_setting,
         action="append",
-        default=[],
-        dest="keep_patterns",
-        type=pattern,
-        metavar="REGEX",
-        help="also keep what this regular expression matches; may be repeated",
+        metavar="NAME=VALUE",
     )
 
-
-def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "float32") -> None:
-    """Adds the type in which CTranslate2 computes to a group of options."""
-    group.add_argument(
-        "--compute-type",
-        default=default,
-        metavar="TYPE",
-        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
-    )
-
-
-def option_of(name: str) -> str:
-    """Returns the option of a field, as the help spells it."""
-    return f"--{name.replace('_', '-')}"
+    def given(self) -> dict[str, Any]:
+        """Returns the settings that are given, by name."""
+        return {**super().given(), **dict(self.generation)}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
-    add_fields,
+    add_options,
     usage_errors,
 )
 from vanilla_transformer.data.arguments import DataArguments
@@ -33,7 +33,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             ("tokenizer", TokenizerArguments, ()),
             ("preparation", PreparationArguments, ("prepared",)),
         ):
-            add_fields(parser.add_argument_group(title), topic, without)
+            add_options(parser.add_argument_group(title), topic, without)
         parser.print_help()
         parser.exit()
     return argparse.Namespace(words=list(words))

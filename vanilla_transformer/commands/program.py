@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
 from platform import python_version
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from vanilla_transformer import __version__
 from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError
@@ -53,10 +53,10 @@ class Subcommand(Protocol):
     SUMMARY: str
     """One sentence for the list of subcommands and the subcommand's help."""
 
-    def parse(self, words: Sequence[str], /) -> argparse.Namespace:
+    def parse(self, words: Sequence[str], /) -> Any:
         """Reads the arguments after the name of the subcommand."""
 
-    def run(self, options: argparse.Namespace, /) -> None:
+    def run(self, options: Any, /) -> None:
         """Does the work.
 
         Raises:

@@ -1,10 +1,11 @@
 """`vanilla-transformer verify`: whether a saved model computes what it did."""
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from vanilla_transformer.commands.options import CommandParser
+from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.options import argument, option
 
 SUMMARY = "Checks that a saved model still computes what its probe holds."
 EXAMPLES = """
@@ -13,19 +14,20 @@ vanilla-transformer verify runs/multi30k --store
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the subcommand."""
+
+    model: str = argument("directory of a saved model", "DIR")
+    store: bool = option("replace the probe: take what the model computes now as right", False)
+
+
+def parse(words: Sequence[str]) -> Options:
     """Reads the options of the subcommand."""
-    parser = CommandParser("verify", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument("model", metavar="DIR", help="directory of a saved model")
-    parser.add_argument(
-        "--store",
-        action="store_true",
-        help="replace the probe: take what the model computes now as right",
-    )
-    return parser.parse_words(words)
+    return parse_options("verify", SUMMARY, EXAMPLES, Options, words)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Options) -> None:
     """Computes the probe again, or stores a new one."""
     check_model_directory(options.model)
     from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model

@@ -1,16 +1,13 @@
 """`vanilla-transformer vocabulary`: a model with fewer or more tokens, as your texts need them."""
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    UsageError,
-    nonnegative_integer,
-)
+from vanilla_transformer.commands.options import check_usage, parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.options import argument, option
 
 SUMMARY = "Trims the vocabulary of a saved model to your texts, or adds tokens."
 EXAMPLES = """
@@ -21,53 +18,57 @@ vanilla-transformer vocabulary runs/en-de runs/larger --add-tokens "<2fr>"
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+@dataclass(frozen=True, kw_only=True)
+class TrimOptions:
+    """What is kept."""
+
+    _argument_group_name = "fewer tokens"
+
+    keep_for: list[str] = option(
+        "texts of both sides, one sentence a line, plain or .gz", [], metavar="FILE"
+    )
+    keep_for_target: list[str] = option(
+        "texts of the target; --keep-for then holds those of the source", [], metavar="FILE"
+    )
+    keep_frequent: int = option(
+        "also keep the N other tokens with the lowest ids, which are the most frequent ones",
+        0,
+        ge=0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of the subcommand."""
+
+    model: str = argument("directory of a saved model, or its name", "MODEL")
+    output_dir: str = argument("directory of the new model", "OUT")
+    overwrite: bool = option("replace the model in OUT", False)
+    add_tokens: list[str] = option(
+        "add tags or languages, which stay whole in texts", [], metavar="TOKEN"
+    )
+    trim: TrimOptions
+
+    def __post_init__(self) -> None:
+        check_usage(
+            (
+                not (self.trim.keep_for or self.add_tokens),
+                "give --keep-for to trim the vocabulary, or --add-tokens to add to it",
+            )
+        )
+
+
+def parse(words: Sequence[str]) -> Options:
     """Reads the options of the subcommand."""
-    parser = CommandParser("vocabulary", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument("model", metavar="MODEL", help="directory of a saved model, or its name")
-    parser.add_argument("output_dir", metavar="OUT", help="directory of the new model")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
-    trim = parser.add_argument_group("fewer tokens")
-    trim.add_argument(
-        "--keep-for",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="texts of both sides, one sentence a line, plain or .gz",
-    )
-    trim.add_argument(
-        "--keep-for-target",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="texts of the target; --keep-for then holds those of the source",
-    )
-    trim.add_argument(
-        "--keep-frequent",
-        type=nonnegative_integer,
-        default=0,
-        metavar="N",
-        help="also keep the N other tokens with the lowest ids, which are the most frequent ones",
-    )
-    parser.add_argument_group("more tokens").add_argument(
-        "--add-tokens",
-        nargs="+",
-        default=[],
-        metavar="TOKEN",
-        help="tags or languages, which stay whole in texts",
-    )
-    options = parser.parse_words(words)
-    if not (options.keep_for or options.add_tokens):
-        raise UsageError("give --keep-for to trim the vocabulary, or --add-tokens to add to it")
-    return options
+    return parse_options("vocabulary", SUMMARY, EXAMPLES, Options, words)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: Options) -> None:
     """Trims the vocabulary, and prints what that saves; adds tokens to it, or to what is left."""
     check_model_directory(options.model)
     if not options.add_tokens:
         trim(options, options.output_dir)
-    elif not options.keep_for:
+    elif not options.trim.keep_for:
         grow(options, options.model)
     else:
         with TemporaryDirectory() as folder:
@@ -77,17 +78,12 @@ def run(options: argparse.Namespace) -> None:
     print(f"{options.output_dir}: saved.")
 
 
-def trim(options: argparse.Namespace, output_dir: str) -> None:
+def trim(options: Options, output_dir: str) -> None:
     """Trims the vocabulary of the model, and prints what that saves."""
     from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 
     done = trim_vocabulary(
-        options.model,
-        output_dir,
-        options.keep_for,
-        options.keep_for_target,
-        options.keep_frequent,
-        options.overwrite,
+        options.model, output_dir, **asdict(options.trim), overwrite=options.overwrite
     )
     rows = (
         ("source tokens", "{0.tokens[0]:,}"),
@@ -101,7 +97,7 @@ def trim(options: argparse.Namespace, output_dir: str) -> None:
     print(done.describe())
 
 
-def grow(options: argparse.Namespace, model: str) -> None:
+def grow(options: Options, model: str) -> None:
     """Adds tokens to a model."""
     from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 

@@ -1,11 +1,11 @@
 """The arguments that name the data of a run; needs no heavy package."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from vanilla_transformer.data.corpus_entries import Corpus, RowLanguages, read_entries
 from vanilla_transformer.names import ANNOTATE
+from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 SPLITS = ("train", "validation", "test")
@@ -27,20 +27,6 @@ RULES = (
         "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
     ),
 )
-
-
-def option(help_text: str, default: Any = None, *aliases: str, **settings: str) -> Any:
-    """Declares an option as a dataclass field, with further names and settings of argparse."""
-    metadata: dict[str, Any] = {"help": help_text, "aliases": list(aliases), **settings}
-    if isinstance(default, list):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def same_option(topic: Any, name: str) -> Any:
-    """Declares an option as another dataclass has it."""
-    declared = topic.__dataclass_fields__[name]
-    return field(default=declared.default, metadata=declared.metadata)
 
 
 @dataclass

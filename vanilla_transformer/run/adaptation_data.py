@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from datasets import Dataset
 
-from vanilla_transformer.data.arguments import DataArguments, option, same_option
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpora import describe_report, reports_of
@@ -26,6 +26,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
+from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 from vanilla_transformer.run.options import ModelArguments
@@ -68,9 +69,11 @@ class AdaptArguments:
         ValueError: If an option breaks one of `RULES`.
     """
 
-    model: str
-    files: list[str]
-    output_dir: str
+    model: str = argument("directory of a saved model, or its name on the Hub", "MODEL")
+    files: list[str] = argument(
+        "a .tsv or .tmx of pairs, two text files, or a recipe (.yaml) that names the data", "FILE"
+    )
+    output_dir: str = option("directory of all that is made", REQUIRED, metavar="DIR")
     validation: list[str] = option(
         "validation pairs; by default, some pairs are split off", [], metavar="FILE"
     )

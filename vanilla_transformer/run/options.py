@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from vanilla_transformer.data.arguments import option
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_KINDS
+from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 SAMPLED_SIDES = ("both", "source", "target")

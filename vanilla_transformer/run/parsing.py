@@ -10,8 +10,9 @@ from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
 
-from vanilla_transformer.data.arguments import DataArguments, option
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.options import option
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
     AveragingArguments,

@@ -151,7 +151,7 @@ class Batcher:
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
-            deadline = time.monotonic() + self._settings.batch_wait
+            deadline = time.monotonic() + self._settings.batch_wait / 1000
             while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
                 self._changed.wait(left)  # for further requests
             return None if self._is_closed else self._fill_batch()

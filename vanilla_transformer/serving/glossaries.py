@@ -1,6 +1,5 @@
 """The glossaries of a server, by name: their files are read again when they change."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -62,18 +61,6 @@ class Glossaries:
             log_event("glossary", problem=str(error))
         self._read[asked] = state, glossary
         return glossary
-
-
-def parse_glossary(word: str) -> tuple[str, str]:
-    """Reads `NAME=FILE`.
-
-    Raises:
-        ValueError: If a part is missing.
-    """
-    name, _, path = word.partition("=")
-    if not (name and path):
-        raise ValueError(f"{word!r} is no NAME=FILE.")
-    return name, os.path.abspath(path)
 
 
 def _state_of(path: str) -> tuple[int, int]:

@@ -37,7 +37,7 @@ _FILES_SECONDS = 600
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     """Adds `/translate`, `/translate_file`, `/languages` and what else clients ask for."""
     files = _Files()
-    limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
+    limits, needs_key = service.settings.limits, bool(service.settings.clients.api_keys)
 
     class TranslateFields(LenientFields):
         q: Texts = Field(description="A text, or a list of texts (in JSON only)")

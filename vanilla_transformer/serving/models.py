@@ -69,7 +69,7 @@ class ServedModel:
             self.directions = {(first or ANY, second): (first, second) for first, second, _ in rows}
         self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
-        self._patterns = settings.keep_patterns
+        self._patterns = computation.keep_patterns
         self._metrics = metrics
         self.batcher = Batcher(translator.compute_segments, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")

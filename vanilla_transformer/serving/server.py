@@ -38,8 +38,9 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
         OSError: If the address cannot be used, or a directory holds no model.
     """
     # The port is taken before the models are loaded, which takes seconds.
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.create_server((settings.host, settings.port), family=family) as listener:
+    place, proxies = settings.address, settings.clients.trust_proxy
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    with socket.create_server((place.host, place.port), family=family) as listener:
         host, port = listener.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         metrics, limits = Metrics(), settings.limits
@@ -53,8 +54,8 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=list(settings.trusted_proxies),
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=proxies,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=int(limits.timeout + 2 * limits.read_timeout) + 1,
         )
@@ -72,7 +73,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    service = Service(models, settings, metrics, Glossaries(dict(settings.glossaries)))
+    service = Service(models, settings, metrics, Glossaries(dict(settings.glossary)))
     app = FastAPI(
         title="vanilla-transformer",
         version=__version__,
@@ -85,10 +86,10 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     add_generation_routes(app, service)
     _add_status_routes(app, service)
     add_error_answers(app)
-    if settings.allowed_origins:
+    if settings.clients.allow_origin:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(settings.allowed_origins),
+            allow_origins=settings.clients.allow_origin,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
         )

@@ -59,13 +59,13 @@ class Service:
         Raises:
             RequestError: With status 401 or 403.
         """
-        if not self.settings.api_keys:
+        if not (keys := self.settings.clients.api_keys):
             return
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         key = key or (bearer.strip() if scheme.lower() == "bearer" else "")
         digest = _digest_of(key)
         # All are compared, so that the time reveals nothing.
-        equal = [hmac.compare_digest(_digest_of(known), digest) for known in self.settings.api_keys]
+        equal = [hmac.compare_digest(_digest_of(known), digest) for known in keys]
         if any(equal):
             note_fields(request, key=equal.index(True) + 1)
         elif key:

@@ -1,13 +1,12 @@
-"""What a server is started with: models, addresses, limits."""
+"""What a server is started with: models, addresses, limits; the options of `serve`."""
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.data.arguments import option
 from vanilla_transformer.languages import is_language
+from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""
@@ -27,95 +26,23 @@ class ModelSource:
     source: str
     target: str
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What one request and one client may ask for; options of the command line."""
-
-    max_body: int = option("bytes of the body", 1_000_000)
-    max_characters: int = option("characters of all texts", 20_000)
-    max_texts: int = option("texts", 1_000)
-    max_tokens: int = option("source tokens of all texts", 20_000)
-    max_new_tokens: int = option("largest max_new_tokens, in tokens", 512)
-    max_beams: int = option("largest beam width, and most outputs per text", 10)
-    timeout: float = option("seconds until an answer is there, or the request is given up", 60.0)
-    read_timeout: float = option("seconds for the head of a request, and for its body", 10.0)
-    max_connections: int = option("open connections", 1_000)
+    @property
+    def direction(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.source, self.target
 
 
-@dataclass(frozen=True)
-class Computation:
-    """How the models compute; options of the command line.
+def parse_model(word: str) -> ModelSource:
+    """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
 
-    `engine`, `compute_type`, `device` and `batch_tokens` are those of `Translator`.
-    """
-
-    engine: str = "auto"
-    compute_type: str = "float32"
-    device: str | None = None
-    batch_tokens: int = 4096
-    num_beams: int | None = option(
-        "beam width of requests that name none (default: as saved with the model)"
-    )
-    batch_wait: float = option("milliseconds that a batch waits for further requests", 0.0)
-    queue_size: int = option(
-        "requests that a model accepts before the first of them is answered", 256
-    )
-    workers: int = option("batches of a model that are computed at the same time", 1)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All settings of a server.
-
-    Attributes:
-        port: Port to listen on; 0: a free one.
-        api_keys: Keys, one of which a request must have; empty: none is needed.
-        allowed_origins: Origins whose web pages may ask this server (CORS).
-        glossaries: Names and files of glossaries.
-        trusted_proxies: Addresses whose `X-Forwarded-For` names the client.
-        keep_patterns: As for `Translator.translate`.
-    """
-
-    models: tuple[ModelSource, ...]
-    host: str = "127.0.0.1"
-    port: int = 8000
-    limits: Limits = Limits()
-    computation: Computation = Computation()
-    api_keys: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    glossaries: tuple[tuple[str, str], ...] = ()
-    keep_patterns: tuple[str, ...] = ()
-
-
-def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
-    """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`, several times.
-
-    Args:
-        words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
-            the name of its directory. If that, or the name of the directory that it is a link to,
-            is a pair of codes such as `en-de`, it is the direction; otherwise the source is "any"
-            and the target is the name, unless the model itself names its languages.
+    Language codes that hold a hyphen need the colon. A `MODEL` alone has the name of its directory.
+    If that, or the name of the directory that it is a link to, is a pair of codes such as `en-de`,
+    it is the direction; otherwise the source is "any" and the target is the name, unless the model
+    itself names its languages.
 
     Raises:
-        ValueError: If a part is missing or holds other characters, or if a name or a direction
-            occurs twice.
+        ValueError: If a part is missing or holds other characters.
     """
-    models: dict[str, ModelSource] = {}
-    for word in words:
-        model = _parse_model(word)
-        directions = [(other.source, other.target) for other in models.values()]
-        if model.name in models or (model.source, model.target) in directions:
-            raise ValueError(
-                f"{word!r} has the name or the direction of another model: give one model for each "
-                "direction."
-            )
-        models[model.name] = model
-    return tuple(models.values())
-
-
-def _parse_model(word: str) -> ModelSource:
     name, sign, path = word.partition("=")
     if not sign:
         path, names = word, [Path(os.path.abspath(word)).name, Path(word).resolve().name]
@@ -142,7 +69,7 @@ def _is_direction(name: str) -> bool:
     return len(parts) == 2 and all(map(is_language, parts))
 
 
-def read_api_keys(path: str) -> tuple[str, ...]:
+def read_api_keys(path: str) -> list[str]:
     """Reads a file with one key per line; blank lines and lines that begin with # are left out.
 
     Raises:
@@ -150,7 +77,122 @@ def read_api_keys(path: str) -> tuple[str, ...]:
         ValueError: If it holds no key: without one, everybody could ask.
     """
     lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ValueError(f"{path!r} holds no API key: write one per line.")
     return keys
+
+
+def parse_glossary(word: str) -> tuple[str, str]:
+    """Reads `NAME=FILE`.
+
+    Raises:
+        ValueError: If a part is missing.
+    """
+    name, _, path = word.partition("=")
+    if not (name and path):
+        raise ValueError(f"{word!r} is no NAME=FILE.")
+    return name, os.path.abspath(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one request and one client may ask for."""
+
+    _argument_group_name = "limits of a request and of a client"
+
+    max_body: int = option("bytes of the body", 1_000_000, ge=1)
+    max_characters: int = option("characters of all texts", 20_000, ge=1)
+    max_texts: int = option("texts", 1_000, ge=1)
+    max_tokens: int = option("source tokens of all texts", 20_000, ge=1)
+    max_new_tokens: int = option("largest max_new_tokens, in tokens", 512, ge=1)
+    max_beams: int = option("largest beam width, and most outputs per text", 10, ge=1)
+    timeout: float = option(
+        "seconds until an answer is there, or the request is given up", 60.0, gt=0
+    )
+    read_timeout: float = option("seconds for the head of a request, and for its body", 10.0, gt=0)
+    max_connections: int = option("open connections", 1_000, ge=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(TypedEngineOptions, KeptOptions):
+    """How the models compute."""
+
+    num_beams: int | None = option(
+        "beam width of requests that name none (default: as saved with the model)", ge=1
+    )
+    batch_wait: float = option("milliseconds that a batch waits for further requests", 0.0, ge=0)
+    queue_size: int = option(
+        "requests that a model accepts before the first of them is answered", 256, ge=1
+    )
+    workers: int = option("batches of a model that are computed at the same time", 1, ge=1)
+    threads: int | None = option(
+        "processor threads of a computation (default: OMP_NUM_THREADS, or all)", ge=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where the server listens."""
+
+    _argument_group_name = "address"
+
+    host: str = option("address to listen on; 0.0.0.0 is every one", "127.0.0.1", metavar="ADDRESS")
+    port: int = option("0 is a free one", 8000, ge=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """Who may ask, and what the logs tell."""
+
+    _argument_group_name = "clients"
+
+    api_keys: list[str] = option(
+        "keys, one per line; a request must have one of them",
+        [],
+        action="store",
+        type=read_api_keys,
+        metavar="FILE",
+    )
+    allow_origin: list[str] = option(
+        "web pages that may ask this server, e.g. https://example.org (CORS); * is every one",
+        [],
+        metavar="ORIGIN",
+    )
+    trust_proxy: list[str] = option(
+        "proxies whose X-Forwarded-For names the client, e.g. 127.0.0.1", [], metavar="ADDRESS"
+    )
+    log_level: str = option(
+        "lowest level of the logs", "info", choices=("debug", "info", "warning", "error")
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a server, which are the options of its command."""
+
+    models: list[ModelSource] = argument(
+        "directory of a saved model or its name on the Hub; SOURCE-TARGET=MODEL gives its "
+        "languages, e.g. en-de=runs/en-de",
+        "MODEL",
+        type=parse_model,
+    )
+    glossary: list[tuple[str, str]] = option(
+        "glossaries that requests may name; a file is read again when it changes",
+        [],
+        type=parse_glossary,
+        metavar="NAME=FILE",
+    )
+    address: Address = Address()
+    computation: Computation = Computation()
+    limits: Limits = Limits()
+    clients: Clients = Clients()
+
+    def __post_init__(self) -> None:
+        for number, model in enumerate(self.models):
+            for other in self.models[:number]:
+                if model.name == other.name or model.direction == other.direction:
+                    raise ValueError(
+                        f"{model.path!r} has the name or the direction of another model: give one "
+                        "model for each direction."
+                    )

@@ -9,8 +9,8 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
-from vanilla_transformer.data.arguments import option
 from vanilla_transformer.names import MUON, NOAM, is_error_rate
+from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, at_least, check_rules, within
 from vanilla_transformer.training.muon import MUON_LEARNING_RATE, MUON_MOMENTUM
 

@@ -1,0 +1,248 @@
+"""What `translate` and the workers of a corpus share: options, the translator, outputs as lines."""
+
+import json
+import os
+from collections.abc import Iterable, Sized
+from dataclasses import asdict, dataclass
+from itertools import tee
+from typing import TYPE_CHECKING, Any, TextIO
+
+from vanilla_transformer.commands.files import file_identity, print_line
+from vanilla_transformer.commands.options import (
+    GenerationOptions,
+    ResumedFile,
+    check_usage,
+    usage_errors,
+)
+from vanilla_transformer.data.word_alignment import format_links
+from vanilla_transformer.options import (
+    KeptOptions,
+    LanguageOptions,
+    ModelOptions,
+    TypedEngineOptions,
+    argument,
+    option,
+)
+
+if TYPE_CHECKING:
+    from vanilla_transformer.inference.results import Translation
+    from vanilla_transformer.inference.translator import Translator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files(ResumedFile):
+    """What is read and written."""
+
+    _argument_group_name = "files"
+
+    input: str | None = option("source texts, one per line; UTF-8, plain or .gz", metavar="FILE")
+    document: str | None = option(
+        "a document, such as report.docx or page.html: its texts are translated, and all else "
+        "stays; --output is report.LANGUAGE.docx by default",
+        metavar="FILE",
+    )
+    json: bool = option(
+        "write a JSON object per line: source, outputs, scores, tokens, token scores", False
+    )
+    tsv: bool = option(
+        "write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/corpora.md)", False
+    )
+    alignment: str | None = option(
+        "add which source word (or token) each target word comes from, in Pharaoh's format: "
+        "OUTPUT ||| 0-0 1-2; ||| in an output becomes &#124;&#124;&#124;",
+        choices=("words", "tokens"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A corpus that is translated in parts."""
+
+    _argument_group_name = "a corpus, shard by shard (needs the extra corpus)"
+
+    files: list[str] = option(
+        "texts as in --input; --output is then a directory, which a later call completes without "
+        "--resume",
+        [],
+        flag="--corpus",
+        metavar="FILE",
+    )
+    num_proc: int = option("processes on this machine, with one thread each", 1, ge=1)
+    scheduler: str | None = option(
+        "address, or scheduler file, of a Dask cluster whose workers translate instead",
+        metavar="ADDRESS",
+    )
+    shard_lines: int = option(
+        "lines of a shard, which takes some minutes of a processor", 16_384, ge=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(GenerationOptions, KeptOptions):
+    """How outputs are searched for, and what they must have."""
+
+    n_best: int | None = option("outputs per line", ge=1)
+    minimum_risk: str | None = option(
+        "choose among several outputs the one that is most similar to the others",
+        choices=("chrf", "bleu"),
+    )
+    candidates: int = option("outputs per line that --minimum-risk compares", 16, ge=1)
+    keep: bool = option(
+        "put placeholders, addresses, paths, options, emoji and unknown characters into an output "
+        "that lacks them",
+        True,
+    )
+    glossary: str | None = option(
+        "terms that outputs must have: a .tsv of source and target, and optionally 1 or 0 for "
+        "`case` and `exact` (docs/terms.md)",
+        type=os.path.abspath,  # workers have another working directory
+        metavar="FILE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computation(TypedEngineOptions):
+    """What computes the outputs."""
+
+    ensemble_with: list[str] = option(
+        "further models, with the same vocabulary; their probabilities are averaged",
+        [],
+        metavar="MODEL",
+    )
+    seed: int = option("seed of the random numbers for sampling", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions):
+    """The options of the subcommand."""
+
+    lines: list[str] = argument(
+        "source texts; without them, lines come from --input or from standard input",
+        "LINE",
+        nargs="*",
+        default=[],
+    )
+    files: Files
+    languages: LanguageOptions
+    corpus: Corpus
+    search: Search
+    computation: Computation
+
+    def __post_init__(self) -> None:
+        files, corpus = self.files, self.corpus.files
+        check_usage(
+            (
+                sum(map(bool, (self.lines, files.input, corpus, files.document))) > 1,
+                "give the lines as arguments, in --input, --corpus or --document: one of these",
+            ),
+            (corpus and not files.output, "--corpus needs --output, the name of a directory"),
+            (
+                files.tsv and (files.json or files.alignment),
+                "--tsv, --json and --alignment write lines of different forms: give one",
+            ),
+            (
+                files.document
+                and (files.tsv or files.json or files.alignment or self.search.n_best),
+                "--document writes a document: --tsv, --json, --alignment and --n-best are for "
+                "lines",
+            ),
+            (
+                files.resume and not (corpus or (files.input and files.output)),
+                "--resume needs --input and --output",
+            ),
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides the outputs of a source."""
+        files, computation = self.files, asdict(self.computation)
+        del computation["batch_tokens"], computation["device"]
+        return {
+            **{name: getattr(files, name) for name in ("json", "tsv", "alignment")},
+            **asdict(self.languages),
+            **asdict(self.search),
+            **computation,
+            "model": file_identity(self.model),
+            "ensemble_with": [file_identity(path) for path in self.computation.ensemble_with],
+            "glossary": self.search.glossary and file_identity(self.search.glossary),
+        }
+
+    def of_translation(self) -> dict[str, Any]:
+        """Returns what decides the outputs, by the names of `Translator.translate`."""
+        search = self.search
+        names = ("n_best", "minimum_risk", "candidates", "keep", "keep_patterns", "glossary")
+        return {
+            **{name: getattr(search, name) for name in names},
+            "batch_tokens": self.computation.batch_tokens,
+            **self.languages.named(),
+            **search.given(),
+        }
+
+
+def load_translator(options: Options) -> "Translator":
+    """Loads the model, and checks the options of the search."""
+    from vanilla_transformer.inference.translator import Translator
+
+    computation, search = options.computation, options.search
+    translator = Translator.from_pretrained(
+        [options.model, *computation.ensemble_with],
+        computation.engine,
+        computation.device,
+        computation.compute_type,
+    )
+    candidates = search.candidates if search.minimum_risk else None
+    with usage_errors():
+        resolved = translator.resolve_search(search.n_best, candidates, **search.given())
+        translator.directions(1, **options.languages.named(), search=resolved)
+    return translator
+
+
+def print_outputs(
+    translator: "Translator",
+    options: Options,
+    lines: Iterable[str],
+    stream: TextIO,
+    progress: bool = False,
+) -> None:
+    """Translates lines, and prints the outputs as the options say."""
+    from vanilla_transformer.inference.results import without_infinities
+
+    files = options.files
+    # A list or a file can be read a second time beside the outputs; a stream cannot.
+    texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
+    outputs = translator.translate(
+        texts,
+        return_scores=files.json,
+        return_tokens=files.json,
+        return_alignment=files.alignment == "tokens",
+        return_word_alignment=files.alignment == "words",
+        progress=progress,
+        **options.of_translation(),
+    )
+    for output, source in zip(outputs, sources, strict=True):
+        several = output if isinstance(output, list) else [output]
+        if files.json:
+            content = {"source": source, "outputs": [_output_fields(best) for best in several]}
+            print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
+            continue
+        for best in several:
+            text = _output_line(best)
+            print_line(f"{_as_cell(source)}\t{_as_cell(text)}" if files.tsv else text, stream)
+
+
+def _as_cell(text: str) -> str:
+    """Returns a text as a cell of a line of cells: tabs become spaces."""
+    return text.replace("\t", " ")
+
+
+def _output_line(output: Any) -> str:
+    """Returns a text, with its links behind it if there are any."""
+    if isinstance(output, str):
+        return output
+    links = output.alignment if output.word_alignment is None else output.word_alignment
+    text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
+    return f"{text} ||| {format_links(links)}".rstrip()
+
+
+def _output_fields(output: "Translation") -> dict[str, Any]:
+    fields = {name: value for name, value in asdict(output).items() if value is not None}
+    return {**fields, "token_scores": [round(score, 4) for score in fields["token_scores"]]}

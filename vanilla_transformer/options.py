@@ -1,0 +1,162 @@
+"""An option is declared once, as a field of a dataclass: its type, range, default and help.
+
+The command line (`commands.options`), the fields of a request, the controls of the page and the
+tables of the docs are made from these fields. This file imports nothing heavy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from math import isfinite
+from typing import Any
+
+from vanilla_transformer.names import ENGINES
+
+REQUIRED = MISSING
+"""The default of an option that must be given."""
+
+
+def option(help_text: str, default: Any = None, *aliases: str, **settings: Any) -> Any:
+    """Declares an option.
+
+    Args:
+        aliases: Further names.
+        settings: Those of argparse; the range of a number as `ge`, `gt` and `le` (at least, above,
+            at most); and `flag`, where the name is not that of the field.
+    """
+    metadata = {"help": help_text, "aliases": list(aliases), **settings}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def argument(help_text: str, metavar: str, **settings: Any) -> Any:
+    """Declares what a command line names by its place."""
+    return field(metadata={"help": help_text, "metavar": metavar, "positional": True, **settings})
+
+
+def same_option(topic: Any, name: str) -> Any:
+    """Declares an option as another dataclass has it."""
+    declared = topic.__dataclass_fields__[name]
+    return field(default=declared.default, metadata=declared.metadata)
+
+
+def range_of(topic: Any, name: str) -> dict[str, Any]:
+    """Returns the range of an option, by the names that `option` and pydantic have for its ends."""
+    metadata = topic.__dataclass_fields__[name].metadata
+    return {end: metadata[end] for end in ("ge", "gt", "le") if end in metadata}
+
+
+def range_problem(value: float, limits: Mapping[str, float]) -> str:
+    """Says how a number is out of its range; "": it is not."""
+    if "ge" in limits and not value >= limits["ge"]:
+        return f"is below {limits['ge']}"
+    if "gt" in limits and not value > limits["gt"]:
+        return f"is not above {limits['gt']}"
+    if "le" in limits and not value <= limits["le"]:
+        return f"is above {limits['le']}"
+    return "" if isfinite(value) or not limits else "is not finite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How outputs are searched for, by the names of `GenerationConfig`; None: as saved."""
+
+    _argument_group_name = "search (default: as saved with the model)"
+
+    num_beams: int | None = option("beam width; 1 is greedy search", ge=1)
+    max_new_tokens: int | None = option("longest output, in tokens", ge=1)
+    length_penalty: float | None = option(
+        "exponent of the length by which a beam search divides scores: above 1 favours longer "
+        "outputs",
+        ge=-10,
+        le=10,
+    )
+    do_sample: bool | None = option("sample tokens")
+    temperature: float | None = option("below 1 samples likely tokens more", gt=0, le=100)
+    top_k: int | None = option("sample from the N likeliest tokens", ge=0)
+    top_p: float | None = option(
+        "sample from the likeliest tokens whose probabilities add up to X", gt=0, le=1
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Returns the options that are given, by name."""
+        values = {declared.name: getattr(self, declared.name) for declared in fields(SearchOptions)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageOptions:
+    """The languages of sources and targets."""
+
+    _argument_group_name = "languages"
+
+    source_language: str | None = option(
+        "language of the sources, e.g. en, pt-BR or eng_Latn (default: that of the model)",
+        metavar="CODE",
+    )
+    target_language: str | None = option(
+        "language of the targets, which a model of several target languages needs", metavar="CODE"
+    )
+
+    def named(self) -> dict[str, Any]:
+        """Returns the languages by their names in `Translator`."""
+        return {"src_lang": self.source_language, "tgt_lang": self.target_language}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The saved model that is read."""
+
+    model: str = argument("directory of a saved model, or its name on the Hub", "MODEL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Where batches are computed, and how large they are."""
+
+    _argument_group_name = "computation"
+
+    batch_tokens: int = option("largest size of a batch, in tokens with padding", 4096, ge=1)
+    device: str | None = option(
+        "cpu, cuda, cuda:1, ... (default: a GPU if there is one)", metavar="DEVICE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(BatchOptions):
+    """What computes the batches."""
+
+    engine: str = option(
+        "auto: CTranslate2 where it is installed and can compute the model", "auto", choices=ENGINES
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedEngineOptions(EngineOptions):
+    """What computes the batches, and in which type."""
+
+    compute_type: str = option(
+        "type of CTranslate2's computation; int8 is the fastest on a CPU", "float32", metavar="TYPE"
+    )
+
+
+def _pattern(text: str) -> str:
+    """Reads a regular expression."""
+    from vanilla_transformer.documents.kept import finder
+
+    finder(patterns=[text])
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOptions:
+    """What outputs keep of their sources."""
+
+    keep_patterns: list[str] = option(
+        "also keep what this regular expression matches; may be repeated",
+        [],
+        flag="--keep-pattern",
+        action="append",
+        type=_pattern,
+        metavar="REGEX",
+    )
