@@ -77,6 +77,16 @@ def adapt(trained, pairs, output, *words):
     run_subcommand("adapt", argv)
 
 
+def data_of(output):
+    """Returns the pairs of each file that an adaptation has written, by its name."""
+    files = (output / "data").glob("*.jsonl")
+    return {path.stem: [json.loads(line) for line in read_lines(path)] for path in files}
+
+
+def sources_of(output):
+    return {name: {pair["source"] for pair in pairs} for name, pairs in data_of(output).items()}
+
+
 def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys):
     output = tmp_path / "out"
     words = ("--general", str(pairs / "old.tsv"), "--general-share", "0.9")
@@ -100,12 +110,10 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     _, after = own["models"]
     assert own["scores"]["chrf"]["models"][after]["chrf"] > 90
     assert 0 < len(own["sources"]) <= 6  # a tenth of the pairs
-    train = set(read_lines(output / "data" / "train.source"))
-    assert not train & set(own["sources"])
-    assert not {*train, *read_lines(output / "data" / "general.source")} & set(general["sources"])
-    assert not set(read_lines(output / "data" / "general-validation.source")) & set(
-        general["sources"]
-    )
+    data = sources_of(output)
+    assert not data["train"] & set(own["sources"])
+    for name in ("train", "train-2", "general-validation"):
+        assert not data[name] & set(general["sources"])
     weights = [load_file(output / name / "model.safetensors") for name in ("model", "training")]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
@@ -126,14 +134,12 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     assert "No significant difference in bleu (p = 1.000): the old model is kept." in printed
     saved = tmp_path / "out" / "model" / "model.safetensors"
     assert saved.read_bytes() == (trained / "model.safetensors").read_bytes()
-    read = {path.name: set(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
+    read = sources_of(tmp_path / "out")
     (own_outputs,) = (tmp_path / "out" / "own-outputs").iterdir()
     assert set(rows) >= set(read_lines(own_outputs))  # the model knows them
-    assert read["general.source"]
-    parts = [read[f"{name}.source"] for name in ("train", "validation", "test", "general")]
-    assert not any(one & other for one, other in combinations(parts, 2))
     # To repeat itself is no quality: own outputs do not choose the epoch.
-    assert "general-validation.source" not in read
+    assert read.keys() == {"train", "validation", "test", "train-2"}
+    assert not any(one & other for one, other in combinations(read.values(), 2))
     assert (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
     )
@@ -154,12 +160,11 @@ def test_a_tag_hides_no_shared_source_and_is_not_given_to_a_model_that_lacks_it(
     general.write_text("".join(f"{row}\n" for row in [*rows, *more]))
     words = (str(recipe), "--epochs", "1", "--learning-rate", "1e-9")
     adapt(trained, pairs, tmp_path / "out", *words)
-    data = {path.name: list(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
-    parts = ("train", "validation", "test", "general", "general-validation", "general-test")
-    sources = [{text.removeprefix("<app> ") for text in data[f"{name}.source"]} for name in parts]
-    assert not any(one & other for one, other in combinations(sources, 2))
-    assert all(text.startswith("<app> ") for text in data["test.source"])
+    sources = sources_of(tmp_path / "out")
+    assert len(sources) == 6
+    assert not any(one & other for one, other in combinations(sources.values(), 2))
     own = json.loads((tmp_path / "out" / "own.json").read_text())
+    assert all(text.startswith("<app> ") for text in own["sources"])
     assert own["scores"]["chrf"]["models"][str(trained)]["chrf"] > 99
 
 
@@ -234,19 +239,14 @@ def test_a_deployed_model_is_adapted(trained, pairs, tmp_path):
     assert outputs[0] != outputs[1] == target
 
 
-def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsys, monkeypatch):
+def test_adapters_of_a_large_model_are_merged(trained, pairs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.run.adaptation._LARGE", 1000)
-    monkeypatch.setattr("vanilla_transformer.run.adaptation._SEARCH_PAIRS", (200, 20_000))
     output, target = tmp_path / "out", pairs / "new.tsv"
     words = ["--output-dir", str(output), "--epochs", "12", "--max-tokens", "100"]
     words += ["--metrics", "chrf", "--patience", "12"]
     run_subcommand("adapt", [str(trained), str(target), *words])
     printed = capsys.readouterr()
-    losses = json.loads((output / "search.json").read_text())
-    assert len(losses) == 3
-    assert f"The learning rate is {min(losses, key=losses.get)}." in printed.err
     assert "Adapters of rank 16 are trained." in printed.err
-    assert not (output / "search").exists()
     old, new = (load_file(path / "model.safetensors") for path in (trained, output / "training"))
     changed = {name for name, weight in old.items() if not weight.equal(new[name])}
     assert old.keys() == new.keys()
@@ -332,15 +332,15 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     Path("recipe.yaml").write_text(json.dumps({"corpora": entries}), encoding="utf-8")
     words = ["--output-dir", "out", "--epochs", "1", "--optim", "muon", "--learning-rate", "1e-3"]
     run_subcommand("adapt", [str(trained), "recipe.yaml", *words, "--metrics", "chrf"])
-    data = {path.name: list(read_lines(path)) for path in Path("out", "data").iterdir()}
+    data = data_of(Path("out"))
     of_row = {row.split("\t")[0]: number // 4 for number, row in enumerate(rows)}
-    splits = [{of_row[text] for text in data[f"{name}.source"]} for name in SPLITS]
+    splits = [{of_row[pair["source"]] for pair in data[name]} for name in SPLITS]
     assert not any(one & other for one, other in combinations(splits, 2))
-    assert [len(data[f"{name}.source"]) for name in ("validation", "test")] == [4, 4]
-    held_out = {text for name in ("validation", "test") for text in data[f"{name}.target"]}
-    assert data["train-2.source"]
-    assert all(text.startswith("<bt> strange a ") for text in data["train-2.source"])
-    assert not held_out & set(data["train-2.target"])
+    assert [len(data[name]) for name in ("validation", "test")] == [4, 4]
+    held_out = {pair["target"] for name in ("validation", "test") for pair in data[name]}
+    assert data["train-2"]
+    assert all(pair["source"].startswith("strange a ") for pair in data["train-2"])
+    assert not held_out & {pair["target"] for pair in data["train-2"]}
     grown = AutoTokenizer.from_pretrained(Path("out", "training"))
     assert "<bt>" in grown.get_vocab()
     assert "Corpus <bt>: " in capsys.readouterr().err
@@ -354,10 +354,7 @@ def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
     words = ("--epochs", "4", "--held-out", "10", "--max-tokens", "100", "--metrics", "chrf")
     files = (trained, pairs / "new.tsv", "--output-dir", tmp_path / "out")
     messages = run_in_two_processes(program, *files, *words)
-    assert messages.count("The learning rate is") == 1
     assert "on 2 CPU processes" in (tmp_path / "out" / "model" / "README.md").read_text()
-    losses = json.loads((tmp_path / "out" / "search.json").read_text())
-    assert len(set(losses.values())) == 4
     found = json.loads((tmp_path / "out" / "own.json").read_text())["scores"]["chrf"]["models"]
     before, after = (scores["chrf"] for scores in found.values())
     assert before < after

@@ -52,6 +52,15 @@ def test_the_last_ones_become_a_model_that_loads(finished, tmp_path):
     assert "modeling_vanilla_transformer.py" in names
 
 
+def test_nothing_is_said_of_the_mean_of_finished_models_that_is_true_of_the_last(trained, tmp_path):
+    average_checkpoints([trained, trained], tmp_path / "mean")
+    left = {path.name for path in trained.iterdir()} - {
+        path.name for path in (tmp_path / "mean").iterdir()
+    }
+    assert {"README.md", "all_results.json", "trainer_state.json", "file_sizes.json"} <= left
+    assert not [name for name in left if name.endswith((".py", "config.json", "tokenizer.json"))]
+
+
 def test_the_best_ones_by_either_direction(finished):
     log = json.loads((finished / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
     scores = {row["step"]: row["eval_loss"] for row in log if "eval_loss" in row}

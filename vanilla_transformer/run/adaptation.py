@@ -1,9 +1,8 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
 Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `own-outputs`, `search.json`, `training`, the
-comparisons, and `model`: the adapted model, or the old one if the adapted one is not significantly
-better.
+and `grown` (with another vocabulary), `data`, `own-outputs`, `training`, the comparisons, and
+`model`: the adapted model, or the old one if the adapted one is not significantly better.
 """
 
 import json
@@ -18,6 +17,7 @@ from datasets import disable_progress_bars
 from huggingface_hub import ModelCard, snapshot_download
 from transformers import AutoConfig
 
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
@@ -30,7 +30,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.names import ADAMW, ERROR_RATES, MODEL_TYPE, MUON
+from vanilla_transformer.names import ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adaptation_data import (
@@ -41,31 +41,21 @@ from vanilla_transformer.run.adaptation_data import (
     split_data,
 )
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
-from vanilla_transformer.run.comparison_page import comparison_page
-from vanilla_transformer.run.defaults import (
-    divides_weights,
-    has_bfloat16,
-    is_faster_in_bfloat16,
-)
+from vanilla_transformer.run.defaults import has_bfloat16, is_faster_in_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.model_card import name_on_hub
-from vanilla_transformer.run.parsing import RunArguments, parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.divergence import DivergenceError
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
 _RANK = 16
-_RATES = (1 / 3, 1, 3)
-_RATE, _WIDTH = 1e-4, 1024
-"""AdamW's middle rate is this at this width: a good rate is inversely proportional to the width."""
-_RATE_OF_ADAPTERS = 10
-_MUON_RATES = (0.003, 0.01)
-_ADAMW_BESIDE_MUON = 0.15
+_RATE_BY_WIDTH, _RATE_OF_ADAPTERS = 0.1, 10
+"""AdamW's rate is the first divided by the width, as a good rate is; of adapters, it is larger."""
+_RATE_OF_MUON, _ADAMW_BESIDE_MUON = 0.01, 0.15
 """The rate of AdamW in relation to that of Muon."""
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
-_SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 _FEW_TEXTS = 100
@@ -113,21 +103,21 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     is_main, after = processes.process_index == 0, folder / "training"
     with locked_directory(folder, is_main):
         start = compute_on_main_process(processes, lambda: _prepare_start(options))
-        _Training(options, start, is_main).run(after, command)
+        _train(options, start, is_main, command)
     if not is_main:
         return None
 
     def compare(name: str) -> ModelComparison:
         return compare_models(
             [str(start.before), str(after)],
-            start.splits.test_data(name, folder / "data"),
+            DataArguments(corpora=list(map(json.dumps, start.entries[name]))),
             metrics=list(dict.fromkeys([*options.metrics, "chrf"])),  # a BLEU of 0 tells nothing
             bleu_tokenize=options.bleu_tokenize,
             tags=start.splits.tags,
         )
 
     own = compare("test")
-    general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
+    general = compare(GENERAL_TEST) if GENERAL_TEST in start.entries else None
     done = Adapted(folder / "model", own, general)
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
@@ -146,13 +136,13 @@ class _PreparedStart:
     """What a training starts from.
 
     Attributes:
-        entries: The entries of `corpora` for the training.
+        entries: The entries of `corpora` for the training ("train") and for each test set.
         before: The old model.
         model: The same, with the vocabulary of the training.
     """
 
     splits: Splits
-    entries: list[dict[str, Any]]
+    entries: dict[str, list[dict[str, Any]]]
     before: Path
     model: Path
 
@@ -189,11 +179,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         print_message(f"{name}: {len(pairs):,} pairs")
     for name, corpora in splits.held_out.items():
         print_message(f"{name}: {sum(map(len, corpora.values())):,} pairs")
-    files = [entry["train"] for entry in entries if "train" in entry]
-    files += splits.files("validation", folder / "data").values()
-    tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
-    model = _with_vocabulary(before, options, files, tokens)
-    return _PreparedStart(splits, entries, before, model)
+    return _PreparedStart(splits, entries, before, _with_vocabulary(before, options, splits))
 
 
 def _digest_of_model(source: Path) -> str:
@@ -217,28 +203,22 @@ def _converted(source: Path, options: AdaptArguments) -> Path:
     return converted
 
 
-def _with_vocabulary(
-    before: Path, options: AdaptArguments, texts: Sequence[Sequence[str]], tags: Sequence[str]
-) -> Path:
-    """Returns the model that the training starts from, with its vocabulary trimmed and grown.
-
-    Args:
-        texts: Pairs of files of sources and targets.
-        tags: Words that must be tokens.
-    """
+def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> Path:
+    """Returns the model that the training starts from, with its vocabulary trimmed and grown."""
     folder, start = Path(options.output_dir), before
-    sources, targets = zip(*texts, strict=True)
     if options.trim:
         trimmed = folder / "trimmed"
         if not trimmed.exists():
-            print_message(trim_vocabulary(str(start), str(trimmed), sources, targets).describe())
+            sources, targets = splits.write_texts(folder / "data")
+            done = trim_vocabulary(str(start), str(trimmed), [sources], [targets])
+            print_message(done.describe())
         start = trimmed
-    known = load_tokenizer(str(start)).get_vocab() if tags else {}
-    new_tags = [tag for tag in tags if tag not in known]
-    if new_tags:
+    tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
+    known = load_tokenizer(str(start)).get_vocab() if tokens else {}
+    if new := [token for token in tokens if token not in known]:
         grown = folder / "grown"
         if not grown.exists():
-            grow_vocabulary(str(start), str(grown), new_tags)
+            grow_vocabulary(str(start), str(grown), new)
         start = grown
     return start
 
@@ -246,140 +226,65 @@ def _with_vocabulary(
 # The training -------------------------------------------------------------------------------------
 
 
-def _candidate_rates(
-    optim: str | None, width: int, rank: int, is_sharded: bool
-) -> list[tuple[str, float]]:
-    """Returns the optimizers and peak learning rates that short trainings compare.
+def _train(
+    options: AdaptArguments, start: _PreparedStart, is_main: bool, command: Sequence[str]
+) -> None:
+    """Trains until the validation score has not risen for some epochs.
 
-    Short trainings favour high rates, so that AdamW's highest is left out beside Muon.
-
-    Args:
-        optim: The optimizer; None: all that train adapters, if `rank` is not 0, or weights that are
-            divided among processes, if `is_sharded`.
-        width: `d_model` of the model.
+    What is scored and saved is a moving average of the weights.
     """
-    middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if rank else 1)
-    adamw = [(ADAMW, float(f"{factor * middle:.1e}")) for factor in _RATES]
-    muon = [(MUON, rate) for rate in _MUON_RATES]
-    if optim is None:
-        return adamw if rank or is_sharded else adamw[:2] + muon
-    return muon if optim == MUON else adamw
-
-
-class _Training:
-    """The training of an adaptation, and the short ones that find its rate."""
-
-    def __init__(self, options: AdaptArguments, start: _PreparedStart, is_main: bool) -> None:
-        self.options, self.start, self.is_main = options, start, is_main
-        self.folder = Path(options.output_dir)
-        self.config = AutoConfig.from_pretrained(start.model)
-        with torch.device("meta"):  # without memory for weights
-            parameters = VanillaTransformerForConditionalGeneration(self.config).num_parameters()
-        is_large = parameters > _LARGE and options.optim != MUON
-        self.rank = options.lora if options.lora is not None else _RANK if is_large else 0
-        if self.rank and is_main:
-            print_message(f"Adapters of rank {self.rank} are trained.")
-
-    def run(self, output_dir: Path, command: Sequence[str]) -> None:
-        """Trains until the validation score has not risen for some epochs.
-
-        What is scored and saved is a moving average of the weights.
-        """
-        arguments = self._run_arguments(
-            output_dir,
-            *self._find_rate(),
-            command=command,
-            num_train_epochs=self.options.epochs,
-            early_stopping_patience=self.options.patience,
-            eval_strategy="epoch",
-            save_strategy="epoch",
-            save_total_limit=2,
-            load_best_model_at_end=True,
-            ema_decay=0.999,
-            max_eval_samples=_SCORED_PAIRS,
-            resume_from_checkpoint=True,
-        )
-        training_run.show_messages(arguments)
-        training_run.run(arguments)
-
-    def _find_rate(self) -> tuple[str, float]:
-        """Returns the optimizer and the rate that are given, or the best by the validation's loss.
-
-        Each of the short trainings takes a twentieth of the longest training, but 2,000 to 20,000
-        pairs. Their losses are kept in `search.json`.
-        """
-        if self.options.learning_rate is not None:
-            return self.options.optim or ADAMW, self.options.learning_rate
-        record, folder = self.folder / "search.json", self.folder / "search"
-        width = self.config.d_model
-        candidates = _candidate_rates(self.options.optim, width, self.rank, divides_weights())
-        rates = {f"{optim} {rate:g}": (optim, rate) for optim, rate in candidates}
-        if record.is_file():
-            losses = read_object(record)
-        else:
-            losses = {name: self._loss_of(folder / name, *rates[name]) for name in rates}
-            if self.is_main:
-                write_atomic(record, json.dumps(losses, indent=1))
-                shutil.rmtree(folder)
-        best = min(losses, key=lambda name: (losses[name] is None, losses[name]))
-        if self.is_main:
-            listed = ", ".join(f"{name}: {loss or 'none'}" for name, loss in losses.items())
-            print_message(f"The learning rate is {best}. Losses of short trainings: {listed}.")
-        return rates[best]
-
-    def _loss_of(self, output_dir: Path, optim: str, rate: float) -> float | None:
-        """Returns the loss of the validations after a short training; None: it has diverged."""
-        pairs = sum(map(len, self.start.splits.training.values()))
-        least, most = (count / pairs for count in _SEARCH_PAIRS)
-        longest = self.options.epochs
-        arguments = self._run_arguments(
-            output_dir,
-            optim,
-            rate,
-            num_train_epochs=min(longest, max(least, min(most, longest * _SEARCH_SHARE))),
-            save_strategy="no",
-            prediction_loss_only=True,
-            max_eval_samples=500,
-            overwrite=True,
-        )
-        try:
-            return round(training_run.run(arguments)["eval_loss"], 4)
-        except DivergenceError:
-            return None
-
-    def _run_arguments(
-        self,
-        output_dir: Path,
-        optim: str,
-        rate: float,
-        command: Sequence[str] | None = None,
-        **others: Any,
-    ) -> RunArguments:
-        """Returns the options of a training: those of all trainings, and the others."""
-        on_cpu = not torch.accelerator.is_available()
-        options = {
-            "output_dir": output_dir,
-            "learning_rate": rate,
-            "model_name_or_path": self.start.model,
-            **self.start.splits.options,
-            "max_tokens": self.options.max_tokens,
-            "eval_max_tokens": self.options.max_tokens,
+    config = AutoConfig.from_pretrained(start.model)
+    with torch.device("meta"):  # without memory for weights
+        parameters = VanillaTransformerForConditionalGeneration(config).num_parameters()
+    rank = options.lora
+    if rank is None:
+        rank = _RANK if parameters > _LARGE and options.optim != MUON else 0
+    if rank and is_main:
+        print_message(f"Adapters of rank {rank} are trained.")
+    on_cpu, folder = not torch.accelerator.is_available(), Path(options.output_dir)
+    words = [
+        f"--{name}={value}"
+        for name, value in {
+            "output_dir": folder / "training",
+            "model_name_or_path": start.model,
+            **start.splits.options,
+            **_rates(options, config.d_model, rank),
+            "max_tokens": options.max_tokens,
+            "eval_max_tokens": options.max_tokens,
             "warmup_steps": 0.05,
-            "seed": self.options.seed,
-            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, self.config.d_model),
-        }
-        if self.rank:  # new tokens need embeddings that are trained
-            is_grown = self.start.model == self.folder / "grown"
-            options |= {"lora_rank": self.rank, "lora_embeddings": is_grown}
-        if optim == MUON:
-            beside = float(f"{_ADAMW_BESIDE_MUON * rate:.1e}")
-            options |= {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
-        words = [f"--{name}={value}" for name, value in {**options, **others}.items()]
-        words += ["--metrics", *self.options.metrics]
-        if (tokenize := self.options.bleu_tokenize) is not None:
-            words += ["--bleu_tokenize", tokenize]
-        words += ["--corpora", *map(json.dumps, self.start.entries)]
-        return parse_arguments(words, command)
+            "seed": options.seed,
+            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
+            "num_train_epochs": options.epochs,
+            "early_stopping_patience": options.patience,
+            "eval_strategy": "epoch",
+            "save_strategy": "epoch",
+            "save_total_limit": 2,
+            "load_best_model_at_end": True,
+            "ema_decay": 0.999,
+            "max_eval_samples": _SCORED_PAIRS,
+            "resume_from_checkpoint": True,
+        }.items()
+    ]
+    if rank:  # new tokens need embeddings that are trained
+        is_grown = start.model == folder / "grown"
+        words += [f"--lora_rank={rank}", f"--lora_embeddings={is_grown}"]
+    if options.bleu_tokenize is not None:
+        words += ["--bleu_tokenize", options.bleu_tokenize]
+    words += ["--metrics", *options.metrics]
+    words += ["--corpora", *map(json.dumps, start.entries["train"])]
+    arguments = parse_arguments(words, command)
+    training_run.show_messages(arguments)
+    training_run.run(arguments)
+
+
+def _rates(options: AdaptArguments, width: int, rank: int) -> dict[str, Any]:
+    """Returns the options of the optimizer; `rank` is that of adapters, or 0."""
+    if options.optim == MUON:
+        rate = options.learning_rate or _RATE_OF_MUON
+        beside = float(f"{_ADAMW_BESIDE_MUON * rate:.1e}")
+        return {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}
+    rate = _RATE_BY_WIDTH / width * (_RATE_OF_ADAPTERS if rank else 1)
+    return {"learning_rate": options.learning_rate or float(f"{rate:.1e}")}
 
 
 # The report ---------------------------------------------------------------------------------------
@@ -390,7 +295,7 @@ def describe_adaptation(done: Adapted) -> Iterator[str]:
     yield from _compared_scores(done)
     yield ""
     yield from _final_sentences(done)
-    yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
+    yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.json'}."
 
 
 def _significant_gain(comparison: ModelComparison, metric: str) -> float:
@@ -437,10 +342,9 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
 
 
 def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
-    """Writes pages and figures of the comparisons, and the card of the model into its folder."""
+    """Writes the comparisons, and the card of the model into its folder."""
     output_dir = done.model.parent
     for name, comparison in _comparisons(done):
-        write_atomic(output_dir / f"{name}.html", comparison_page(comparison))
         text = json.dumps(asdict(comparison), indent=1, ensure_ascii=False, allow_nan=False)
         write_atomic(output_dir / f"{name}.json", text)
     path = folder / "README.md"

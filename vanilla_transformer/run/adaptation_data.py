@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import count
 from math import inf
 from pathlib import Path
 from random import Random
@@ -22,7 +21,7 @@ from vanilla_transformer.data.corpus_entries import (
     shares_of,
 )
 from vanilla_transformer.data.file_contents import text_digest
-from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
@@ -33,6 +32,9 @@ from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
 _OF_DATA = ("case_augment", "terms", *LANGUAGE_COLUMNS)
+_OF_TRAINING = ("corpora_temperature", "max_source_length", "max_target_length", "terms")
+_OF_TRAINING += ("placeholder_share",)
+"""The options of the data that count when the pairs have been read."""
 RULES = (
     Rule(
         ("validation", "test", "general", *_OF_DATA),
@@ -172,11 +174,17 @@ _LEAST_PAIRS = 50
 
 
 class Pair(NamedTuple):
-    """A pair of lines, without a tag, and the document that it belongs to; "": none."""
+    """A pair without a tag, the document that it belongs to ("": none), and its languages."""
 
     source: str
     target: str
     document: str = ""
+    source_language: str | None = None
+    target_language: str | None = None
+
+
+_Corpora = dict[str, list[Pair]]
+"""The pairs of a split, by the name of their corpus."""
 
 
 @dataclass(frozen=True)
@@ -187,68 +195,69 @@ class Splits:
         training: The training pairs; the own ones come first.
         held_out: "validation" and "test", and with general pairs "general-validation" and
             "general-test".
-        named: The languages and the tag that the entry of a corpus names, as the entry has them.
+        tag_of: The tags of the corpora that have one.
         weights: The weights of the corpora that have one.
         options: The options of the data that the training takes too, by name.
     """
 
-    training: dict[str, list[Pair]]
-    held_out: dict[str, dict[str, list[Pair]]]
-    named: dict[str, dict[str, Any]]
+    training: _Corpora
+    held_out: dict[str, _Corpora]
+    tag_of: dict[str, str]
     weights: dict[str, float]
     options: dict[str, Any]
 
     @property
     def tags(self) -> list[str]:
         """What sources of the corpora begin with."""
-        return list(dict.fromkeys(said["tag"] for said in self.named.values() if "tag" in said))
+        return list(dict.fromkeys(self.tag_of.values()))
 
-    def write(self, folder: Path) -> list[dict[str, Any]]:
-        """Writes two text files for each corpus of each split.
+    def write(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
+        """Writes a file for each corpus of each split.
 
         Returns:
-            The entries of `corpora` for the training, with the written files.
+            The entries of `corpora` that name the files: those of the training, with its
+            validation, as "train"; and those of each test, by its name.
         """
         folder.mkdir(exist_ok=True)
+        of_training = {
+            entry["name"]: {**entry, "filters": False, **self._weight_of(entry["name"])}
+            for entry in self._write_split(folder, "train", "train", self.training)
+        }
         entries = {}
-        for number, (corpus, pairs) in enumerate(self.training.items(), start=1):
-            file = "train" if number == 1 else GENERAL if corpus == GENERAL else f"train-{number}"
-            self._write_pairs(corpus, pairs, text_files(folder / file))
-            entries[corpus] = self._entry(corpus, train=text_files(folder / file), filters=False)
-            if corpus in self.weights:
-                entries[corpus]["weight"] = self.weights[corpus]
-        for split in self.held_out:
-            for corpus, files in self.files(split, folder).items():
-                self._write_pairs(corpus, self.held_out[split][corpus], files)
-                if split in ("validation", GENERAL_VALIDATION):
-                    entries.setdefault(corpus, self._entry(corpus))["validation"] = files
-        return list(entries.values())
+        for split, corpora in self.held_out.items():
+            kind = split.removeprefix(f"{GENERAL}-")
+            written = self._write_split(folder, split, kind, corpora)
+            if kind == "test":
+                entries[split] = written
+            else:
+                of_training |= {e["name"]: of_training.get(e["name"], {}) | e for e in written}
+        return {"train": list(of_training.values()), **entries}
 
-    def files(self, split: str, folder: Path) -> dict[str, list[str]]:
-        """Returns the files of source and target of held-out pairs, by corpus."""
-        stems = (folder / (f"{split}-{number}" if number > 1 else split) for number in count(1))
-        return dict(zip(self.held_out.get(split, ()), map(text_files, stems), strict=False))
+    def _write_split(
+        self, folder: Path, split: str, kind: str, corpora: _Corpora
+    ) -> list[dict[str, Any]]:
+        entries = []
+        for number, (name, pairs) in enumerate(corpora.items(), start=1):
+            path = folder / (f"{split}-{number}.jsonl" if number > 1 else f"{split}.jsonl")
+            rows = (json.dumps(pair._asdict(), ensure_ascii=False) for pair in pairs)
+            write_atomic(path, "".join(f"{row}\n" for row in rows))
+            tag = {"tag": self.tag_of[name]} if name in self.tag_of else {}
+            entries.append({"name": name, kind: str(path), **tag})
+        return entries
 
-    def test_data(self, split: str, folder: Path) -> DataArguments:
-        """Returns the options for held-out pairs in the files that `write` has made."""
-        files = self.files(split, folder).items()
-        entries = [json.dumps(self._entry(corpus, test=paths)) for corpus, paths in files]
-        languages: dict[str, Any] = {name: self.options.get(name) for name in LANGUAGE_COLUMNS}
-        return DataArguments(corpora=entries, **languages)
+    def _weight_of(self, name: str) -> dict[str, float]:
+        return {"weight": self.weights[name]} if name in self.weights else {}
 
-    def _entry(self, corpus: str, **values: Any) -> dict[str, Any]:
-        return {"name": corpus, **self.named.get(corpus, {}), **values}
-
-    def _write_pairs(self, corpus: str, pairs: Sequence[Pair], files: Sequence[str]) -> None:
-        tag = self.named.get(corpus, {}).get("tag")
-        begin = f"{tag} " if tag else ""
-        write_atomic(Path(files[0]), "".join(f"{begin}{pair.source}\n" for pair in pairs))
-        write_atomic(Path(files[1]), "".join(f"{pair.target}\n" for pair in pairs))
-
-
-def text_files(stem: Path) -> list[str]:
-    """Returns the files of source and target."""
-    return [f"{stem}.{side}" for side in ("source", "target")]
+    def write_texts(self, folder: Path) -> tuple[Path, Path]:
+        """Writes the texts that a vocabulary must know: sources and targets, a line for each."""
+        corpora = [*self.training.items(), *self.held_out["validation"].items()]
+        begins = {name: f"{tag} " for name, tag in self.tag_of.items()}
+        sources = [begins.get(name, "") + pair.source for name, of in corpora for pair in of]
+        targets = [pair.target for _, of in corpora for pair in of]
+        paths = folder / "source.txt", folder / "target.txt"
+        for path, texts in zip(paths, (sources, targets), strict=True):
+            write_atomic(path, "".join(f"{text}\n" for text in texts))
+        return paths
 
 
 def split_data(options: AdaptArguments) -> Splits:
@@ -263,7 +272,7 @@ def split_data(options: AdaptArguments) -> Splits:
     """
     data, chance = options.data(), Random(options.seed)
     loaded = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
-    training = dict[str, list[Pair]]()
+    training = _Corpora()
     if "train" in loaded:
         training = _by_corpus(loaded["train"], data)
         for report in reports_of(loaded["train"]):
@@ -273,7 +282,7 @@ def split_data(options: AdaptArguments) -> Splits:
         raise ValueError("The recipe has general pairs: leave out `general_texts`.")
     first = next(iter(training), "")
     _check_number(training.get(first, []), f"training pairs in the corpus {first!r}", "give more")
-    held_out = dict[str, dict[str, list[Pair]]]()
+    held_out = dict[str, _Corpora]()
     for name in ("validation", "test"):
         corpora = _by_corpus(loaded[name], data) if name in loaded else {}
         if GENERAL in corpora:
@@ -286,12 +295,7 @@ def split_data(options: AdaptArguments) -> Splits:
             held_out[name] = {first: part}
             _drop_held_out(training, part)
     training = {name: pairs for name, pairs in training.items() if pairs}
-    names = ("corpora_temperature", "max_source_length", "max_target_length", "terms")
-    passed = {
-        name: value
-        for name in (*names, *LANGUAGE_COLUMNS)
-        if (value := getattr(data, name)) is not None
-    }
+    passed = {name: value for name in _OF_TRAINING if (value := getattr(data, name)) is not None}
     weights = _weights_of(options, data, training)
     if GENERAL in weights:  # they stand for the temperature
         passed.pop("corpora_temperature", None)
@@ -304,18 +308,12 @@ def split_data(options: AdaptArguments) -> Splits:
         if options.general:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
-    if data.case_augment is not None:
-        for name, pairs in training.items():
-            known = RowLanguages(data.row_languages().of({"corpus": [name]}, 1)[0])
-            rows = Dataset.from_list([pair._asdict() for pair in pairs])
-            training[name] = [
-                Pair(**row) for row in add_cased_copies(rows, data.case_augment, known)
-            ]
-    named = {
-        entry.name: {name: value for name in ("languages", "tag") if (value := vars(entry)[name])}
-        for entry in data.entries
-    }
-    return Splits(training, held_out, named, weights, passed)
+    for name, pairs in training.items():
+        rows = Dataset.from_list([pair._asdict() for pair in pairs])
+        copied = add_cased_copies(rows, data.case_augment, RowLanguages())
+        training[name] = [Pair(**row) for row in copied]
+    tag_of = {entry.name: entry.tag for entry in data.entries if entry.tag is not None}
+    return Splits(training, held_out, tag_of, weights, passed)
 
 
 def add_own_outputs(
@@ -323,17 +321,18 @@ def add_own_outputs(
 ) -> None:
     """Adds the outputs of the old model for general texts that are no own sources.
 
-    They are kept in the folder, in a file of this model and these texts.
+    They are in the languages of the first own pair, and kept in the folder, in a file of this model
+    and these texts.
     """
     lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
     texts = dict.fromkeys(line for line in lines if line.strip())
     pairs = _without_own([Pair(text, "") for text in texts], splits.training, splits.held_out)
     pairs = _sample(pairs, options, splits.training, Random(options.seed))
     sources = [pair.source for pair in pairs]
-    languages = splits.named.get(next(iter(splits.training)), {}).get("languages", [])
+    first, *_ = next(iter(splits.training.values()))
+    source, target = languages = first.source_language, first.target_language
     written = folder / f"{text_digest(json.dumps([model_digest, sources, languages]))[:16]}.tsv"
     if not written.is_file():
-        source, target = languages or map(splits.options.get, LANGUAGE_COLUMNS)
         outputs = Translator.from_pretrained(str(model)).translate(
             sources, src_lang=source, tgt_lang=target, progress=True
         )
@@ -343,16 +342,15 @@ def add_own_outputs(
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))
-    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
+    rows_of_file = (line.split("\t") for line in read_lines(str(written)))
     splits.training[GENERAL] = [
-        pair for pair in pairs if pair.source.strip() and pair.target.strip()
+        Pair(text, output, "", *languages)
+        for text, output in rows_of_file
+        if text.strip() and output.strip()
     ]
-    splits.named[GENERAL] = {"languages": languages} if languages else {}
 
 
-def _weights_of(
-    options: AdaptArguments, data: DataArguments, own: dict[str, list[Pair]]
-) -> dict[str, float]:
+def _weights_of(options: AdaptArguments, data: DataArguments, own: _Corpora) -> dict[str, float]:
     """Returns the weights of the recipe; that of general pairs without one makes their share.
 
     Few general pairs are then used several times in an epoch.
@@ -370,14 +368,14 @@ def _weights_of(
     return {**shares, GENERAL: sum(shares.values()) * share / (1 - share)}
 
 
-def _by_corpus(rows: Dataset, data: DataArguments) -> dict[str, list[Pair]]:
+def _by_corpus(rows: Dataset, data: DataArguments) -> _Corpora:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
     begins = {entry.name: f"{entry.tag} " for entry in data.entries if entry.tag}
-    corpora: dict[str, list[Pair]] = {}
-    for row in rows:
+    corpora = _Corpora()
+    for row, languages in zip(rows, languages_of_rows(rows, data.row_languages()), strict=True):
         name = row.get("corpus") or "own"
         source = on_one_line(row["source"]).removeprefix(begins.get(name, ""))
-        pair = Pair(source, on_one_line(row["target"]), row.get("document", ""))
+        pair = Pair(source, on_one_line(row["target"]), row.get("document") or "", *languages)
         corpora.setdefault(name, []).append(pair)
     return corpora
 
@@ -393,9 +391,7 @@ def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
 
 
 def _without_own(
-    general: list[Pair],
-    training: dict[str, list[Pair]],
-    held_out: dict[str, dict[str, list[Pair]]],
+    general: list[Pair], training: _Corpora, held_out: dict[str, _Corpora]
 ) -> list[Pair]:
     """Returns the general pairs without the sources of own pairs."""
     own = (pairs for corpora in (training, *held_out.values()) for pairs in corpora.values())
@@ -410,7 +406,7 @@ def _without_own(
 
 
 def _sample(
-    general: list[Pair], options: AdaptArguments, own: dict[str, list[Pair]], chance: Random
+    general: list[Pair], options: AdaptArguments, own: _Corpora, chance: Random
 ) -> list[Pair]:
     """Returns as many general pairs as make up their share beside the own ones, or all of them."""
     share = options.general_share
@@ -444,7 +440,7 @@ def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair
     return parts
 
 
-def _drop_held_out(training: dict[str, list[Pair]], held_out: Sequence[Pair]) -> None:
+def _drop_held_out(training: _Corpora, held_out: Sequence[Pair]) -> None:
     """Drops training pairs whose source is held out, or outside of the first corpus the target."""
     sources = {_comparable(pair.source) for pair in held_out}
     targets = {_comparable(pair.target) for pair in held_out}

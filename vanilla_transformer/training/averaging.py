@@ -21,8 +21,9 @@ from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkp
 _WEIGHTS = "model.safetensors"
 _NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
-    *(TRAINER_STATE, FILE_SIZES, PROBE_FILE),
+    *(TRAINER_STATE, FILE_SIZES, PROBE_FILE, "README.md", "*_results.json"),
 )
+"""The weights of a model, and what is true of it alone."""
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
 Weights = Mapping[str, Any]
@@ -163,8 +164,8 @@ def average_checkpoints(
 ) -> None:
     """Saves the mean of saved models as a complete model: weights, config, tokenizer and code.
 
-    All files but the weights are copied from the last model. With `overwrite`, a saved model in
-    `output` is replaced.
+    The config, the tokenizer and the code are those of the last model; its card and its scores are
+    not true of the mean. With `overwrite`, a saved model in `output` is replaced.
 
     Raises:
         NotADirectoryError: If `output` is a file.
@@ -180,7 +181,7 @@ def average_checkpoints(
 
 
 def copy_without_weights(folder: Path, output: Path) -> None:
-    """Copies the files of a saved model to a new directory: config, tokenizer, code and card."""
+    """Copies the files of a saved model to a new directory: config, tokenizer and code."""
 
     def files_not_copied(folder: str, names: list[str]) -> set[str]:
         folders = {name for name in names if Path(folder, name).is_dir()}
