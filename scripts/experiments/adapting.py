@@ -50,7 +50,7 @@ SIZES = {10_000: (4, 0.75, 10), 50_000: (3, 0.6, 4), 500_000: (1, 0.25, 1)}
 """Numbers of pairs of the first demonstration, with the most epochs of an adaptation, its share of
 captions, and the epochs of a training from scratch."""
 RATE = ("--optim", "muon", "--learning-rate", 0.01)
-"""What is found for 10,000 pairs; it spares the short trainings."""
+"""The best of four rates for 10,000 pairs."""
 TOKEN_STAGES = {
     "tokens": ["--num_train_epochs=4"],
     "tokens-longer": [

@@ -17,8 +17,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import MODEL_TYPE, MUON
@@ -271,6 +272,32 @@ def test_general_pairs_of_a_recipe_have_their_share(trained, pairs, tmp_path):
     assert weights(weight=2) == {"general": 2}
 
 
+def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_path):
+    rows = [
+        {
+            "source": f"text {number}",
+            "target": f"{target} {number}",
+            "source_language": "en",
+            "target_language": target,
+        }
+        for number in range(80)
+        for target in ("de", "fr")
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    splits = split_data(AdaptArguments(str(trained), [str(file)], "out", held_out=10))
+    entries = splits.write(tmp_path / "data")
+    seen = 0
+    for corpora in entries.values():
+        read = load_parallel_data(DataArguments(corpora=list(map(json.dumps, corpora))))
+        for pairs in read.values():
+            for row in pairs:
+                assert row["target"].split()[0] == row["target_language"]
+                assert row["source_language"] == "en"
+                seen += 1
+    assert seen == len(rows)
+
+
 def test_texts_keep_their_white_space_and_forms_of_a_source_stay_together(trained, tmp_path):
     text = "{}\u00a0000\u202f% \u3000xylophones  are here"
     forms = (text, f" {text}\u2028", text.replace(" ", "\u00a0"), text.replace("x", "X"))
@@ -353,7 +380,7 @@ def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
     program = Path(__file__).with_name("adapt_run.py")
     words = ("--epochs", "4", "--held-out", "10", "--max-tokens", "100", "--metrics", "chrf")
     files = (trained, pairs / "new.tsv", "--output-dir", tmp_path / "out")
-    messages = run_in_two_processes(program, *files, *words)
+    run_in_two_processes(program, *files, *words)
     assert "on 2 CPU processes" in (tmp_path / "out" / "model" / "README.md").read_text()
     found = json.loads((tmp_path / "out" / "own.json").read_text())["scores"]["chrf"]["models"]
     before, after = (scores["chrf"] for scores in found.values())
@@ -400,6 +427,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, plain_pairs, tmp_path,
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
         (["untrained.yaml"], "only 0 training pairs in the corpus"),
         (["own.yaml", "--test", "new.tsv"], "belongs in the recipe 'own.yaml'"),
+        (["own.yaml", "--columns", "2", "1"], "belongs in the recipe 'own.yaml'"),
         (["general.yaml", "--general", "old.tsv"], "belongs in the recipe 'general.yaml'"),
     ],
 )

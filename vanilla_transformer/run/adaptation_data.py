@@ -32,12 +32,14 @@ from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
 _OF_DATA = ("case_augment", "terms", *LANGUAGE_COLUMNS)
-_OF_TRAINING = ("corpora_temperature", "max_source_length", "max_target_length", "terms")
-_OF_TRAINING += ("placeholder_share",)
+_OF_TRAINING = (
+    *("corpora_temperature", "placeholder_share", "terms"),
+    *("max_source_length", "max_target_length"),
+)
 """The options of the data that count when the pairs have been read."""
 RULES = (
     Rule(
-        ("validation", "test", "general", *_OF_DATA),
+        ("validation", "test", "general", "columns", *_OF_DATA),
         lambda value, options: bool(value) and options.recipe is not None,
         "`{name}` {value} belongs in the recipe {options.recipe!r}: give it there.",
     ),
@@ -57,7 +59,7 @@ RULES = (
         "of them.",
     ),
     at_least(0, "lora"),
-    at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
+    at_least(1, "held_out", "epochs", "patience", "max_tokens"),
     within(0, inf, "learning_rate", ends="()"),
 )
 """The rules of an adaptation."""
@@ -105,12 +107,10 @@ class AdaptArguments:
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
     bleu_tokenize: str | None = same_option(ModelArguments, "bleu_tokenize")
-    optim: str | None = option(
-        "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"
-    )
+    optim: str = option("optimizer: muon or adamw", ADAMW)
     learning_rate: float | None = option(
-        "peak learning rate, with muon that of the layers' matrices (default: found by short "
-        "trainings)"
+        "peak learning rate, with muon that of the layers' matrices (default: 0.01 with muon, 0.1 "
+        "divided by the width with adamw, and ten times that for adapters)"
     )
     lora: int | None = option(
         "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
