@@ -9,8 +9,15 @@ from typing import Any, Self
 from transformers import GenerationConfig
 
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
+from vanilla_transformer.options import SearchOptions, range_of, range_problem
 
-_SMALLEST = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 1, "max_length": 2}
+_RANGES: dict[str, dict[str, Any]] = {
+    **{name: range_of(SearchOptions, name) for name in SearchOptions.__dataclass_fields__},
+    "num_return_sequences": {"ge": 1},
+    "max_length": {"ge": 2},
+}
+_COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
+"""Settings that count in every search, so that a saved one must be right too."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
 """Settings that change only what `generate()` returns beside the tokens, which alone are read."""
 
@@ -181,11 +188,11 @@ def _check_values(options: Mapping[str, Any], base: GenerationConfig) -> None:
         close = [f"did you mean {match!r}?" for match in get_close_matches(name, fields, 1)]
         close.append("use a field of `GenerationConfig`, such as num_beams.")
         raise SearchError(f"Unknown search option {name!r}: {close[0]}")
-    for name, smallest in _SMALLEST.items():
-        value = options.get(name, getattr(base, name))
-        if value is not None and value < smallest:
+    for name, limits in _RANGES.items():
+        value = options.get(name, getattr(base, name) if name in _COUNTS else None)
+        if value is not None and limits and (problem := range_problem(value, limits)):
             saved = "" if name in options else " in the saved settings"
-            raise SearchError(f"`{name}` is {value}{saved}: give at least {smallest}.")
+            raise SearchError(f"`{name}` is {value}{saved}, which {problem}.")
 
 
 def _set_lengths(

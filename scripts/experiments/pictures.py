@@ -5,18 +5,15 @@
 
 alignment.png shows the cross-attention of a pronunciation model: which letters the decoder attends
 to when it predicts each phoneme. The other pictures show what `vanilla_transformer.inspection`
-draws of the same model. With --page, it takes the pictures of the page and of the server instead,
-with the system's Chromium and the package `playwright` (in the extra `test`).
+draws of the same model. With --page, it takes the pictures of the page instead, with the system's
+Chromium and the package `playwright` (in the extra `test`).
 """
 
 import argparse
-import json
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +124,7 @@ def draw_figures(options: argparse.Namespace) -> Iterator[Path]:
         yield path
 
 
-# The page and the server ------------------------------------------------------------------------
+# The page -----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -143,29 +140,6 @@ def serve_page(model: str, text: str) -> Iterator[str]:
         yield address
     finally:
         page.close(verbose=False)
-
-
-@contextmanager
-def serve_model(model: str) -> Iterator[str]:
-    """Serves a model over HTTP, in a process of its own, on a free port; yields its address."""
-    command = [sys.executable, "-m", "vanilla_transformer", "serve", model, "--port", "0"]
-    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **streams, encoding="utf-8") as process:
-        try:
-            yield _address_in_log(process.stderr or ())
-        finally:
-            process.terminate()
-
-
-def _address_in_log(lines: Iterable[str]) -> str:
-    read = list[str]()
-    for line in lines:
-        read.append(line)
-        with suppress(ValueError):
-            entry = json.loads(line)
-            if entry["event"] == "started":
-                return str(entry["address"])
-    raise RuntimeError(f"The server does not start: {''.join(read)[-1000:]}")
 
 
 def open_page(browser: Any, address: str, width: int, height: int, scheme: Any) -> Any:
@@ -203,17 +177,8 @@ def take_pictures(browser: Any, address: str, folder: Path, layer: str, head: st
     return files
 
 
-def take_picture_of_server(browser: Any, address: str, file: Path) -> Path:
-    """Takes the picture of the page on which a server describes its interface."""
-    page = browser.new_page(viewport={"width": 1000, "height": 900})
-    page.goto(f"{address}/docs")
-    page.get_by_text("POST /translate").first.wait_for()
-    page.screenshot(path=file)
-    return file
-
-
 def take_all(options: argparse.Namespace) -> list[Path]:
-    """Starts the page and the server, takes their pictures, and returns the files."""
+    """Starts the page, takes its pictures, and returns the files."""
     from playwright.sync_api import sync_playwright
 
     # Chromium's sandbox refuses to run as root.
@@ -223,8 +188,6 @@ def take_all(options: argparse.Namespace) -> list[Path]:
         where = (options.output, f"layer {options.page_layer}", f"head {options.page_head}")
         with serve_page(options.model, options.words[-1]) as address:
             files = take_pictures(browser, address, *where)
-        with serve_model(options.model) as address:
-            files.append(take_picture_of_server(browser, address, options.output / "server.png"))
         browser.close()
     return files
 
@@ -245,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--words", nargs="+", default=["transformer", "photograph"], help="words to pronounce")
     add("--layer", type=int, default=0, help="layer of the decoder (default: 0)")
     add("--only", nargs="+", metavar="NAME", help="figures to draw (default: all)")
-    add("--page", action="store_true", help="take the pictures of the page and of the server")
+    add("--page", action="store_true", help="take the pictures of the page")
     add("--page-layer", type=int, default=1, help="layer of the heads there (default: 1)")
     add("--page-head", type=int, default=3, help="head that is off there (default: 3)")
     add("--chromium", default=shutil.which("chromium"), help="program (default: chromium)")

@@ -42,4 +42,4 @@ def test_pictures_of_the_page_are_taken(trained, tmp_path):
         path.stem: struct.unpack(">I", path.read_bytes()[16:20])[0]
         for path in tmp_path.glob("*.png")
     }
-    assert widths == {"page": 1280, "page-heads": 1280, "page-dark": 390, "server": 1000}
+    assert widths == {"page": 1280, "page-heads": 1280, "page-dark": 390}

@@ -378,19 +378,19 @@ BODIES = {
         "`q` is .*unicode string",
     ),
     "not UTF-8": (JSON, b'{"q": "\xff"}', "not JSON"),
-    "wrong type": ({"Content-Type": "text/plain"}, "a", 'The content type is "text/plain"'),
+    "wrong type": ({"Content-Type": "text/plain"}, "a", "missing q"),
     "no type": ({}, "a", "missing q"),
     "JSON sent as a form": (FORM, json.dumps({"q": LINE}), "missing q"),
-    "form not UTF-8": (FORM, "q=%ff&source=en&target=de", "not UTF-8"),
-    "field twice": (FORM, "q=a&q=b&source=en&target=de", '"q" is given twice'),
-    "form with many fields": (FORM, "a=b&" * 2000, "more than 1000 fields"),
+    "form not UTF-8": (FORM, "q=%ff&source=en&target=de", "not a form in UTF-8"),
+    "field twice": (FORM, "q=a&q=b&source=en&target=de", "given twice"),
+    "form with many fields": (FORM, "a=b&" * 2000, "not a form"),
     "multipart that ends early": (MULTIPART, PART.format(";name=q") + "a", "missing q"),
 }
 WRONG_PARTS = {  # what stands before the end of a multipart body
     "brackets": (PART.format("(" * 2000) + "a\r\n", '"name" must be provided'),
     "a long header": (PART.format(";name=q" + " " * 20_000) + "a\r\n", "Invalid multipart data"),
     "many parts": ((PART.format(";name=q") + "a\r\n") * 1500, "Too many fields"),
-    "a file": (PART.format(';name="q";filename="a"') + "a\r\n", "Too many files"),
+    "a file": (PART.format(';name="q";filename="a"') + "a\r\n", "`q` is .*UploadFile"),
 }
 for name, (parts, message) in WRONG_PARTS.items():
     body = f"{parts}--b--\r\n".encode("latin-1")
@@ -401,7 +401,7 @@ for name, (parts, message) in WRONG_PARTS.items():
 def test_wrong_bodies_are_named(server, case):
     headers, body, message = BODIES[case]
     found = server.ask("POST", "/translate", body, headers)
-    assert found[0] == (415 if message.startswith("The content type") else 400)
+    assert found[0] == 400
     assert re.search(message, found[2]["error"])
 
 
@@ -522,7 +522,7 @@ def test_health_metrics_and_the_interface_are_shown(server):
     _, _, description = server.ask("GET", "/openapi.json")
     assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
     assert all(path in page for path in description["paths"])
-    assert "<td>string or list of lists of strings</td>" in page
+    assert "<code>length_penalty</code>" in page
     assert "http" not in re.sub(r"\s", "", page).replace("<!doctypehtml>", "")
     assert server.ask("GET", "/spec")[2] == description
     for path in ("/", "/docs", "/health", "/languages", "/spec"):

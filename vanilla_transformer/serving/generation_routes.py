@@ -1,17 +1,19 @@
 """The routes of this package's own interface: outputs with scores, confidences and alignments."""
 
 from math import exp
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import Field, create_model
 
 from vanilla_transformer.inference.results import OutputOptions, Translation, without_infinities
-from vanilla_transformer.serving.bodies import Fields, Text, Texts
+from vanilla_transformer.options import SearchOptions, range_of
+from vanilla_transformer.serving.bodies import JSON, Fields, Text, Texts, describe_body
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
+from vanilla_transformer.serving.settings import Limits
 
 TAG = "Generation"
 
@@ -20,35 +22,7 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
     """Adds `/v1/generate` and `/v1/models`."""
     limits = service.settings.limits
 
-    class SearchFields(Fields):  # each goes to the search under the same name
-        num_beams: int | None = Field(
-            None, ge=1, le=limits.max_beams, description="Beam width; 1 is greedy search"
-        )
-        max_new_tokens: int | None = Field(
-            None, ge=1, le=limits.max_new_tokens, description="Longest output, in tokens"
-        )
-        length_penalty: float | None = Field(
-            None,
-            ge=-10,
-            le=10,
-            description="Exponent of the length by which a beam search divides scores: above 1 "
-            "favours longer outputs",
-        )
-        do_sample: bool = Field(False, description="Sample tokens")
-        temperature: float | None = Field(
-            None, ge=0.01, le=100, description="Below 1 samples likely tokens more"
-        )
-        top_k: int | None = Field(
-            None, ge=0, le=1_000_000, description="Sample from so many tokens"
-        )
-        top_p: float | None = Field(
-            None,
-            ge=0.01,
-            le=1,
-            description="Sample from the likeliest tokens that add up to this probability",
-        )
-
-    class GenerateFields(SearchFields):
+    class GenerateFields(_search_fields(limits)):  # type: ignore[misc]  # made from options
         texts: Texts = Field(description="A text, or a list of texts")
         model: Text | None = Field(None, description="Name of the model; see /v1/models")
         source_language: Text | None = Field(
@@ -62,20 +36,18 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
         scores: bool = Field(False, description="Return scores, and tokens with their confidences")
         alignment: bool = Field(False, description="Return pairs (source token, target token)")
 
-    content = {"application/json": {"schema": GenerateFields.model_json_schema()}}
-
     @app.post(
         "/v1/generate",
         tags=[TAG],
         summary="Generates outputs with scores, confidences of tokens, and alignments.",
-        openapi_extra={"requestBody": {"required": True, "content": content}},
+        openapi_extra=describe_body(GenerateFields, JSON),
     )
     async def generate(request: Request) -> JSONResponse:
         asked = await service.read_fields(request, GenerateFields)
         model = service.models.named(asked.model)
         texts = asked.texts if isinstance(asked.texts, list) else [asked.texts]
         service.check_size(texts)
-        options = asked.model_dump(include=set(SearchFields.model_fields), exclude_unset=True)
+        options = asked.model_dump(include={*SearchOptions.__dataclass_fields__}, exclude_none=True)
         if "num_beams" not in options:
             beams = 1 if asked.do_sample else max(model.default_beams, asked.n_best)
             options["num_beams"] = beams
@@ -109,6 +81,19 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
                 for model in service.models.by_name.values()
             ]
         )
+
+
+def _search_fields(limits: Limits) -> Any:
+    """Makes the fields that go to the search, under the same names, from its options."""
+    most = {"num_beams": limits.max_beams, "max_new_tokens": limits.max_new_tokens}
+    hints = get_type_hints(SearchOptions)
+    made: dict[str, Any] = {}
+    for name, declared in SearchOptions.__dataclass_fields__.items():
+        bounds = range_of(SearchOptions, name)
+        if name in most:
+            bounds["le"] = most[name]
+        made[name] = (hints[name], Field(None, description=declared.metadata["help"], **bounds))
+    return create_model("SearchFields", __base__=Fields, **made)
 
 
 def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:

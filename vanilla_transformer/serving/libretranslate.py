@@ -20,7 +20,15 @@ from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import with_tags_placed
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
-from vanilla_transformer.serving.bodies import FORM, MULTIPART, LenientFields, Text, Texts
+from vanilla_transformer.serving.bodies import (
+    FORM,
+    JSON,
+    MULTIPART,
+    LenientFields,
+    Text,
+    Texts,
+    describe_body,
+)
 from vanilla_transformer.serving.errors import RequestError, check_limit
 from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import Query, detect_languages
@@ -80,17 +88,14 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         answers = await service.answer(request, model, texts, query, languages)
         return answers.outputs, source, confidence
 
-    described = {"schema": TranslateFields.model_json_schema()}
-    content = {"application/json": described, FORM: described}
-
     @app.post(
         "/translate",
         tags=[TAG],
         summary="Translates a text or a list of texts.",
-        openapi_extra={"requestBody": {"required": True, "content": content}},
+        openapi_extra=describe_body(TranslateFields, JSON, FORM),
     )
     async def translate(request: Request) -> JSONResponse:
-        asked = await service.read_fields(request, TranslateFields, takes_forms=True)
+        asked = await service.read_fields(request, TranslateFields)
         for name in ("q", "source", "target"):
             if not getattr(asked, name):
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
@@ -143,16 +148,14 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         glossary: GlossaryField = None
         api_key: Text = Field("", description="API key, where the server asks for one")
 
-    described = {"schema": FileFields.model_json_schema()}
-
     @app.post(
         "/translate_file",
         tags=[TAG],
         summary="Translates a file; the answer has the address of the result.",
-        openapi_extra={"requestBody": {"required": True, "content": {MULTIPART: described}}},
+        openapi_extra=describe_body(FileFields, MULTIPART),
     )
     async def translate_file(request: Request) -> JSONResponse:
-        asked = await service.read_fields(request, FileFields, takes_forms=True)
+        asked = await service.read_fields(request, FileFields)
         name, content = Path(asked.file.filename or "").name, await asked.file.read()
         document = await asyncio.to_thread(_read_file, name, content, _EXPANDED * limits.max_body)
         service.check_size([text.text for text in document.texts])
@@ -183,18 +186,14 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         q: Text = Field(description="A text")
         api_key: Text = Field("", description="API key, where the server asks for one")
 
-    described = {"schema": DetectFields.model_json_schema()}
-
     @app.post(
         "/detect",
         tags=[TAG],
         summary="Detects the language of a text among those of this server.",
-        openapi_extra={
-            "requestBody": {"content": {"application/json": described, FORM: described}}
-        },
+        openapi_extra=describe_body(DetectFields, JSON, FORM),
     )
     async def detect(request: Request) -> JSONResponse:
-        asked = await service.read_fields(request, DetectFields, takes_forms=True)
+        asked = await service.read_fields(request, DetectFields)
         service.check_size([asked.q])
         codes = [code for direction in service.models.directions for code in direction]
         found = await asyncio.to_thread(detect_languages, asked.q[:_ENOUGH], codes)

@@ -9,13 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from vanilla_transformer.serving.bodies import (
-    SomeFields,
-    check_fields,
-    content_type,
-    parse_body,
-    read_bytes,
-)
+from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.models import Answers, Languages, Models, Query, ServedModel
@@ -34,21 +28,13 @@ class Service:
     metrics: Metrics
     glossaries: Glossaries
 
-    async def read_fields(
-        self, request: Request, fields: type[SomeFields], takes_forms: bool = False
-    ) -> SomeFields:
-        """Reads the body of a request, and checks its key.
-
-        Args:
-            takes_forms: Whether the body may be a form.
-        """
-        kind = content_type(request, takes_forms)
+    async def read_fields(self, request: Request, fields: type[SomeFields]) -> SomeFields:
+        """Reads the body of a request, and checks its key and its fields."""
         body = await read_bytes(request, self.settings.limits)
-        max_files = int("file" in fields.model_fields)
-        values = await parse_body(request, body, kind, max_files)
-        key = values.get("api_key") if "api_key" in fields.model_fields else None
+        values = await parse_body(request, body)
+        key = values.get("api_key")
         self.identify(request, key if isinstance(key, str) else None)
-        return check_fields(fields, values, kind)
+        return check_fields(fields, values)
 
     def identify(self, request: Request, key: str | None = None) -> None:
         """Checks the key of a request, where the server needs one, and logs its number.
