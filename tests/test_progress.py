@@ -30,7 +30,7 @@ def run_work(clock, seconds, total=1000, **options):
     with Progress(total, "texts", print_line=lines.append, **options) as shown:
         for number, step in enumerate(seconds, start=1):
             clock[0] += step
-            shown.reach(options.get("done", 0) + 100 * number)
+            shown.update(options.get("done", 0) + 100 * number)
     return lines
 
 
@@ -67,31 +67,29 @@ def test_another_message_stands_for_a_line(clock):
     for _ in range(3):
         clock[0] += 40
         shown.wait_for_next_line()
-        shown.reach(1)
+        shown.update(1)
     assert lines == []
     clock[0] += 60
-    shown.reach(2, lambda: "training loss 2.5")
+    shown.update(2, lambda: "training loss 2.5")
     assert lines == ["2 of 10 steps, training loss 2.5, 12:00 left"]
 
 
-def test_time_left_counts_other_work_that_comes_but_not_that_of_the_past(clock, monkeypatch):
+def test_a_bar_tells_the_speed_and_the_time_left(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with Progress(10, "steps") as shown:
         clock[0] += 20
-        shown.reach(2)
-        clock[0] += 300
-        shown.wait_for_next_line(300)
-        shown.seconds_besides = 40.0
-        assert shown.time_left() == "02:00"
+        shown.update(2)
+        assert shown.time_left() == "01:20 left"
         clock[0] += 10
-        shown.reach(3)
-    assert "<01:50, " in sys.stderr.getvalue()
+        shown.update(3)
+    assert "3/10" in sys.stderr.getvalue()
+    assert "0.1 steps/s, 01:10 left" in sys.stderr.getvalue()
 
 
 def test_lines_have_no_carriage_return(clock, capsys):
     with Progress(10, "texts") as shown:
         clock[0] += 60
-        shown.reach(5)
+        shown.update(5)
     assert capsys.readouterr().err == "5 of 10 texts, 0.1 texts/s, 01:00 left\n"
 
 
@@ -99,7 +97,7 @@ def test_a_terminal_has_a_bar_and_messages_above_it(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with Progress(10, "steps") as shown:
         clock[0] += 60
-        shown.reach(5, lambda: "training loss 2.5")
+        shown.update(5, lambda: "training loss 2.5")
         progress.print_message("a message")
     text = sys.stderr.getvalue()
     assert "5/10" in text
@@ -112,4 +110,4 @@ def test_a_process_without_standard_error_works(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with Progress(10, "texts") as shown:
         clock[0] += 60
-        shown.reach(5)
+        shown.update(5)

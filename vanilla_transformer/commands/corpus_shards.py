@@ -79,7 +79,7 @@ def translate_corpus(options: Options) -> None:
                         print_message(f"{shard} has failed: {problem}")
                     else:
                         done += shard.count
-                        progress.reach(done)
+                        progress.update(done)
     if failed:
         named = "; ".join(f"{shard}: {problem}" for shard, problem in failed.items())
         raise OSError(

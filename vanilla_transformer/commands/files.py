@@ -179,7 +179,7 @@ def write_in_chunks(
         ):
             for first, chunk in in_chunks(rows):
                 write(first, chunk, stream)
-                progress.reach(first + len(chunk))
+                progress.update(first + len(chunk))
         return
     folder = Path(f"{file.output}.unfinished")
     with parts_directory(folder, {**identity, "lines_per_part": LINES_PER_CHUNK}):
@@ -189,7 +189,7 @@ def write_in_chunks(
             for first, chunk in in_chunks(rows, done):
                 with open_part(folder / f"part-{first:09}") as stream:
                     write(first, chunk, stream)
-                progress.reach(first + len(chunk))
+                progress.update(first + len(chunk))
         with open_output(file.output) as stream:
             for part in sorted(folder.glob(_PARTS)):
                 with part.open(encoding="utf-8", newline="") as lines:

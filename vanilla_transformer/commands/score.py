@@ -90,7 +90,7 @@ def run(options: Options) -> None:
                     }
                     line = json.dumps(without_infinities(fields), ensure_ascii=False)
                 print(line, file=stream)
-            progress.reach(num_pairs)
+            progress.update(num_pairs)
     perplexity = perplexity_of(total, num_tokens)
     summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"
     print(summary, file=sys.stderr)

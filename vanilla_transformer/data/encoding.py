@@ -111,7 +111,7 @@ def encode(
         encoder = PairEncoder(tokenizer, limits, directions)
         make = partial(_encode_rows, data, encoder)
         if folder is None and not data.cache_files:
-            table, facts = make(range(len(data)), tell=shown.reach)
+            table, facts = make(range(len(data)), tell=shown.update)
             encoded, facts_of_parts = Dataset(InMemoryTable(table)), [facts]
         else:
             origin: list[Any] = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
@@ -120,8 +120,8 @@ def encode(
             key = text_digest(json.dumps(origin))
             folder = folder or cache_folder() / key
             if num_proc is None:
-                make = partial(make, tell=shown.reach)
-            shards = make_shards(folder, key, len(data), make, num_proc, shown.reach)
+                make = partial(make, tell=shown.update)
+            shards = make_shards(folder, key, len(data), make, num_proc, shown.update)
             encoded, facts_of_parts = shards.open(), shards.shards
     for side, limit in limits.items():
         if truncated := sum(part["truncated"][side] for part in facts_of_parts):

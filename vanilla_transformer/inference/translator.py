@@ -825,7 +825,7 @@ class Translator:
         def on_batch(count: int) -> None:
             nonlocal num_computed
             num_computed += count
-            shown.reach(num_done + len(chunk) * num_computed // len(split.segments))
+            shown.update(num_done + len(chunk) * num_computed // len(split.segments))
 
         num_unknown, num_characters = 0, 0
         total = len(texts) if isinstance(texts, Sized) else None
@@ -844,7 +844,7 @@ class Translator:
                 num_unknown += sum(segment.unknown for segment in split.segments)
                 num_characters += sum(count_characters(segment.text) for segment in split.segments)
                 num_done += len(chunk)
-                shown.reach(num_done)
+                shown.update(num_done)
         if num_cut:
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "

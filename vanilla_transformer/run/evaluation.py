@@ -214,12 +214,12 @@ def score_training(
             )
 
             def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:
-                progress.reach(min(progress.done + count, most))
+                progress.update(min(progress.done + count, most))
 
             computed = translator.compute_segments(split.segments, call, on_batch)
             for number, document in zip(numbers, split.documents, strict=True):
                 (done[number],) = translator.join_outputs(document, computed, call)
-            progress.reach(len(done))
+            progress.update(len(done))
     shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]
     scorer.num_cut = sum(not output.is_complete for output in outputs)

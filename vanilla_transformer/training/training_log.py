@@ -1,14 +1,13 @@
 """What a training tells while it runs: its progress, and a line for each evaluation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
+from transformers import TrainerCallback, TrainerState
 from transformers.utils import logging
 
 from vanilla_transformer.data.text_files import short_line
@@ -28,7 +27,7 @@ _NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "
 
 @dataclass(frozen=True)
 class _Moment:
-    """How far a training was at one moment; `seconds` does not count its evaluations.
+    """How far a training was at one moment.
 
     `operations` are those of products of weights and tokens, forward and backward, of one process.
     """
@@ -67,13 +66,10 @@ class TrainingLog(TrainerCallback):
         short = [row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE]
         self.examples = short[:count] or [0]
         self._progress: Progress | None = None
-        self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0  # of all, of the last one
         self._peak: float | None = None
         self._products: dict[str, int] = {}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Begins to count; called by Trainer."""
         if state.is_world_process_zero:
             warmup = args.get_warmup_steps(state.max_steps)
@@ -91,53 +87,38 @@ class TrainingLog(TrainerCallback):
                 print_line=logger.info,
                 seconds_to_first_line=10.0,
             )
-            self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0
             self._peak = peak_of(args.device)
             self._products = products_of_tokens(cast(nn.Module, self.trainer.model))
             self._last_line = self._last_evaluation = self._current_moment()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Shows the progress; called by Trainer."""
         if self._progress is not None:
-            to_come = _evaluations_to_come(args, state)
-            self._progress.seconds_besides = to_come * self._seconds_of_evaluation
-            self._progress.reach(state.global_step, self._describe_recent_steps)
+            self._progress.update(state.global_step, self._describe_recent_steps)
 
     def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: Any, metrics: Any = None, **_: Any
     ) -> None:
         """Tells the figures of an evaluation during the training; called by Trainer."""
         if self._progress is None:
             return
         figures = metrics or {}
         runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
-        seconds = self._seconds_of_evaluation = sum(runtimes)
-        self._seconds_of_evaluations += seconds
-        self._progress.wait_for_next_line(seconds)
-        self._progress.seconds_besides = seconds * _evaluations_to_come(args, state)
         now = self._current_moment()
+        training = replace(now, seconds=now.seconds - sum(runtimes))
         scores = describe_figures(figures, "eval_")
-        time_left = self._progress.time_left()
         parts = (
-            self._describe_steps(self._last_evaluation, now),
+            self._describe_steps(self._last_evaluation, training),
             f"validation {scores}" if scores else "",
             f"outputs cut off: {cut:,}" if (cut := self.scorer.num_cut) else "",
-            f"{time_left} left" if time_left else "",
+            self._progress.time_left(),
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
         logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_examples()}")
+        self._progress.wait_for_next_line()
         self._last_line = self._last_evaluation = now
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Ends the bar; called by Trainer."""
         self.close()
 
@@ -151,7 +132,7 @@ class TrainingLog(TrainerCallback):
         trainer = self.trainer
         tokens = {side: int(count) for side, count in trainer.num_tokens.items()}
         return _Moment(
-            seconds=monotonic() - self._seconds_of_evaluations,
+            seconds=monotonic(),
             step=trainer.state.global_step,
             loss=trainer.sum_of_losses(),
             tokens=sum(tokens.values()) * trainer.args.world_size,
@@ -214,16 +195,6 @@ def peak_of(device: torch.device) -> float | None:
         torch.cuda.synchronize(device)
         seconds.append(monotonic() - start)
     return float(2 * 8192**3 / min(seconds))
-
-
-def _evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
-    """Returns how often a training is evaluated until its end, with the evaluation after it."""
-    if args.eval_strategy == IntervalStrategy.EPOCH:
-        return 1 + max(0, state.num_train_epochs - int(state.epoch or 0))
-    if args.eval_strategy == IntervalStrategy.STEPS and state.eval_steps:
-        every = int(state.eval_steps)
-        return 1 + state.max_steps // every - state.global_step // every
-    return 1
 
 
 def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
