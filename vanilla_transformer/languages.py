@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 import langcodes
 import regex
@@ -179,16 +180,45 @@ def are_related(one: str, other: str) -> bool:
     return {first, second} <= _SOUTH_SLAVIC or langcodes.tag_distance(first, second) < _RELATIVES
 
 
-def to_upper(text: str, tag: str | None = None, title: bool = False) -> str:
-    """Returns a text in capital letters: of a Turkish or Azerbaijani i with its dot.
+_FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
+_FIRST_IJ = regex.compile(r"^\P{L}*\Kij")
+_GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
+_TWO_VOWELS = regex.compile(r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)")
+_ACCENTS = regex.compile(r"[\u0300\u0301\u0313\u0314\u0342]")
+
+
+def to_upper(text: str, tag: str | None = None) -> str:
+    """Returns a text in capital letters, as its language writes them.
+
+    A Turkish or Azerbaijani i keeps its dot, and Greek letters lose their accents.
 
     Args:
         tag: That of the language; None: it is unknown.
-        title: The forms that begin a word, such as \u01c5 for \u01c6.
     """
-    if tag is not None and langcodes.Language.get(standard_tag(tag)).language in ("tr", "az"):
-        text = text.replace("i", "\u0130")
-    return text.title() if title else text.upper()
+    return str(_GREEK.sub(_without_accents, _with_dots(text, tag))).upper()
+
+
+def to_title(word: str, tag: str | None = None) -> str:
+    """Returns a word that begins with a capital letter, of Dutch also with IJ."""
+    if _is_in(tag, "nl") and _FIRST_IJ.search(word):
+        return str(_FIRST_IJ.sub("IJ", word))
+    return str(_FIRST_LETTER.sub(lambda letter: _with_dots(letter[0], tag).title(), word))
+
+
+def _with_dots(text: str, tag: str | None) -> str:
+    return text.replace("i", "\u0130") if _is_in(tag, "tr", "az") else text
+
+
+def _is_in(tag: str | None, *languages: str) -> bool:
+    return tag is not None and langcodes.Language.get(standard_tag(tag)).language in languages
+
+
+def _without_accents(word: regex.Match[str]) -> str:
+    """Returns a Greek word without accents; two vowels that one divides get a diaeresis."""
+    if word[0] == "\u03ae":  # "or"; without its accent it is the article
+        return "\u0389"
+    letters = _TWO_VOWELS.sub("\\1\\2\u0308", normalize("NFD", word[0]))
+    return normalize("NFC", _ACCENTS.sub("", letters))
 
 
 def language_name(tag: str) -> str:

@@ -33,6 +33,59 @@ def test_copies_follow_the_pairs_in_title_case_and_in_capitals():
     assert add_cased_copies(rows, None, known) is rows
 
 
+def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
+    """A second target for one source would contradict the first."""
+    pairs = [
+        ("\u4fdd\u5b58\u6587\u4ef6", "save the file"),  # no case
+        ("\u0627\u062d\u0641\u0638", "save"),
+        ("Save As", "Speichern unter"),  # in title case already
+        ("OK", "in Ordnung"),
+        ("%d / %d", "%d von %d"),
+        ("--force", "erzwingen"),
+        ("open it", "\u00f6ffnen"),
+    ]
+    open_it = [("Open It", "\u00d6ffnen"), ("OPEN IT", "\u00d6FFNEN")]
+    for first, copies in ((0, open_it[:1]), (1, [("SAVE AS", "SPEICHERN UNTER"), open_it[1]])):
+        chosen = [{"source": source, "target": target} for source, target in pairs[first:]]
+        rows = add_cased_copies(Dataset.from_list(chosen), 1.0, RowLanguages())
+        assert pairs_of(rows) == [*pairs[first:], *copies]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "capitals", "title"),
+    [
+        ("use --force, -v", "en", "USE --force, -v", "Use --force, -v"),
+        ("edit config.json at example.org", "en", "EDIT config.json AT example.org", None),
+        ("see a.m. or so.", "en", "SEE A.M. OR SO.", "See A.m. Or So."),
+        (
+            "\u03ba\u03b1\u03bb\u03b7\u03bc\u03ad\u03c1\u03b1",
+            "el",
+            "\u039a\u0391\u039b\u0397\u039c\u0395\u03a1\u0391",
+            None,
+        ),
+        (
+            "\u03bc\u03ac\u03b9\u03bf\u03c2",
+            "el",
+            "\u039c\u0391\u03aa\u039f\u03a3",
+            "\u039c\u03ac\u03b9\u03bf\u03c2",
+        ),
+        (
+            "\u03ac\u03bb\u03bb\u03bf \u03ae",
+            "el",
+            "\u0391\u039b\u039b\u039f \u0389",
+            "\u0386\u03bb\u03bb\u03bf \u0389",
+        ),
+        ("'ijsland ijs", "nl", "'IJSLAND IJS", "'IJsland IJs"),
+        ("ijsland", "en", "IJSLAND", "Ijsland"),
+    ],
+)
+def test_capitals_are_those_of_a_language(text, language, capitals, title):
+    rows = Dataset.from_dict({"source": [text] * 2, "target": ["a"] * 2})
+    copies = add_cased_copies(rows, 1.0, RowLanguages((language, None)))["source"][2:]
+    assert copies[-1] == capitals
+    assert title is None or copies[0] == title
+
+
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "a.tsv"

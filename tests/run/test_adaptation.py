@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 
@@ -296,6 +297,108 @@ def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_pa
                 assert row["source_language"] == "en"
                 seen += 1
     assert seen == len(rows)
+
+
+ROWS = [
+    {
+        "source": f"see %s the {'xyz'[number % 3] * (1 + number // 3)}",
+        "target": f"das %s {number} sehen",
+        "other": f"anderes %s {number}",
+        "translation": {"en": f"one %s {number}", "de": f"eins %s {number}"},
+    }
+    for number in range(90)
+]
+WHOLE = {"train_file": "all.jsonl"}
+HELD_OUT = {"validation_file": "held-out.jsonl", "test_file": "held-out.jsonl", **WHOLE}
+TEXTS = {side: f"{side}.txt" for side in ("source", "target")}
+OPTIONS_OF_DATA = {  # with its value, and without
+    "dataset_name": ({"dataset_name": "folder"}, WHOLE),
+    "train_file": ({"train_file": "fewer.jsonl"}, WHOLE),
+    "validation_file": (HELD_OUT, {**WHOLE, "test_file": "held-out.jsonl"}),
+    "test_file": (HELD_OUT, {**WHOLE, "validation_file": "held-out.jsonl"}),
+    **{
+        f"{split}_{side}": (
+            {
+                **(WHOLE if split != "train" else {}),
+                **{f"{split}_{n}": f for n, f in TEXTS.items()},
+            },
+            WHOLE,
+        )
+        for split in SPLITS
+        for side in TEXTS
+    },
+    "source_column": ({**WHOLE, "source_column": "other"}, WHOLE),
+    "target_column": ({**WHOLE, "target_column": "other"}, WHOLE),
+    "source_lang": ({**WHOLE, "source_lang": "en", "target_lang": "de"}, WHOLE),
+    "target_lang": ({**WHOLE, "source_lang": "en", "target_lang": "de"}, WHOLE),
+    "source_language": ({**WHOLE, "source_language": "en"}, WHOLE),
+    "target_language": ({**WHOLE, "target_language": "de"}, WHOLE),
+    "corpora": ({"corpora": [{"train": "fewer.jsonl"}]}, WHOLE),
+    "corpora_temperature": ({**WHOLE, "corpora_temperature": 5}, WHOLE),
+    "case_augment": ({**WHOLE, "case_augment": 0.1}, WHOLE),
+    "placeholder_share": ({**WHOLE, "placeholder_share": 0.25}, WHOLE),
+    "terms": ({**WHOLE, "terms": "annotate"}, WHOLE),
+    "max_train_samples": ({**WHOLE, "max_train_samples": 70}, WHOLE),
+    "max_eval_samples": ({**HELD_OUT, "max_eval_samples": 3}, HELD_OUT),
+    "max_test_samples": ({**HELD_OUT, "max_test_samples": 3}, HELD_OUT),
+    "max_source_length": ({**WHOLE, "max_source_length": 7}, WHOLE),
+    "max_target_length": ({**WHOLE, "max_target_length": 7}, WHOLE),
+}
+
+
+@pytest.fixture
+def split_recipe(trained, tmp_path, monkeypatch):
+    """Splits the data that a recipe names."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for file, rows in (
+        ("all.jsonl", ROWS),
+        ("fewer.jsonl", ROWS[:80]),
+        ("folder/train.jsonl", ROWS[:80]),
+        ("held-out.jsonl", ROWS[80:]),
+    ):
+        Path(file).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for side, file in TEXTS.items():
+        Path(file).write_text("".join(f"{row[side]}\n" for row in ROWS[:60]))
+
+    def split(options):
+        Path("recipe.yaml").write_text(json.dumps(options))
+        return split_data(AdaptArguments(str(trained), ["recipe.yaml"], "out", held_out=5))
+
+    return split
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(DataArguments)])
+def test_each_option_of_the_data_of_a_recipe_has_an_effect(split_recipe, name):
+    if name == "dataset_config_name":  # a directory has no configurations
+        with pytest.raises(ValueError, match="nothing"):
+            split_recipe({"dataset_name": "folder", name: "nothing"})
+    else:
+        changed, without = map(split_recipe, OPTIONS_OF_DATA[name])
+        assert changed != without
+
+
+def test_the_options_of_training_that_adapt_has_reach_the_training(
+    trained, pairs, tmp_path, monkeypatch
+):
+    seen = []
+
+    def keep(arguments):
+        seen.append(arguments.given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adaptation.training_run, "run", keep)
+    given = {"optim": "muon", "muon_learning_rate": 0.003, "max_tokens": 300, "seed": 7}
+    given |= {"metrics": ["chrf"], "bleu_tokenize": "char", "placeholder_share": 0.25}
+    given |= {"num_train_epochs": 4, "early_stopping_patience": 3, "max_source_length": 9}
+    recipe = {**RECIPES["own"], "placeholder_share": 0.25, "max_source_length": 9}
+    (pairs / "options.yaml").write_text(json.dumps(recipe))
+    monkeypatch.chdir(pairs)
+    words = ["--optim", "muon", "--learning-rate", "0.003", "--max-tokens", "300", "--seed", "7"]
+    words += ["--metrics", "chrf", "--bleu-tokenize", "char", "--epochs", "4", "--patience", "3"]
+    with pytest.raises(KeyboardInterrupt):
+        adapt(trained, pairs, tmp_path / "out", *words, "options.yaml")
+    assert {name: seen[0][name] for name in given} == given
 
 
 def test_texts_keep_their_white_space_and_forms_of_a_source_stay_together(trained, tmp_path):

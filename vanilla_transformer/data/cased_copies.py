@@ -10,17 +10,21 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
-from vanilla_transformer.languages import to_upper
+from vanilla_transformer.languages import to_title, to_upper
 
-_WORDS = regex.compile(r"(?<!\S)[^\s\d<>{}\[\]$%@\\/_#&|]+(?!\S)")
-"""Words that change: not tags, placeholders, markup, addresses, and what has a digit."""
-_FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
+_WORDS = regex.compile(
+    r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"
+)
+"""Words that change: not tags, placeholders, markup, options, names of files and addresses, and
+what has a digit."""
 
 
 def add_cased_copies(
     rows: Dataset, share: float | None, known: RowLanguages, tag: str | None = None
 ) -> Dataset:
     """Adds copies of some pairs after all pairs: one half in capitals, one half in title case.
+
+    A pair whose source would stay as it is has no copy: it would have two targets.
 
     Args:
         rows: Pairs with the columns "source" and "target". Other columns are copied as they are.
@@ -42,10 +46,13 @@ def add_cased_copies(
         return {"source": head + source, "target": target}
 
     key = Hasher.hash([rows._fingerprint, share, begin, asdict(known), "cased copies"])
-    copies = rows.select(drawn_rows(len(rows), share)).map(
+    drawn = drawn_rows(len(rows), share)
+    copies = rows.select(drawn).map(
         in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
     )
-    return concatenate_datasets([rows, copies])
+    pairs = zip(rows.select(drawn)["source"], copies["source"], strict=True)
+    differing = [place for place, (old, new) in enumerate(pairs) if old != new]
+    return concatenate_datasets([rows, copies.select(differing)])
 
 
 def drawn_rows(count: int, share: float) -> NDArray[np.int64]:
@@ -59,8 +66,4 @@ def _in_capitals(text: str, language: str | None) -> str:
 
 
 def _in_title_case(text: str, language: str | None) -> str:
-    def change(word: regex.Match[str]) -> str:
-        first = _FIRST_LETTER.sub(lambda letter: to_upper(letter[0], language, True), word[0])
-        return str(first)
-
-    return str(_WORDS.sub(change, text))
+    return str(_WORDS.sub(lambda word: to_title(word[0], language), text))

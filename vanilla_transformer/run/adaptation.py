@@ -41,7 +41,11 @@ from vanilla_transformer.run.adaptation_data import (
     split_data,
 )
 from vanilla_transformer.run.comparison import SIGNIFICANT, ModelComparison, describe_comparison
-from vanilla_transformer.run.defaults import has_bfloat16, is_faster_in_bfloat16
+from vanilla_transformer.run.defaults import (
+    divides_weights,
+    has_bfloat16,
+    is_faster_in_bfloat16,
+)
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import parse_arguments
@@ -53,7 +57,7 @@ _RANK = 16
 _RATE_BY_WIDTH, _RATE_OF_ADAPTERS = 0.1, 10
 """AdamW's rate is the first divided by the width, as a good rate is; of adapters, it is larger."""
 _RATE_OF_MUON, _ADAMW_BESIDE_MUON = 0.01, 0.15
-"""The rate of AdamW in relation to that of Muon."""
+"""Muon's rate, the best of four in docs/benchmarks.md, and that of AdamW in relation to it."""
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SCORED_PAIRS = 250
@@ -279,7 +283,8 @@ def _train(
 
 def _rates(options: AdaptArguments, width: int, rank: int) -> dict[str, Any]:
     """Returns the options of the optimizer; `rank` is that of adapters, or 0."""
-    if options.optim == MUON:
+    needs_adamw = rank or options.learning_rate is not None or divides_weights()
+    if options.optim == MUON or (options.optim is None and not needs_adamw):
         rate = options.learning_rate or _RATE_OF_MUON
         beside = float(f"{_ADAMW_BESIDE_MUON * rate:.1e}")
         return {"optim": MUON, "muon_learning_rate": rate, "learning_rate": beside}

@@ -107,7 +107,10 @@ class AdaptArguments:
     held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
     metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
     bleu_tokenize: str | None = same_option(ModelArguments, "bleu_tokenize")
-    optim: str = option("optimizer: muon or adamw", ADAMW)
+    optim: str | None = option(
+        "optimizer: muon or adamw (default: muon, but adamw for adapters, for weights that are "
+        "divided among processes, and with a learning rate)"
+    )
     learning_rate: float | None = option(
         "peak learning rate, with muon that of the layers' matrices (default: 0.01 with muon, 0.1 "
         "divided by the width with adamw, and ten times that for adapters)"

@@ -24,7 +24,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.corpora import describe_report
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import RowDirections
@@ -257,7 +257,8 @@ class _Run:
         self._save_figures(figures)
         logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
         figures = self._score_splits(figures)
-        self.trainer.save_state()
+        with explained_full_disk(self.folder):
+            self.trainer.save_state()
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
             write_model_card(self.plan, model, figures, self.scorer.signatures, repo_id)
@@ -288,7 +289,8 @@ class _Run:
             merge_adapters(trainer.model)
         if self.is_main:
             (self.folder / FILE_SIZES).unlink(missing_ok=True)
-        trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
+        with explained_full_disk(self.folder):  # without a push: the run pushes when all is there
+            trainer.save_model(_internal_call=True)
         if self.is_main and list(self.folder.glob("*.safetensors")):
             store_probe(load_for_probe(self.folder), self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}

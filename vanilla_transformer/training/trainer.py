@@ -1,7 +1,5 @@
 """The trainer: the stock `Seq2SeqTrainer` with token-budget batches and other losses."""
 
-import dataclasses
-import json
 import math
 from collections.abc import Callable
 from copy import deepcopy
@@ -25,7 +23,7 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
@@ -60,7 +58,6 @@ from vanilla_transformer.training.schedules import NoamSchedule, schedule_option
 from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import (
     FILE_SIZES,
-    TRAINER_STATE,
     Checkpoint,
     TrainingRecord,
     resumed_checkpoint,
@@ -334,15 +331,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         finally:
             self.args.save_total_limit = limit
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Saves the model, its tokenizer and its code, as in transformers.
-
-        Raises:
-            OSError: If the disk is full.
-        """
-        with explained_full_disk(Path(output_dir or str(self.args.output_dir))):
-            super().save_model(output_dir, _internal_call)
-
     # Private: Trainer warns of each tied weight, which a checkpoint holds once.
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Warns of missing keys, as in transformers, but not of those that are tied to others."""
@@ -362,12 +350,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if self.state.global_step == self._initial_global_step:  # a loss of no step
             output.metrics.pop("train_loss")
         return output
-
-    def save_state(self) -> None:
-        """Saves the state of the training; a process that is killed leaves no half file."""
-        if self.is_world_process_zero():
-            text = json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True) + "\n"
-            write_atomic(Path(str(self.args.output_dir), TRAINER_STATE), text)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set.
