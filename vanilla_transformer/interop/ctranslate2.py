@@ -4,7 +4,7 @@ This module needs the extra `ctranslate2`. Source of the layout: `ctranslate2.sp
 4.8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,17 @@ from typing import Any, cast
 import numpy as np
 import torch
 from ctranslate2.specs import common_spec, transformer_spec
+from ctranslate2.specs.model_spec import index_spec
 from transformers.utils import logging
 
 from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.data.word_alignment import aligning_layer
-from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS, STACKS, layer_parts
+from vanilla_transformer.interop.ctranslate2_variables import (
+    ACTIVATIONS,
+    PARAMETERS,
+    STACKS,
+    module_places,
+)
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
@@ -115,7 +121,6 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
     config = model.config
     problems = problems_for_ctranslate2(config, holds_start)
     raise_problems("CTranslate2 cannot compute this model", problems)
-    stacks = model.model.encoder, model.model.decoder
     options = _spec_options(config, "decoder")
     if (aligning := aligning_heads(config)) is not None:
         options |= {"alignment_layer": aligning.layer, "alignment_heads": aligning.number}
@@ -124,19 +129,28 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
             f"The export leaves out `alignment_heads` {config.alignment_heads}: CTranslate2 "
             "averages heads of one layer, and whole groups of heads that share their keys."
         )
-    encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
-    decoder = transformer_spec.TransformerDecoderSpec(**options)
-    for spec, stack, name in zip((encoder, decoder), stacks, STACKS, strict=True):
-        spec.pre_norm = config.norm_placement == "pre"
-        layers = list(stack.layers)
-        if name == "decoder" and aligning is not None and aligning.order is not None:
-            layers[aligning.layer] = _with_head_order(layers[aligning.layer], aligning.order)
-        _set_stack(spec, stack, positions)
-        for layer_spec, layer in zip(spec.layer, layers, strict=True):
-            _set_layer(layer_spec, layer, name, config)
-    decoder.scale_outputs = np.float32(config.logit_scale)
-    _set_module(decoder.projection, [model.lm_head])
-    return transformer_spec.TransformerSpec(encoder, decoder)
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder")),
+        transformer_spec.TransformerDecoderSpec(**options),
+    )
+    modules = dict(model.named_modules())
+    if aligning is not None and aligning.order is not None:
+        place = f"model.decoder.layers.{aligning.layer}"
+        ordered = _with_head_order(modules[place], aligning.order)
+        modules |= {f"{place}.{name}": module for name, module in ordered.named_modules()}
+    for name in STACKS:
+        stack_spec, stack = getattr(spec, name), modules[f"model.{name}"]
+        stack_spec.pre_norm = config.norm_placement == "pre"
+        stack_spec.scale_embeddings = stack.embed_scale
+        for layer in stack_spec.layer:
+            _set_attentions(layer, config)
+        _set_positions(stack_spec, stack, positions)
+        layers = len(stack_spec.layer)
+        places = module_places(name, layers, config.norm_placement, config.gated_ffn)
+        for place, names in places.items():
+            _set_module(spec, place, names, modules, float(config.residual_scale))
+    spec.decoder.scale_outputs = np.float32(config.logit_scale)
+    return spec
 
 
 def set_vocabularies(
@@ -160,12 +174,21 @@ def set_vocabularies(
     settings.layer_norm_epsilon = config.layer_norm_eps
 
 
-def _set_stack(spec: Any, stack: Any, positions: int | None) -> None:
-    """Copies what a stack has beside its layers."""
+def _set_attentions(layer: Any, config: VanillaTransformerConfig) -> None:
+    """Sets what the constructor of a layer's specification does not take."""
+    own, cross = layer.self_attention, getattr(layer, "attention", None)
+    if config.attention_scale is not None:
+        for attention in filter(None, (own, cross)):
+            attention.queries_scale = np.float32(config.attention_scale)
+    for name in ("q_norm", "k_norm") if config.qk_norm != "none" else ():
+        setattr(own, name, common_spec.LayerNormSpec(rms_norm=config.norm_type == "rms_norm"))
+        if cross is not None:
+            delattr(cross, name)
+
+
+def _set_positions(spec: Any, stack: Any, positions: int | None) -> None:
+    """Copies what positions are computed from."""
     config = stack.config
-    spec.scale_embeddings = stack.embed_scale
-    embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
-    embeddings.weight = _float_copy(stack.embed_tokens.weight)
     if config.position_embedding_type == "relative":
         for layer in spec.layer:  # all share the table of the stack
             layer.self_attention.relative_attention_bias = _float_copy(stack.embed_positions.weight)
@@ -174,10 +197,6 @@ def _set_stack(spec: Any, stack: Any, positions: int | None) -> None:
             )
     elif config.position_embedding_type != "rope":
         spec.position_encodings.encodings = _position_table(stack, positions)
-    if config.normalize_embedding:
-        _set_module(spec.layernorm_embedding, [stack.embed_norm])
-    if config.final_layer_norm:
-        _set_module(spec.layer_norm, [stack.final_norm])
 
 
 def _position_table(stack: Any, positions: int | None) -> torch.Tensor:
@@ -265,38 +284,22 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
     return options
 
 
-def _set_layer(spec: Any, layer: Any, stack: str, config: VanillaTransformerConfig) -> None:
-    """Copies a layer of either stack; the factor of the residual goes into the last weights."""
-    scale = float(getattr(layer.dropout, "scale", 1.0))
-    has_qk_norm = config.qk_norm != "none"
-    if config.attention_scale is not None:
-        for name in ("self_attention", "attention")[: 1 + (stack == "decoder")]:
-            getattr(spec, name).queries_scale = np.float32(config.attention_scale)
-    for name in ("q_norm", "k_norm") if has_qk_norm else ():
-        norm = common_spec.LayerNormSpec(rms_norm=config.norm_type == "rms_norm")
-        setattr(spec.self_attention, name, norm)
-        if stack == "decoder":
-            delattr(spec.attention, name)
-    parts = layer_parts(stack, config.gated_ffn, config.norm_placement, has_qk_norm)
-    for place, names in parts.items():
-        if config.fused_qkv and names[0] == "self_attn.q_proj":
-            names = ("self_attn.qkv_proj",)
-        sublayer, _, part = place.partition("/")
-        inner = getattr(spec, sublayer)
-        name, _, number = part.rpartition("_")
-        target = getattr(inner, part, None) or getattr(inner, name)[int(number)]
-        is_last = names[0].endswith(("out_proj", "fc2"))
-        modules = [layer.get_submodule(module) for module in names]
-        _set_module(target, modules, scale if is_last else 1.0)
+def _set_module(
+    spec: Any, place: str, names: Sequence[str], modules: Mapping[str, Any], residual_scale: float
+) -> None:
+    """Copies a norm, an embedding, or linear maps whose rows lie one after the other.
 
-
-def _set_module(spec: Any, modules: Sequence[Any], scale: float = 1.0) -> None:
-    """Copies a norm, or linear maps whose rows lie one after the other."""
-    parts = ("gamma", "beta") if hasattr(spec, "gamma") else ("weight", "bias")
-    for theirs, ours in zip(parts, ("weight", "bias"), strict=True):
-        if getattr(modules[0], ours, None) is not None:
-            values = torch.cat([_float_copy(getattr(module, ours)) for module in modules])
-            setattr(spec, theirs, values * scale if scale != 1 else values)
+    The factor of the residual goes into the last weights of a sublayer.
+    """
+    if names[0] not in modules:
+        names = [names[0].replace("q_proj", "qkv_proj")]
+    scale = residual_scale if names[0].endswith(("out_proj", "fc2")) else 1.0
+    for theirs, ours in PARAMETERS.items():
+        if getattr(modules.get(names[0]), ours, None) is None:
+            continue  # there is no such norm or bias
+        if hasattr(target := index_spec(spec, place), theirs):
+            values = torch.cat([_float_copy(getattr(modules[name], ours)) for name in names])
+            setattr(target, theirs, values * scale if scale != 1 else values)
 
 
 def _with_head_order(layer: Any, order: Sequence[int]) -> Any:

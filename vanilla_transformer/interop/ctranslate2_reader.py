@@ -5,13 +5,16 @@ A directory holds `model.bin` with weights and attributes, `config.json`, and th
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 
 from vanilla_transformer.data.file_contents import read_object
@@ -19,7 +22,7 @@ from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import RenamedWeights, raise_problems
-from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
+from vanilla_transformer.interop.model_bin import read_model_bin
 from vanilla_transformer.interop.probe import SourceLogits, compute_outputs
 from vanilla_transformer.interop.vocabularies import (
     Vocabularies,
@@ -55,7 +58,7 @@ def read_ctranslate2(
     stored = StoredVariables(file)
     settings = read_settings(folder, stored)
     fields, weights = read_model(stored, settings)
-    zero_start = stored.flag("decoder/start_from_zero_embedding", False)
+    zero_start = bool(stored.integer("decoder/start_from_zero_embedding", 0))
     raise_problems("The model cannot be converted", list(stored.problems()))
     words = read_vocabularies(folder)
     vocabularies = align_vocabularies(*words, settings, zero_start)
@@ -69,7 +72,10 @@ def read_ctranslate2(
             "A target begins with a token that the user of CTranslate2 gives, such as its language:"
             " set `decoder_start_token_id` or `forced_bos_token_id`."
         )
-    logits = _logits_of_ctranslate2(folder, file, settings, words, vocabularies)
+    logits: SourceLogits | None = None
+    repeats = any(len(set(tokens)) < len(tokens) for tokens in words)
+    if not (file.version < 6 or repeats or vocabularies.adds_sources) and find_spec("ctranslate2"):
+        logits = partial(_logits_of_ctranslate2, folder, settings, set(words[1]), vocabularies)
     if logits is not None and stored.rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
         logits = partial(_logits_with_exact_positions, logits, model, stored.rounded)
@@ -81,12 +87,12 @@ def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
     defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     if (folder / "config.json").is_file():
         return {**defaults, "decoder_start_token": "<s>", **read_object(folder / "config.json")}
-    start = defaults["bos_token" if stored.flag("with_target_bos", True) else "eos_token"]
-    user_chooses_start = stored.flag("user_decoder_start_tokens", False)
+    start = defaults["bos_token" if stored.integer("with_target_bos", 1) else "eos_token"]
+    user_chooses_start = stored.integer("user_decoder_start_tokens", 0)
     return {
         **defaults,
-        "add_source_bos": stored.flag("with_source_bos", False),
-        "add_source_eos": stored.flag("with_source_eos", False),
+        "add_source_bos": bool(stored.integer("with_source_bos", 0)),
+        "add_source_eos": bool(stored.integer("with_source_eos", 0)),
         "decoder_start_token": None if user_chooses_start else start,
     }
 
@@ -116,56 +122,41 @@ def _read_vocabulary(path: Path) -> list[str]:
 
 def _logits_of_ctranslate2(
     folder: Path,
-    file: ModelBin,
     settings: Mapping[str, Any],
-    stored_words: tuple[list[str], list[str]],
+    known: Collection[str],
     vocabularies: Vocabularies,
-) -> SourceLogits | None:
-    """Returns a function that computes logits with CTranslate2, or None if that cannot be.
+    inputs: Mapping[str, torch.Tensor],
+) -> torch.Tensor:
+    """Computes logits with CTranslate2; the targets are forced as prefixes.
 
-    The targets are forced as prefixes. Rows that were added to the vocabulary have no logits there;
-    they get the bias that they have here.
+    Rows that were added to the vocabulary have no logits there; they get the bias that they have
+    here. A start token that was added stands for a zero embedding, which any token gets.
     """
-    try:
-        import ctranslate2
-        import numpy as np
-    except ImportError:
-        return None
-    repeats = any(len(set(words)) < len(words) for words in stored_words)
-    if file.version < 6 or repeats or vocabularies.adds_sources:
-        return None
+    import ctranslate2
 
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        source, target = (vocabularies.source, vocabularies.target)
-        end = str(settings["eos_token"])
-        known = set(stored_words[1])
-        rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
-        sources = [[source[index] for index in ids[mask.bool()].tolist()] for ids, mask in rows]
-        words = [[target[i] for i in row] for row in inputs["decoder_input_ids"].tolist()]
-        # A start token that was added stands for a zero embedding, which any token gets.
-        prefixes = [[word if word in known else end for word in row] for row in words]
-        length = inputs["decoder_input_ids"].shape[1]
-        plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
-        with TemporaryDirectory() as changed:  # with a config that adds no tokens
-            for path in folder.iterdir():
-                if path.is_file():
-                    copyfile(path, Path(changed, path.name))
-            Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
-            translator = ctranslate2.Translator(
-                changed, device="cpu", intra_threads=1, compute_type="float32"
-            )
-        results = translator.translate_batch(
-            sources,
-            target_prefix=prefixes,
-            beam_size=1,
-            max_decoding_length=length,
-            min_decoding_length=0,
-            return_logits_vocab=True,
+    source, target = vocabularies.source, vocabularies.target
+    rows = zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+    targets = [[target[index] for index in ids] for ids in inputs["decoder_input_ids"].tolist()]
+    end = str(settings["eos_token"])
+    plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
+    with TemporaryDirectory() as changed:  # with a config that adds no tokens
+        for path in folder.iterdir():
+            if path.is_file():
+                copyfile(path, Path(changed, path.name))
+        Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
+        translator = ctranslate2.Translator(
+            changed, device="cpu", intra_threads=1, compute_type="float32"
         )
-        logits = np.stack([[np.array(step).ravel() for step in each.logits[0]] for each in results])
-        return vocabularies.spread_logits(torch.from_numpy(logits))
-
-    return compute
+    results = translator.translate_batch(
+        [[source[index] for index in ids[mask.bool()].tolist()] for ids, mask in rows],
+        target_prefix=[[word if word in known else end for word in words] for words in targets],
+        beam_size=1,
+        max_decoding_length=inputs["decoder_input_ids"].shape[1],
+        min_decoding_length=0,
+        return_logits_vocab=True,
+    )
+    logits = np.stack([[np.array(step).ravel() for step in each.logits[0]] for each in results])
+    return vocabularies.spread_logits(torch.from_numpy(logits))
 
 
 def _logits_with_exact_positions(
@@ -175,13 +166,10 @@ def _logits_with_exact_positions(
     inputs: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
     """Computes the logits of the source as if it held its sinusoids in float32."""
-    exact = compute_outputs(model, inputs)
-    stacks = {name: getattr(model.model, name) for name in tables}
-    kept = {name: stack.embed_positions for name, stack in stacks.items()}
+    rounded = deepcopy(model)
     for name, table in tables.items():
-        stacks[name].embed_positions = LearnedPositions(*table.shape)
-        stacks[name].embed_positions.weight.data = table.float()
-    rounded = compute_outputs(model, inputs)
-    for name, positions in kept.items():
-        stacks[name].embed_positions = positions
-    return logits(inputs) + exact - rounded
+        stack = rounded.model.get_submodule(name)
+        stack.embed_positions = LearnedPositions(*table.shape)
+        stack.embed_positions.weight.data = table.float()
+    exact, changed = (compute_outputs(each, inputs) for each in (model, rounded))
+    return logits(inputs) + exact - changed

@@ -1,4 +1,4 @@
-"""Reads weights and config fields out of the variables of a CTranslate2 model.
+"""The variables of a CTranslate2 model: where our modules stand, and what the others mean.
 
 Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what it computes:
 
@@ -16,11 +16,18 @@ from typing import Any
 import torch
 
 from vanilla_transformer.data.word_alignment import aligning_layer
-from vanilla_transformer.interop.match_weights import Weights, find_differences
+from vanilla_transformer.interop.match_weights import (
+    Weights,
+    fields_of_parts,
+    find_differences,
+)
 from vanilla_transformer.interop.model_bin import ModelBin
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
 
 STACKS = ("encoder", "decoder")
+
+PARAMETERS = {"weight": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+"""Our parameters of a module by their names in a file."""
 
 ACTIVATIONS = {
     "relu": 0,
@@ -47,25 +54,46 @@ _UNREAD = re.compile(
 """Variables that change nothing here, or that are read where they are needed."""
 
 
-def layer_parts(
-    stack: str, is_gated: bool, slot: str, has_qk_norm: bool
+def module_places(
+    stack: str, layers: int, norm_placement: str, gated_ffn: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Returns our modules in a layer by their place there; rows of several lie in this order."""
-    parts: dict[str, tuple[str, ...]] = {}
+    """Returns our modules of a stack by their place in a file; rows of several lie in this order.
+
+    A model may lack norms that are named here.
+    """
     attentions = {"self_attention": ("self_attn", "qkv"), "attention": ("encoder_attn", "q", "kv")}
+    inner: dict[str, tuple[str, ...]] = {
+        "ffn/linear_0": ("feed_forward.gate" if gated_ffn else "feed_forward.fc1",),
+        "ffn/linear_1": ("feed_forward.fc2",),
+        "ffn/layer_norm": (f"feed_forward_{norm_placement}_norm",),
+        "self_attention/q_norm": ("self_attn.q_norm",),
+        "self_attention/k_norm": ("self_attn.k_norm",),
+    }
+    if gated_ffn:
+        inner["ffn/linear_0_noact"] = ("feed_forward.fc1",)
     for theirs in list(attentions)[: 1 if stack == "encoder" else 2]:
         ours, *groups = attentions[theirs]
         for number, letters in enumerate(groups):
             names = tuple(f"{ours}.{letter}_proj" for letter in letters)
-            parts[f"{theirs}/linear_{number}"] = names
-        parts[f"{theirs}/linear_{len(groups)}"] = (f"{ours}.out_proj",)
-        parts[f"{theirs}/layer_norm"] = (f"{ours}_{slot}_norm",)
-    gated = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
-    for theirs, ours in (gated if is_gated else {"linear_0": "fc1", "linear_1": "fc2"}).items():
-        parts[f"ffn/{theirs}"] = (f"feed_forward.{ours}",)
-    for name in ("q_norm", "k_norm") if has_qk_norm else ():
-        parts[f"self_attention/{name}"] = (f"self_attn.{name}",)
-    return {**parts, "ffn/layer_norm": (f"feed_forward_{slot}_norm",)}
+            inner[f"{theirs}/linear_{number}"] = names
+        inner[f"{theirs}/linear_{len(groups)}"] = (f"{ours}.out_proj",)
+        inner[f"{theirs}/layer_norm"] = (f"{ours}_{norm_placement}_norm",)
+    table = "embeddings_0" if stack == "encoder" else "embeddings"
+    here = {
+        table: ("embed_tokens",),
+        "layernorm_embedding": ("embed_norm",),
+        "layer_norm": ("final_norm",),
+        **{
+            f"layer_{layer}/{place}": tuple(f"layers.{layer}.{name}" for name in names)
+            for layer in range(layers)
+            for place, names in inner.items()
+        },
+    }
+    places = {
+        f"{stack}/{place}": tuple(f"model.{stack}.{name}" for name in names)
+        for place, names in here.items()
+    }
+    return places if stack == "encoder" else {**places, "decoder/projection": ("lm_head",)}
 
 
 # Variables ----------------------------------------------------------------------------------------
@@ -89,9 +117,9 @@ class StoredVariables:
         self.asked.add(place)
         return float(self.file.tensor(place).reshape(()).item())
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Returns an attribute that is true or false."""
-        return bool(self.number(name, default))
+    def integer(self, name: str, default: int) -> int:
+        """Returns an attribute that is a whole number, or a flag: 0 or 1."""
+        return int(self.number(name, default) or 0)
 
     def has(self, name: str) -> bool:
         """Returns whether there is a variable."""
@@ -119,32 +147,25 @@ class StoredVariables:
 
 def read_model(
     stored: StoredVariables, settings: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+) -> tuple[dict[str, Any], Weights]:
     """Returns the config fields that the variables mean, and the weights by our names."""
-    encoder, decoder = (_Stack(stored, stack) for stack in STACKS)
-    weights = encoder.weights | decoder.weights
-    stored.conflicts += find_differences((encoder.common, decoder.common), encoder.common)
+    stacks = [_Stack(stored, name) for name in STACKS]
+    weights = {name: w for stack in stacks for name, w in stack.weights.items()}
+    stored.conflicts += find_differences([stack.common for stack in stacks], stacks[0].common)
     for name in _NEUTRAL_FLAGS:
-        if stored.flag(f"decoder/{name}", False):
+        if stored.integer(f"decoder/{name}", 0):
             stored.conflicts.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
-    weights["lm_head.weight"] = stored.weight("decoder/projection/weight")
-    if stored.has("decoder/projection/bias"):
-        weights["lm_head.bias"] = stored.weight("decoder/projection/bias")
-    biased = [name for name in weights if name.endswith(".bias")]
-    norm_type = "layer_norm" if any("_norm." in name for name in biased) else "rms_norm"
+    has_norm_bias = any("_norm.bias" in name for name in weights)
     epsilon = settings.get("layer_norm_epsilon")
-    default = 1e-5 if norm_type == "layer_norm" else 1e-6
+    default = 1e-5 if has_norm_bias else 1e-6
     fields = {
-        **encoder.common,
-        **encoder.fields,
-        **decoder.fields,
-        "norm_type": norm_type,
+        **{name: value for stack in stacks for name, value in stack.fields.items()},
+        **stacks[0].common,
+        **fields_of_parts(weights),
+        "norm_type": "layer_norm" if has_norm_bias else "rms_norm",
         "layer_norm_eps": default if epsilon is None else epsilon,
-        "attention_bias": any("_proj." in name for name in biased),
-        "ffn_bias": any(".fc" in name or ".gate." in name for name in biased),
         "logit_scale": stored.number("decoder/scale_outputs", 1.0),
-        "alignment_heads": _aligning_heads(stored, decoder),
-        **_read_positions(stored, encoder, decoder, weights),
+        "alignment_heads": _aligning_heads(stored, stacks[1]),
     }
     return fields, weights
 
@@ -154,11 +175,10 @@ def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int
 
     The converters name the first head of the last layer if no head was trained to align.
     """
-    layer = int(stored.number("decoder/alignment_layer", -1) or 0)
-    count = int(stored.number("decoder/alignment_heads", 1) or 0)
+    layer = stored.integer("decoder/alignment_layer", -1)
+    count = stored.integer("decoder/alignment_heads", 1)
     layers = decoder.layers
-    is_default = (layer, count) == (-1, 1) or (layer % layers, count) == (aligning_layer(layers), 0)
-    if is_default:
+    if (layer, count) == (-1, 1) or (layer % layers, count) == (aligning_layer(layers), 0):
         return None
     return [[layer % layers, head] for head in range(count or decoder.heads)]
 
@@ -173,146 +193,114 @@ class _Stack:
     """
 
     def __init__(self, stored: StoredVariables, name: str) -> None:
-        self.stored, self.name = stored, name
-        variables, first, ours = stored.file.variables, f"{name}/layer_0", f"model.{name}"
-        pattern = re.compile(rf"{name}/layer_(\d+)/.*")
-        self.layers = len({m[1] for n in variables if (m := pattern.fullmatch(n))})
-        self.heads = int(stored.number(f"{name}/num_heads", 8) or 0)
-        width = variables[f"{first}/self_attention/linear_1/weight"].shape[1]
-        joined = variables[f"{first}/self_attention/linear_0/weight"].shape[0]
-        keys = (joined - width) // 2  # queries first, then keys, values
+        self.stored, self.name, first = stored, name, f"{name}/layer_0"
+        layers = (re.match(rf"{name}/layer_(\d+)/", each) for each in stored.file.variables)
+        self.layers = len({match[1] for match in layers if match})
+        self.heads = stored.integer(f"{name}/num_heads", 8)
+        joined, (d_model, width) = (
+            stored.file.variables[f"{first}/self_attention/linear_{number}/weight"].shape
+            for number in (0, 1)
+        )
+        keys = (joined[0] - width) // 2  # queries first, then keys, values
         self.head_dim = width // self.heads
-        self.rows = {"q_proj": width, "k_proj": keys, "v_proj": keys}
-        self.is_gated = stored.has(f"{first}/ffn/linear_0_noact/weight")
-        self.has_qk_norm = stored.has(f"{first}/self_attention/q_norm/gamma")
-        self.slot = "pre" if stored.flag(f"{name}/pre_norm", True) else "post"
-        place = f"{name}/embeddings"
-        self.table = f"{place}_0" if stored.has(f"{place}_0/weight") else place
-        number = int(stored.number(f"{name}/activation", 0) or 0)
+        placement = "pre" if stored.integer(f"{name}/pre_norm", 1) else "post"
+        is_gated = stored.has(f"{first}/ffn/linear_0_noact/weight")
+        places = module_places(name, self.layers, placement, is_gated)
+        self.weights: Weights = dict(self._read_weights(places, width, keys))
+        number = stored.integer(f"{name}/activation", 0)
         if number not in ACTIVATIONS.values():
             stored.conflicts.append(f"`{name}/activation` has the unknown number {number}")
-        table = stored.weight(f"{self.table}/weight")
-        self.weights: Weights = {f"{ours}.embed_tokens.weight": table}
-        for norm, our_norm in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
-            if stored.has(f"{name}/{norm}/gamma"):
-                self._add_module(f"{name}/{norm}", [f"{ours}.{our_norm}"])
-        for layer in range(self.layers):
-            self._add_layer(f"{name}/layer_{layer}", f"{ours}.layers.{layer}")
         self.fields = {
             f"{name}_attention_heads": self.heads,
             f"{name}_num_key_value_heads": keys // self.head_dim,
         }
         self.common = {
             "activation_function": next((n for n, at in ACTIVATIONS.items() if at == number), None),
-            "gated_ffn": self.is_gated,
-            "norm_placement": self.slot,
-            "final_layer_norm": f"{ours}.final_norm.weight" in self.weights,
-            "qk_norm": "self" if self.has_qk_norm else "none",
-            "normalize_embedding": f"{ours}.embed_norm.weight" in self.weights,
-            "scale_embedding": self._scales_embedding(table.shape[1]),
-            "head_dim": None if width == table.shape[1] else self.head_dim,
+            "norm_placement": placement,
+            "scale_embedding": self._scales_embedding(d_model),
+            "head_dim": None if width == d_model else self.head_dim,
             "attention_scale": stored.number(f"{first}/self_attention/queries_scale"),
+            **self._read_positions(),
         }
+
+    def _read_weights(
+        self, places: Mapping[str, Sequence[str]], queries: int, keys: int
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the weights by our names; several projections are cut out of one matrix."""
+        for place, modules in places.items():
+            if not self.stored.has(f"{place}/weight"):  # an old file has one table of sources
+                place = place.replace("embeddings_0", "embeddings")
+            rows = [queries if module.endswith("q_proj") else keys for module in modules]
+            for theirs, ours in PARAMETERS.items():
+                if self.stored.has(f"{place}/{theirs}"):
+                    values = self.stored.weight(f"{place}/{theirs}")
+                    parts = values.split(rows) if len(modules) > 1 else [values]
+                    for module, part in zip(modules, parts, strict=True):
+                        yield f"{module}.{ours}", part
 
     def _scales_embedding(self, d_model: int) -> bool:
         """Returns whether embeddings are multiplied by the root of d_model."""
-        flag = self.stored.number(f"{self.table}/multiply_by_sqrt_depth", 1.0)
-        scale = self.stored.number(f"{self.name}/scale_embeddings")
-        variable = self.stored.file.variables.get(f"{self.name}/scale_embeddings")
-        if scale is None or variable is None or variable.dtype == torch.int8:
-            return bool(flag if scale is None else scale)
+        name = f"{self.name}/scale_embeddings"
+        scale = self.stored.number(name)
+        if scale is None:
+            tables = (f"{self.name}/embeddings{end}/multiply_by_sqrt_depth" for end in ("_0", ""))
+            return all(self.stored.integer(table, 1) for table in tables)
+        if self.stored.file.variables[name].dtype == torch.int8:  # a flag
+            return bool(scale)
         if scale != 1 and not math.isclose(scale, math.sqrt(d_model), rel_tol=1e-3):
             self.stored.conflicts.append(
-                f"`{self.name}/scale_embeddings` is {scale:g}: only 1 and the root of d_model, "
-                f"{math.sqrt(d_model):g}, have a counterpart"
+                f"`{name}` is {scale:g}: only 1 and the root of d_model, {math.sqrt(d_model):g}, "
+                "have a counterpart"
             )
         return scale != 1
 
-    def _add_layer(self, place: str, ours: str) -> None:
-        """Reads a layer."""
-        parts = layer_parts(self.name, self.is_gated, self.slot, self.has_qk_norm)
-        for part, modules in parts.items():
-            self._add_module(f"{place}/{part}", [f"{ours}.{module}" for module in modules])
+    def _read_positions(self) -> dict[str, Any]:
+        """Returns the fields of the positions; tables are added to the weights."""
+        stored, ours = self.stored, f"model.{self.name}.embed_positions.weight"
+        layers = [self._positions_of(layer) for layer in range(self.layers)]
+        if any(each != layers[0] for each in layers):
+            stored.conflicts.append(f"`{self.name}`: positions differ from layer to layer")
+        name = f"{self.name}/position_encodings/encodings"
+        if layers[0]:
+            stored.asked.add(name)  # it is all zeros, if it is there
+            if table := layers[0].pop("table", None):
+                self.weights[ours] = torch.tensor(table)
+            return layers[0]
+        if not stored.has(name):
+            return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
+        table = stored.weight(name)
+        if known := recognise_positions(table):
+            if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
+                stored.rounded[self.name] = table
+            return known
+        self.weights[ours] = table
+        return {"position_embedding_type": "learned", "max_position_embeddings": len(table)}
 
-    def _add_module(self, place: str, ours: Sequence[str]) -> None:
-        """Reads a norm, or a matrix with its bias; several projections are cut out of one."""
-        is_norm = "norm" in place.rpartition("/")[2]
-        parts = ("gamma", "beta") if is_norm else ("weight", "bias")
-        for theirs, part in zip(parts, ("weight", "bias"), strict=True):
-            if part == "weight" or self.stored.has(f"{place}/{theirs}"):
-                values = self.stored.weight(f"{place}/{theirs}")
-                cut = [values]
-                if len(ours) > 1:
-                    cut = list(values.split([self.rows[name.rpartition(".")[2]] for name in ours]))
-                named = zip(ours, cut, strict=True)
-                self.weights |= {f"{name}.{part}": part_rows for name, part_rows in named}
-
-
-# Positions ----------------------------------------------------------------------------------------
-
-
-def _read_positions(
-    stored: StoredVariables, encoder: _Stack, decoder: _Stack, weights: Weights
-) -> dict[str, Any]:
-    """Returns the fields of the positions; learned ones are added to the weights."""
-    both = [_positions_of(stored, stack, weights) for stack in (encoder, decoder)]
-    stored.conflicts += find_differences(both, both[0])
-    return both[0]
-
-
-def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> dict[str, Any]:
-    """Returns the fields of the positions of one stack."""
-    first = f"{stack.name}/layer_0/self_attention"
-    ours = f"model.{stack.name}.embed_positions.weight"
-    attentions = [f"{stack.name}/layer_{n}/self_attention" for n in range(stack.layers)]
-    if stored.has(f"{first}/relative_attention_bias"):
-        tables = [stored.weight(f"{each}/relative_attention_bias") for each in attentions]
-        distances = {
-            stored.number(f"{each}/relative_attention_max_distance") for each in attentions
+    def _positions_of(self, layer: int) -> dict[str, Any]:
+        """Returns the fields of positions in attention, and the table of relative ones."""
+        stored, place = self.stored, f"{self.name}/layer_{layer}/self_attention"
+        if stored.has(f"{place}/relative_attention_bias"):
+            table = stored.weight(f"{place}/relative_attention_bias")
+            distance = stored.integer(f"{place}/relative_attention_max_distance", 128)
+            return {
+                "position_embedding_type": "relative",
+                "relative_attention_num_buckets": len(table),
+                "relative_attention_max_distance": distance,
+                "table": table.tolist(),
+            }
+        if not stored.has(f"{place}/rotary_dim"):
+            return {}
+        width = stored.integer(f"{place}/rotary_dim", 0) or self.head_dim
+        if stored.integer(f"{place}/rotary_interleave", 1):
+            problem = f"`{place}/rotary_interleave` is set: only halves have a counterpart"
+            stored.conflicts.append(problem)
+        rope: dict[str, Any] = {
+            "rope_type": "default",
+            "rope_theta": stored.number(f"{place}/rotary_base", 10000.0),
         }
-        if len(distances) > 1 or not all(torch.equal(tables[0], table) for table in tables):
-            stored.conflicts.append(
-                f"`{stack.name}`: relative positions differ from layer to layer"
-            )
-        weights[ours] = tables[0]
-        return {
-            "position_embedding_type": "relative",
-            "relative_attention_num_buckets": len(tables[0]),
-            "relative_attention_max_distance": int(min(distances, key=str) or 128),
-        }
-    if stored.has(f"{first}/rotary_dim"):
-        ropes = [_rope_of(stored, each, stack.head_dim) for each in attentions]
-        if any(each != ropes[0] for each in ropes):
-            stored.conflicts.append(f"`{stack.name}`: rotary positions differ from layer to layer")
-        # The table of a stack with rotary positions is all zeros, if it is there.
-        stored.asked.add(f"{stack.name}/position_encodings/encodings")
-        return {"position_embedding_type": "rope", "rope_parameters": ropes[0]}
-    name = f"{stack.name}/position_encodings/encodings"
-    if not stored.has(name):
-        return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
-    table = stored.weight(name)
-    if known := recognise_positions(table):
-        if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
-            stored.rounded[stack.name] = table
-        return known
-    weights[ours] = table
-    return {"position_embedding_type": "learned", "max_position_embeddings": len(table)}
-
-
-def _rope_of(stored: StoredVariables, place: str, head_dim: int) -> dict[str, Any]:
-    """Returns the parameters of RoPE in one attention."""
-    width = int(stored.number(f"{place}/rotary_dim", 0) or 0) or head_dim
-    if stored.flag(f"{place}/rotary_interleave", True):
-        stored.conflicts.append(
-            f"`{place}/rotary_interleave` is set: only halves have a counterpart"
-        )
-    rope: dict[str, Any] = {
-        "rope_type": "default",
-        "rope_theta": stored.number(f"{place}/rotary_base", 10000.0),
-    }
-    if width != head_dim:
-        rope["partial_rotary_factor"] = width / head_dim
-    return rope
+        if width != self.head_dim:
+            rope["partial_rotary_factor"] = width / self.head_dim
+        return {"position_embedding_type": "rope", "rope_parameters": rope}
 
 
 def recognise_positions(table: torch.Tensor) -> dict[str, Any] | None:

@@ -392,6 +392,22 @@ def sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
     }
 
 
+def fields_of_parts(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns which norms, biases and gates there are, as fields of a config."""
+
+    def has(*ends: str) -> bool:
+        return any(name.endswith(ends) for name in weights)
+
+    return {
+        "final_layer_norm": has("encoder.final_norm.weight"),
+        "normalize_embedding": has("encoder.embed_norm.weight"),
+        "qk_norm": "self" if has("self_attn.q_norm.weight") else "none",
+        "gated_ffn": has(".gate.weight"),
+        "attention_bias": has("_proj.bias"),
+        "ffn_bias": has(".fc1.bias", ".fc2.bias", ".gate.bias"),
+    }
+
+
 def build_model(
     config: VanillaTransformerConfig,
     weights: Mapping[str, torch.Tensor],

@@ -57,11 +57,6 @@ class Variable:
     shape: tuple[int, ...]
     start: int
 
-    @property
-    def count(self) -> int:
-        """How many values there are."""
-        return prod(self.shape)
-
 
 @dataclass(frozen=True)
 class ModelBin:
@@ -72,50 +67,21 @@ class ModelBin:
         variables: Variables by name. An alias has the variable that it stands for.
     """
 
-    path: Path
     version: int
     specification: str
-    revision: int
     variables: Mapping[str, Variable]
     _data: Any = field(repr=False)
 
     def tensor(self, name: str) -> torch.Tensor:
         """Returns the values of a variable: a view of the file, which is not read at once."""
         variable = self.variables[name]
-        if variable.count == 0:
+        count = prod(variable.shape)
+        if count == 0:
             return torch.empty(variable.shape, dtype=variable.dtype)
         flat = torch.frombuffer(
-            self._data, dtype=variable.dtype, count=variable.count, offset=variable.start
+            self._data, dtype=variable.dtype, count=count, offset=variable.start
         )
         return flat.view(variable.shape)
-
-
-class _Cursor:
-    """Reads numbers and texts, one after the other."""
-
-    def __init__(self, data: Any) -> None:
-        self.data, self.place = data, 0
-
-    def skip(self, size: int) -> int:
-        """Steps over some bytes, and returns the place of the first one."""
-        start = self.place
-        self.place += size
-        if self.place > len(self.data):
-            raise ValueError(f"it is cut off at byte {len(self.data):,}")
-        return start
-
-    def number(self, kind: str) -> int:
-        """Reads a number: `kind` is "B", "H" or "I" of `struct`."""
-        kind = f"<{kind}"
-        value: int = struct.unpack_from(kind, self.data, self.skip(struct.calcsize(kind)))[0]
-        return value
-
-    def text(self) -> str:
-        """Reads a text without the zero at its end."""
-        size = self.number("H")
-        start = self.skip(size)
-        content: bytes = self.data[start : start + size]
-        return content[:-1].decode("utf-8")
 
 
 def read_model_bin(path: str | Path) -> ModelBin:
@@ -123,39 +89,51 @@ def read_model_bin(path: str | Path) -> ModelBin:
     path = existing_file(path)
     try:
         with path.open("rb") as file:
-            return _read_file(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            return _read_file(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except (ValueError, LookupError) as error:
         raise ValueError(
             f"{str(path)!r} is damaged, or no model of CTranslate2 ({error}): copy it again."
         ) from error
 
 
-def _read_file(path: Path, data: Any) -> ModelBin:
-    cursor = _Cursor(data)
-    version = cursor.number("I")
-    if version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
-        raise ValueError(f"it has version {version}; versions {known} are read")
-    specification, revision = cursor.text(), cursor.number("I")
-    variables: dict[str, Variable] = {}
-    for _ in range(cursor.number("I")):
-        name = cursor.text()
-        variables[name] = _read_variable(cursor)
-    for _ in range(cursor.number("I")):
-        alias, name = cursor.text(), cursor.text()
+def _read_file(data: Any) -> ModelBin:
+    place = 0
+
+    def skip(size: int) -> int:
+        """Steps over some bytes, and returns the place of the first one."""
+        nonlocal place
+        start, place = place, place + size
+        if place > len(data):
+            raise ValueError(f"it is cut off at byte {len(data):,}")
+        return start
+
+    def number(kind: str) -> int:
+        """Reads a number: `kind` is "B", "H" or "I" of `struct`."""
+        value: int = struct.unpack_from(f"<{kind}", data, skip(struct.calcsize(f"<{kind}")))[0]
+        return value
+
+    def text() -> str:
+        size = number("H")
+        content: bytes = data[(start := skip(size)) : start + size]
+        return content[:-1].decode("utf-8")
+
+    def variable() -> Variable:
+        """Reads type and shape of a variable, and steps over its values."""
+        shape = tuple(number("I") for _ in range(number("B")))
+        dtype, size = TYPES[number("B")], number("I")
+        if size != prod(shape) * dtype.itemsize:
+            raise ValueError(f"a variable of shape {shape} and type {dtype} has {size:,} bytes")
+        return Variable(dtype, shape, skip(size))
+
+    if (version := number("I")) not in VERSIONS:
+        raise ValueError(f"it has version {version}; versions {VERSIONS} are read")
+    specification, _ = text(), number("I")
+    variables = {text(): variable() for _ in range(number("I"))}
+    for _ in range(number("I")):
+        alias, name = text(), text()
         variables[alias] = variables[name]
         if f"{name}_scale" in variables:
             variables[f"{alias}_scale"] = variables[f"{name}_scale"]
-    if cursor.place < len(data):
-        raise ValueError(f"{len(data) - cursor.place:,} bytes are left over")
-    return ModelBin(path, version, specification, revision, variables, data)
-
-
-def _read_variable(cursor: _Cursor) -> Variable:
-    """Reads type and shape of a variable, and steps over its values."""
-    axes = cursor.number("B")
-    shape = tuple(cursor.number("I") for _ in range(axes))
-    dtype, size = TYPES[cursor.number("B")], cursor.number("I")
-    if size != prod(shape) * dtype.itemsize:
-        raise ValueError(f"a variable of shape {shape} and type {dtype} has {size:,} bytes")
-    return Variable(dtype, shape, cursor.skip(size))
+    if place < len(data):
+        raise ValueError(f"{len(data) - place:,} bytes are left over")
+    return ModelBin(version, specification, variables, data)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -33,12 +33,6 @@ NAMES_OF_WEIGHTS = {
     r"encoder\.layers\.0\.self_attention\.qkv\.weight": ("system-c",),
 }
 """Kinds by expression for the name of a weight that only they have."""
-
-_FIELDS = ("d_model", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers",
-           "encoder_attention_heads", "decoder_attention_heads", "num_heads", "vocab_size",
-           "decoder_vocab_size", "position_embedding_type", "norm_placement")  # fmt: skip
-_OPTIONS_OF_MARIAN = ("type", "transformer-decoder-autoreg", "enc-depth", "dec-depth",
-                      "transformer-heads", "transformer-ffn-activation", "version")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,23 +98,13 @@ def _look_at_argos(path: Path) -> Recognised:
 
 
 def _look_at_ctranslate2(path: Path) -> Recognised:
-    from vanilla_transformer.interop.ctranslate2_variables import StoredVariables
     from vanilla_transformer.interop.model_bin import read_model_bin
 
     file = read_model_bin(path)
-    facts = {"specification": f"{file.specification}, revision {file.revision}"}
-    for stack in ("encoder", "decoder"):
-        names = [m[1] for n in file.variables if (m := re.match(rf"{stack}/layer_(\d+)/", n))]
-        heads = StoredVariables(file).number(f"{stack}/num_heads", 8)
-        facts[stack] = f"{len(set(names))} layers, {heads:.0f} heads"
-    tables = (v for n, v in file.variables.items() if re.search(r"/embeddings(_0)?/weight$", n))
-    facts["embeddings"] = ", ".join(str(table.shape) for table in tables)
-    if (config := path.with_name("config.json")).is_file():
-        tokens = {n: v for n, v in read_object(config).items() if n.endswith("_token")}
-        facts["tokens"] = ", ".join(f"{name}={value!r}" for name, value in tokens.items())
     kinds = ("ctranslate2",) if file.specification == "TransformerSpec" else ()
-    aliases_once = set(file.variables.values())
-    return Recognised(kinds, facts | _count_numbers(v for v in aliases_once if v.shape))
+    names = {variable: name for name, variable in file.variables.items()}  # aliases count once
+    facts = _facts_of({name: variable for variable, name in names.items() if variable.shape})
+    return Recognised(kinds, {"specification": file.specification, **facts})
 
 
 def _look_at_config(path: Path) -> Recognised:
@@ -129,27 +113,22 @@ def _look_at_config(path: Path) -> Recognised:
 
     config = read_object(path)
     shards = [read_state_dict(file) for file in sorted(path.parent.glob("*.safetensors"))]
-    numbers = _count_numbers(weight for shard in shards for weight in shard.values())
+    facts = _facts_of({name: weight for shard in shards for name, weight in shard.items()})
     if isinstance(config.get("model"), dict):
-        options = {name: str(value) for name, value in config["model"].items()
-                   if isinstance(value, str | int | float)}  # fmt: skip
-        return Recognised(("eole",), options | numbers)
-    kind = {MODEL_TYPE: OWN, **KINDS}.get(str(config.get("model_type")))
+        return Recognised(("eole",), facts)
+    model_type = str(config.get("model_type"))
+    kind = {MODEL_TYPE: OWN, **KINDS}.get(model_type)
     has_weights = shards or any(path.parent.glob("*.bin"))  # unlike an export to ONNX
-    fields = ("model_type", *_FIELDS)
-    facts = {name: str(config[name]) for name in fields if config.get(name) is not None}
-    return Recognised((kind,) if kind and has_weights else (), facts | numbers)
+    return Recognised((kind,) if kind and has_weights else (), {"model_type": model_type, **facts})
 
 
 def _look_at_marian(path: Path) -> Recognised:
     from vanilla_transformer.interop.marian_npz import OPTIONS, read_npz, read_options
 
     stored = read_npz(path)
-    options = read_options(stored, path)
-    facts = {name: str(options[name]) for name in _OPTIONS_OF_MARIAN if name in options}
-    facts |= {n: str(tuple(array.shape)) for n, array in stored.items() if n.endswith("Wemb")}
+    read_options(stored, path)  # an error tells what is no model of Marian
     del stored[OPTIONS]
-    return Recognised(("marian-npz",), facts | _count_numbers(stored.values()))
+    return Recognised(("marian-npz",), _facts_of(stored))
 
 
 def _look_at_checkpoint(path: Path) -> Recognised:
@@ -161,17 +140,16 @@ def _look_at_checkpoint(path: Path) -> Recognised:
     held = (content.get(name) for name in ("model", "model_state_dict", "state_dict"))
     entry = next((value for value in held if isinstance(value, dict)), content)
     weights = {name: value for name, value in entry.items() if hasattr(value, "dtype")}
-    kinds: tuple[str, ...] = next(
-        ((kind,) for kind, names in ENTRIES if all(map(content.get, names))), ()
-    )
-    for expression, names in NAMES_OF_WEIGHTS.items():
-        if not kinds and any(re.fullmatch(expression, name) for name in weights):
-            kinds = names
-    if weights and not kinds:
-        kinds = ("table",)
-    shapes = [f"{name} {tuple(weight.shape)}" for name, weight in list(weights.items())[:4]]
-    facts = {"entries": ", ".join(list(content)[:12]), "first weights": ", ".join(shapes)}
-    return Recognised(kinds, facts | _count_numbers(weights.values()))
+    kinds: list[tuple[str, ...]] = [
+        (kind,) for kind, names in ENTRIES if all(map(content.get, names))
+    ]
+    kinds += [
+        names
+        for expression, names in NAMES_OF_WEIGHTS.items()
+        if any(re.fullmatch(expression, name) for name in weights)
+    ]
+    kinds += [("table",)] if weights else [()]
+    return Recognised(kinds[0], {"entries": ", ".join(list(content)[:12]), **_facts_of(weights)})
 
 
 FORMATS: dict[str, Callable[[Path], Recognised]] = {
@@ -183,9 +161,12 @@ FORMATS: dict[str, Callable[[Path], Recognised]] = {
 """What looks at a file, by its name, or by the name of a file in a directory: the first counts."""
 
 
-def _count_numbers(weights: Iterable[Any]) -> dict[str, str]:
-    """Returns how many numbers of each type weights have."""
+def _facts_of(weights: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the largest weights with their shapes, and the count of numbers by type."""
     counts: Counter[str] = Counter()
-    for weight in weights:
+    for weight in weights.values():
         counts[str(weight.dtype).removeprefix("torch.")] += prod(weight.shape)
-    return {"numbers": ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()) or "none"}
+    largest = sorted(weights.items(), key=lambda item: -prod(item[1].shape))[:4]
+    shapes = ", ".join(f"{name} {tuple(weight.shape)}" for name, weight in largest)
+    numbers = ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common())
+    return {"largest weights": shapes, "numbers": numbers or "none"}
