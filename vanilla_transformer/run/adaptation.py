@@ -94,11 +94,6 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 
     Args:
         command: Words of the command on the model card.
-
-    Raises:
-        FileNotFoundError: If the model or a file does not exist.
-        ValueError: If the output directory holds something else than this adaptation, if there are
-            too few pairs, and as a training.
     """
     folder = Path(options.output_dir)
     if not shows_bars():

@@ -67,11 +67,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class AdaptArguments:
-    """What an adaptation does; `files` are one file of pairs, two text files, or a recipe.
-
-    Raises:
-        ValueError: If an option breaks one of `RULES`.
-    """
+    """What an adaptation does; `files` are one file of pairs, two text files, or a recipe."""
 
     model: str = argument("directory of a saved model, or its name on the Hub", "MODEL")
     files: list[str] = argument(
@@ -146,11 +142,7 @@ class AdaptArguments:
         return json.dumps({"name": name} | {key: value for key, value in values.items() if value})
 
     def data(self) -> DataArguments:
-        """Returns the options of the data: of the recipe, or for the files.
-
-        Raises:
-            ValueError: If the recipe holds other options, or an entry is wrong.
-        """
+        """Returns the options of the data: of the recipe, or for the files."""
         if self.recipe is None:
             entries = [self.entry("own", self.files, validation=self.validation, test=self.test)]
             if self.general:
@@ -269,9 +261,6 @@ def split_data(options: AdaptArguments) -> Splits:
     They come from the first corpus, as whole documents where these are known. Pairs of their
     sources leave the training; so do those of their targets in the other corpora, which may be
     translations of the same text. Own pairs replace general ones of their source.
-
-    Raises:
-        ValueError: If there are too few pairs, or as `load_parallel_data`.
     """
     data, chance = options.data(), Random(options.seed)
     loaded = load_parallel_data(replace(data, case_augment=None))  # copies come after the split

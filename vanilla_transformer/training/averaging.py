@@ -44,9 +44,6 @@ def rank_checkpoints(
             None: a later checkpoint is better.
         greater_is_better: Direction of the score. None: the direction is known for losses and for
             the metrics of this package.
-
-    Raises:
-        ValueError: If the direction is unknown.
     """
     saved = checkpoints_with_state(run)
     if metric is not None and saved:
@@ -71,11 +68,7 @@ def select_checkpoints(
     metric: str | None = None,
     greater_is_better: bool | None = None,
 ) -> list[Path]:
-    """Selects the last checkpoints of `rank_checkpoints`.
-
-    Raises:
-        ValueError: If there are fewer, and as `rank_checkpoints`.
-    """
+    """Selects the last checkpoints of `rank_checkpoints`."""
     ranked = rank_checkpoints(run, metric, greater_is_better)
     if len(ranked) < count:
         scored = "" if metric is None else f" with a score {metric!r}"
@@ -166,10 +159,6 @@ def average_checkpoints(
 
     The config, the tokenizer and the code are those of the last model; its card and its scores are
     not true of the mean. With `overwrite`, a saved model in `output` is replaced.
-
-    Raises:
-        NotADirectoryError: If `output` is a file.
-        ValueError: Under the conditions of `average_weights` and `check_output_directory`.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
     check_output_directory(str(output), overwrite, map(str, folders))

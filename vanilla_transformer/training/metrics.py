@@ -166,9 +166,6 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
         tokenize: How sacrebleu cuts texts into words for BLEU. For those of scripts without
             spaces, the words of TER and WER are characters.
         **options: Other arguments of the metric.
-
-    Raises:
-        ModuleNotFoundError: If BLEU needs a package for the tokenizer that is not installed.
     """
     if name == "bleu":
         with optional_packages():  # sacrebleu's own error is of no type
@@ -316,9 +313,6 @@ class GenerationMetrics:
         Returns:
             The score of each metric, in percent, by name; and "gen_len", the mean length of the
             predictions in tokens, without special tokens.
-
-        Raises:
-            ValueError: If the predictions are not token ids, or do not match the references.
         """
         ids = self._to_token_ids(prediction.predictions)
         references: References | None = self.references

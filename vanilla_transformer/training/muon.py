@@ -229,9 +229,6 @@ def make_muon(
 
     Returns:
         The optimizer. Its first groups are those of AdamW.
-
-    Raises:
-        ValueError: If no layer of the model has a matrix to train, or the matrices are divided.
     """
     matrices = layer_matrices(model)
     groups: dict[Any, list[nn.Parameter]] = defaultdict(list)

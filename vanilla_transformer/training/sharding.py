@@ -24,9 +24,6 @@ def group_tied_modules(model: torch.nn.Module, plugin: Any) -> None:
     A shared matrix may be in one group of FSDP only (torch 2.13 refuses it in two). Accelerate
     knows of two modules that may share one, the embedding of the inputs and the output projection,
     but an encoder and a decoder have two embeddings. It leaves modules alone that are sharded.
-
-    Raises:
-        ValueError: If the plugin would empty the model first.
     """
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 

@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from accelerate.state import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.names import NOAM, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.rules import refuse
 
 logger = logging.get_logger(__name__)
@@ -34,7 +32,9 @@ FILE_SIZES = "file_sizes.json"
 RESULTS = "all_results.json"
 """File with the figures of a run."""
 
-_RECORD = "training_record"  # its key among the states of the callbacks
+RECORD = "training_record"
+"""Key of what decides the course of a training, among the states of the callbacks of Trainer."""
+
 _NEVER_READ = (FILE_SIZES, "training_args.bin", "README.md")
 _NEVER_EDITED = (".safetensors", "tokenizer.json", RESULTS, TRAINER_STATE)
 _SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
@@ -66,7 +66,7 @@ class Checkpoint:
     @property
     def inputs(self) -> dict[str, Any]:
         """What decides the course of its training; empty if another program has saved it."""
-        return dict(self.state.get("stateful_callbacks", {}).get(_RECORD, {}))
+        return dict(self.state.get("stateful_callbacks", {}).get(RECORD, {}))
 
     def is_of(self, run: Path) -> bool:
         """Whether it lies in the directory of a run."""
@@ -166,6 +166,20 @@ def _newest_whole(listed: Sequence[Checkpoint]) -> Checkpoint | None:
     return None
 
 
+def delete_old_checkpoints(newest: Path, limit: int, best: str | None) -> None:
+    """Keeps so many checkpoints of a run: the newest ones, and the best one in any case.
+
+    Those with larger numbers than the newest one count as the oldest: they are what a killed
+    process has left of its steps.
+    """
+    last, kept = Checkpoint(newest).step, {newest.resolve(), Path(best or newest).resolve()}
+    listed = list_checkpoints(newest.parent)
+    others = [checkpoint for checkpoint in listed if checkpoint.path.resolve() not in kept]
+    others.sort(key=lambda checkpoint: (checkpoint.step <= last, checkpoint.step))
+    for checkpoint in others[: max(0, len(listed) - limit)]:
+        shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+
 # The directory of a run --------------------------------------------------------------------------
 
 
@@ -188,11 +202,6 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     """Decides whether a run resumes, overwrites or starts, and makes sure that nothing gets lost.
 
     Nothing is written or deleted.
-
-    Raises:
-        ValueError: If the directory is not empty and is neither resumed nor overwritten, if it is
-            resumed and holds other files but no checkpoint, or under the conditions of
-            `resumed_checkpoint`.
     """
     folder, choice = Path(str(args.output_dir)), str(args.resume_from_checkpoint or False)
     newest, checkpoint = choice.lower() == "true", None
@@ -277,111 +286,3 @@ def finished_figures(directory: OutputDirectory, inputs: Mapping[str, Any]) -> d
     is_changed = any(ended.inputs.get(name) != inputs[name] for name in names)
     is_left = ended.state["global_step"] < checkpoint.step
     return {} if is_changed or is_left else read_object(folder / RESULTS)
-
-
-# What a resumption must find equal ---------------------------------------------------------------
-
-_MUST_EQUAL = (
-    *("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
-    "ema_decay",
-)
-"""What a training takes from its checkpoint: another value is an error."""
-_WARN_IF_CHANGED = (
-    *("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps"),
-    *("number of processes", "max_tokens", "seed", "max_source_length", "max_target_length"),
-    *("train data", "shares of the corpora", "validation data", "test data", "search settings"),
-)
-"""What a resumed training takes anew: another value is a warning."""
-
-
-def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuses or reports what has changed since a checkpoint was saved; of options, both values.
-
-    What the checkpoint does not have has not changed.
-    """
-    changed = [
-        name
-        for name in (*_MUST_EQUAL, *_WARN_IF_CHANGED)
-        if name in current and name in saved and current[name] != saved[name]
-    ]
-    labels = (
-        name if " " in name else f"`{name}` ({saved[name]}, now {current[name]})"
-        for name in changed
-    )
-    sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed."
-    if {*changed} & {*_MUST_EQUAL}:
-        raise ValueError(
-            f"{sentence} A resumed training keeps what its checkpoint has: give the former value, "
-            "or train the model further, in another directory, with `--model_name_or_path`."
-        )
-    if changed:
-        logger.warning(f"{sentence} The rest of the run differs from that of an uninterrupted one.")
-
-
-def _tracked_options(args: TrainingArguments) -> dict[str, Any]:
-    """Returns the options that decide the course of a training, by their names."""
-    names = (*_MUST_EQUAL, *_WARN_IF_CHANGED)
-    options = {name: vars(args)[name] for name in names if name in vars(args)}
-    options = {name: getattr(value, "value", value) for name, value in options.items()}
-    options["seed"] = args.seed if args.data_seed is None else args.data_seed
-    options["number of processes"] = args.world_size
-    options["lr_scheduler_kwargs"] = args.lr_scheduler_kwargs or {}
-    if options["lr_scheduler_type"] in (NOAM, *SCHEDULES_OF_A_SCORE):  # they keep their options
-        warmup = {"warmup_steps": options.pop("warmup_steps")}
-        options["lr_scheduler_kwargs"] = {**warmup, **options["lr_scheduler_kwargs"]}
-    if (watched := options.pop("metric_for_best_model")) is not None:
-        options["metric_for_best_model"] = watched.removeprefix("eval_")
-    return options
-
-
-class TrainingRecord(TrainerCallback):
-    """Records in each checkpoint what decides the course of the training, and completes it.
-
-    Older checkpoints are deleted only then.
-
-    Attributes:
-        inputs: What decides the course of the training, by name: the options, and what the run
-            adds, such as digests of its texts.
-        folder: Directory of the checkpoint that is being saved.
-    """
-
-    def __init__(self) -> None:
-        self.inputs: dict[str, Any] = {}
-        self.folder = Path()
-
-    def compare(self, args: TrainingArguments, checkpoint: Checkpoint) -> None:
-        """Refuses or reports what has changed since a checkpoint was saved."""
-        _check_changes({**self.inputs, **_tracked_options(args)}, checkpoint.inputs)
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Adds the inputs to the state that each checkpoint keeps; called by Trainer."""
-        self.inputs |= _tracked_options(args)
-        cast("dict[str, Any]", state.stateful_callbacks)[_RECORD] = self.inputs
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Completes a checkpoint; called by Trainer after the other callbacks."""
-        PartialState().wait_for_everyone()  # each process writes files of its own
-        if args.should_save:
-            write_file_sizes(self.folder)
-            if args.save_total_limit:
-                best = state.best_model_checkpoint
-                _delete_old_checkpoints(self.folder, args.save_total_limit, best)
-
-
-def _delete_old_checkpoints(newest: Path, limit: int, best: str | None) -> None:
-    """Keeps so many checkpoints of a run: the newest ones, and the best one in any case.
-
-    Those with larger numbers than the newest one count as the oldest: they are what a killed
-    process has left of its steps.
-    """
-    last, kept = Checkpoint(newest).step, {newest.resolve(), Path(best or newest).resolve()}
-    listed = list_checkpoints(newest.parent)
-    others = [checkpoint for checkpoint in listed if checkpoint.path.resolve() not in kept]
-    others.sort(key=lambda checkpoint: (checkpoint.step <= last, checkpoint.step))
-    for checkpoint in others[: max(0, len(listed) - limit)]:
-        shutil.rmtree(checkpoint.path, ignore_errors=True)

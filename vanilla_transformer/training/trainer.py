@@ -54,14 +54,10 @@ from vanilla_transformer.training.objectives import (
     rdrop_loss,
     simcut_loss,
 )
+from vanilla_transformer.training.record import TrainingRecord
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.sharding import group_tied_modules
-from vanilla_transformer.training.store import (
-    FILE_SIZES,
-    Checkpoint,
-    TrainingRecord,
-    resumed_checkpoint,
-)
+from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
 
 logger = logging.get_logger(__name__)
 
@@ -352,13 +348,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return output
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set.
-
-        Raises:
-            ValueError: If several processes work on one batch (tensor, context or sequence
-                parallelism), the training set has no length, and under the conditions of
-                `TokenBudgetBatchSampler`.
-        """
+        """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set."""
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
             refuse(

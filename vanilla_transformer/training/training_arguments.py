@@ -62,9 +62,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
 
     Attributes:
         metric_is_chosen: Whether `metric_for_best_model` was given, not set by transformers.
-
-    Raises:
-        ValueError: If an option breaks one of `RULES`.
     """
 
     _argument_group_name = "training"  # in the help
