@@ -216,7 +216,7 @@ def load_texts(options: StudyArguments) -> DatasetDict:
         texts = load_cmudict()
         held_out = texts["validation"].shuffle(seed=0)
     else:
-        texts = load_parallel_data(_files_of(Path(options.data), options.languages))
+        texts = load_parallel_data(_files_of(Path(options.data), options.languages)).splits
         held_out = texts["validation"]
     held_out = held_out.select(range(min(options.validation_examples, len(held_out))))
     splits = {"train": texts["train"], "validation": held_out}

@@ -7,8 +7,6 @@ from datasets import Dataset
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpora import describe_report, reports_of
-from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 
@@ -22,15 +20,16 @@ def test_copies_follow_the_pairs_in_title_case_and_in_capitals():
         {
             "source": ["bt a dog's <b>x</b> runs, %s {name} on.", "bt two wörter"],
             "target": ["istanbul \u0131ş\u0131k <2de> ǆ", "iyi 2km Σας"],
+            "source_language": ["de", "de"],
+            "target_language": ["tr", "tr"],
         }
     )
-    known = RowLanguages(("de", "tr"))
-    assert pairs_of(add_cased_copies(rows, 1.0, known, "bt")) == [
+    assert pairs_of(add_cased_copies(rows, 1.0, "bt")) == [
         *pairs_of(rows),
         ("bt A Dog's <b>x</b> Runs, %s {name} On.", "İstanbul Iş\u0131k <2de> ǅ"),
         ("bt TWO WÖRTER", "İYİ 2km ΣΑΣ"),
     ]
-    assert add_cased_copies(rows, None, known) is rows
+    assert add_cased_copies(rows, None) is rows
 
 
 def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
@@ -102,7 +101,7 @@ def word_of(number):
 def test_a_share_of_the_training_pairs_is_copied(file):
     data = {"train_file": str(file), "validation_file": str(file), "max_train_samples": 80}
     options = DataArguments(**data, case_augment=0.25)
-    loaded = load_parallel_data(options)
+    loaded = load_parallel_data(options).splits
     pairs = pairs_of(loaded["train"])
     assert len(loaded["validation"]) == 100
     assert len(pairs) == 80 + 20
@@ -111,15 +110,15 @@ def test_a_share_of_the_training_pairs_is_copied(file):
     assert sum(source.isupper() and target.isupper() for source, target in pairs) == 10
     assert sum(source.istitle() and target.istitle() for source, target in pairs) == 10
     line = 2 + pairs.index(tuple(text.casefold() for text in pairs[-1]))
-    assert name_row(options, "train", 99) == f"Row {line} of {file}"
-    assert pairs_of(load_parallel_data(options)["train"]) == pairs
+    assert name_row(options, "train", loaded["train"][99], 99) == f"Line {line} of {file}"
+    assert pairs_of(load_parallel_data(options).splits["train"]) == pairs
 
 
 def test_the_languages_of_rows_decide_what_a_capital_letter_is(tmp_path):
     lines = [f"ilk {n}\tdiz {n}\n" for n in "abcd"]
     (tmp_path / "a.tsv").write_text("".join(lines), encoding="utf-8")
     data = {"train_file": str(tmp_path / "a.tsv"), "case_augment": 1.0}
-    rows = load_parallel_data(DataArguments(**data, source_language="tr"))["train"]
+    rows = load_parallel_data(DataArguments(**data, source_language="tr")).splits["train"]
     assert pairs_of(rows)[4:6] == [("\u0130lk A", "Diz A"), ("\u0130LK B", "DIZ B")]
 
 
@@ -129,14 +128,12 @@ def test_a_corpus_has_its_copies_and_its_share(file):
         for name, weight in (("a", 1), ("b", 3))
     ]
     options = DataArguments(corpora=entries, case_augment=0.1)
-    rows = load_parallel_data(options)["train"]
-    assert rows["corpus"][:] == ["a"] * 110 + ["b"] * 110
-    reports = reports_of(rows)
-    assert [report["used"] + report["copies"] for report in reports] == [110, 110]
-    assert [report["share"] for report in reports] == [0.25, 0.75]
-    assert "100 of 101 pairs are used (empty 1), and 10 copies in other case" in describe_report(
-        reports[0]
-    )
+    loaded = load_parallel_data(options)
+    assert loaded.splits["train"]["corpus"][:] == ["a"] * 110 + ["b"] * 110
+    assert [report.used + report.copies for report in loaded.reports] == [110, 110]
+    assert [report.share for report in loaded.reports] == [0.25, 0.75]
+    described = loaded.reports[0].describe()
+    assert "100 of 101 pairs are used (empty 1), and 10 copies in other case" in described
 
 
 def test_an_adaptation_copies_training_pairs_alone(file):

@@ -9,8 +9,8 @@ from datasets import Dataset, DatasetDict
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.corpora import describe_report, reports_of
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.data.row_languages import languages_of_rows
 
 PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("a man", "ein Mann")]
 
@@ -20,9 +20,13 @@ def write(path, *columns):
     return str(path)
 
 
-def load(*entries, **options):
+def read(*entries, **options):
     texts = [json.dumps(entry) for entry in entries]
     return load_parallel_data(DataArguments(corpora=texts, **options))
+
+
+def load(*entries, **options):
+    return read(*entries, **options).splits
 
 
 def pairs_of(rows):
@@ -93,17 +97,17 @@ def test_dropped_pairs_are_counted_and_named(dirty, capsys):
         {"train": str(dirty / "app.tsv"), "validation": str(dirty / "valid.tsv")},
         {"train": str(dirty / "other.tsv"), "tag": "<2de>", "weight": 2, "filters": False},
     ]
-    data = load(*entries)
-    train = data["train"]
+    data = read(*entries)
+    train = data.splits["train"]
     assert pairs_of(train)[:3] == PAIRS
     assert train["source"][3] == "<2de> a dog"
-    first, second = reports_of(train)
-    assert first["dropped"] == {"duplicate": 1, "held_out": 1, "empty": 1, "identical": 1}
-    assert (first["pairs"], first["used"], second["used"]) == (7, 3, 4)
-    assert (first["share"], second["share"]) == pytest.approx((1 / 3, 2 / 3))
-    assert describe_report(first).startswith("Corpus app: 3 of 7 pairs are used (duplicate 1, held")
+    first, second = data.reports
+    assert first.dropped == {"duplicate": 1, "held_out": 1, "empty": 1, "identical": 1}
+    assert (first.pairs, first.used, second.used) == (7, 3, 4)
+    assert (first.share, second.share) == pytest.approx((1 / 3, 2 / 3))
+    assert first.describe().startswith("Corpus app: 3 of 7 pairs are used (duplicate 1, held")
     texts = [json.dumps(entry) for entry in entries]
-    where = name_row(DataArguments(corpora=texts), "train", 4)
+    where = name_row(DataArguments(corpora=texts), "train", train[4], 4)
     assert where == "Line 2 of the corpus '<2de>'"
     before = sorted(dirty.iterdir())
     run_subcommand("corpora", [str(dirty / "recipe.yaml")])
@@ -123,11 +127,14 @@ REFUSED = {
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
     "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),
-    "tmx": ({"train": "app.tmx"}, "app: app.tmx needs `languages`"),
+    "tmx": ({"train": "app.tmx"}, "app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),
     "format": ({"train": "app.docx"}, "app.docx does not exist"),
     "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without"),
-    "nothing": ({"filters": {"longest": 3}}, r"leave nothing of the corpus 'app' .*longest 5"),
+    "nothing": (
+        {"filters": {"longest": 3}},
+        r"Nothing is left of the train data 'app' .*longest 5",
+    ),
     "lengths": ({"train": ["valid.tsv", "app.tsv"]}, "'.*valid.tsv' ends before line 3"),
 }
 
@@ -160,11 +167,45 @@ def test_all_validation_pairs_leave_the_training(tmp_path, limit, entry_has_vali
     assert pairs_of(loaded["validation"]) == [(f"<app> {a}", b) for a, b in rows[:limit]]
 
 
-def test_references_are_refused_where_they_would_be_dropped(tmp_path):
+def test_references_of_one_corpus_stand_beside_the_targets_of_others(tmp_path):
     row = {"source": "a dog", "target": "ein Hund", "references": ["ein Hund", "der Hund"]}
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
-    with pytest.raises(ValueError, match="column 'references', which `corpora` do not read"):
-        load({"name": "app", "test": str(tmp_path / "t.jsonl")})
+    test = write(tmp_path / "t.tsv", PAIRS[1])
+    found = load({"name": "app", "test": str(tmp_path / "t.jsonl")}, {"name": "b", "test": test})
+    assert found["test"]["references"][:] == [row["references"], ["eine Katze"]]
+
+
+@pytest.mark.parametrize("as_entry", [True, False])
+def test_a_column_of_one_side_names_a_language(tmp_path, as_entry):
+    """The other side has the language of the entry, or of the options."""
+    texts = zip("abc", "def", ("de", None, "nl"), strict=True)
+    rows = [dict(zip(("source", "target", "target_language"), row, strict=True)) for row in texts]
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    if as_entry:
+        found = load({"name": "app", "train": str(path), "languages": ["en", "fr"]})
+    else:
+        options = {"train_file": str(path), "source_language": "en", "target_language": "fr"}
+        found = load_parallel_data(DataArguments(**options)).splits
+    assert languages_of_rows(found["train"]) == [("en", "de"), ("en", "fr"), ("en", "nl")]
+
+
+def test_filters_judge_each_row_by_its_own_languages(tmp_path):
+    names = ("source", "target", "target_language")
+    rows = [("a dog", "собака", "ru"), ("a dog", "ein Hund", "ru"), ("a cat", "кот", None)]
+    lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    found = load({"train": str(tmp_path / "t.jsonl"), "languages": ["en", "de"]})
+    assert pairs_of(found["train"]) == [("a dog", "собака")]
+
+
+def test_a_part_of_a_column_and_a_language_of_the_options_serve_entries_too(tmp_path):
+    row = {"translation": {"en": "a dog", "de": "ein Hund"}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    entry = {"train": str(tmp_path / "t.jsonl"), "columns": ["translation.en", "translation.de"]}
+    found = load(entry, target_language="de")["train"]
+    assert pairs_of(found) == [("a dog", "ein Hund")]
+    assert languages_of_rows(found) == [(None, "de")]
 
 
 def test_corpora_with_one_tag_have_the_names_of_their_files(dirty, monkeypatch):
@@ -181,7 +222,7 @@ def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
     assert not {*pairs_of(known["train"])} & {*pairs_of(known["test"])}
     with pytest.raises(ValueError, match="two entries 'app'"):
         load({"train": "app.tsv"}, {"train": "app.tsv"})
-    with pytest.raises(ValueError, match="are given in `corpora` and by `train_"):
+    with pytest.raises(ValueError, match="The train data are given twice"):
         load({"train": "app.tsv"}, train_source="valid.tsv", train_target="valid.tsv")
     with pytest.raises(ValueError, match=r"`corpora_temperature` 5 and a `weight` .* exclude"):
         load({"train": "app.tsv", "weight": 2}, corpora_temperature=5)

@@ -5,7 +5,7 @@ from itertools import product
 
 from datasets import Dataset
 
-from vanilla_transformer.data.corpus_entries import RowLanguages
+from vanilla_transformer.data.row_languages import with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
 
 DETERMINERS = {"the": "die", "no": "keine", "my": "meine", "one": "eine"}
@@ -34,7 +34,7 @@ def annotated(rows, tags=("<2de>",), **columns):
     data = Dataset.from_dict(
         {"source": [row[0] for row in rows], "target": [row[1] for row in rows], **columns}
     )
-    return annotate_terms(data, RowLanguages(("en", "de")), tags)
+    return annotate_terms(with_languages(data, ("en", "de")), tags)
 
 
 def test_half_of_the_pairs_show_terms_that_translate_each_other():

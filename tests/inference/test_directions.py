@@ -18,7 +18,6 @@ from transformers import (
 )
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
-from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.encoding import RowDirections, encode
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.inference.results import OutputOptions
@@ -175,14 +174,8 @@ def test_training_pairs_of_several_directions_begin_with_their_languages(models,
         expected = theirs(row["source"], text_target=row["target"], **sizes)
         assert encoded_row["input_ids"] == expected["input_ids"]
         assert encoded_row["labels"] == expected["labels"]
-    # A corpus names its languages, or all rows have some.
-    corpora = Dataset.from_dict({**rows.remove_columns([*columns])[:2], "corpus": ["a", "b"]})
-    known = RowLanguages(codes[0], {"b": codes[1]})
-    again = encode(corpora, tokenizer, 9, 7, languages=known)
-    assert again[:]["labels"] == encoded[:2]["labels"]
-    assert again[:]["input_ids"] == encoded[:2]["input_ids"]
     with pytest.raises(ValueError, match=codes[0][1]):
-        encode(corpora, tokenizer)
+        encode(rows.remove_columns([*columns]), tokenizer)
     if kind == "nllb":  # without merges, so that nothing is sampled
         whole = encode(rows, tokenizer)
         directions = RowDirections(tokenizer)

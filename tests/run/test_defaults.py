@@ -225,6 +225,6 @@ def test_a_resumed_run_keeps_what_it_has_chosen(corpus, tmp_path, monkeypatch):
 
 
 def test_counting_reads_the_data(corpus):
-    data = load_parallel_data(parse_arguments(words(corpus, "x")).data)
+    data = load_parallel_data(parse_arguments(words(corpus, "x")).data).splits
     texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
     assert count_characters(data["train"]) == len({*texts} - {"\n"})

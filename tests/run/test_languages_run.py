@@ -10,7 +10,8 @@ from transformers import AutoTokenizer
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.model.directions import recorded_directions
 
@@ -95,7 +96,7 @@ def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp
     (tmp_path / "more.jsonl").write_text(f"{json.dumps(row)}\n", encoding="utf-8")
     corpora.append(json.dumps({"name": "more", "train": str(tmp_path / "more.jsonl")}))
     data = DataArguments(corpora=corpora[1:])
-    named = list(languages_of_rows(load_parallel_data(data)["train"], data.row_languages()))
+    named = languages_of_rows(load_parallel_data(data).splits["train"])
     assert (named[0], named[-1]) == (("eng_Latn", "deu_Latn"), ("en", "fr"))
     files = []
     for number in range(2):

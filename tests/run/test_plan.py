@@ -8,9 +8,10 @@ from datasets import Dataset, DatasetDict
 from toy import arguments
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
+from vanilla_transformer.run.preparation import RunTexts
 from vanilla_transformer.run.training_run import make_model, run
 from vanilla_transformer.training.store import resolve_output_directory
 
@@ -23,12 +24,8 @@ def plan_of(tmp_path, *options):
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
     parsed = parse_arguments([*given, *UNCHOSEN])
     data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
-    return make_plan(
-        parsed,
-        resolve_output_directory(parsed.training, parsed.model.overwrite),
-        data,
-        small.tokenizer(),
-    )
+    directory = resolve_output_directory(parsed.training, parsed.model.overwrite)
+    return make_plan(parsed, RunTexts(directory, None, ParallelData(data), small.tokenizer(), {}))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,7 @@ def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):
     GenerationConfig(num_beams=2).save_pretrained(tmp_path / "search")
     changes["generation_config"] = str(tmp_path / "search")
     parsed = parse_arguments(arguments(corpus, tmp_path / "out", **changes))
-    data = load_parallel_data(parsed.data)
+    data = load_parallel_data(parsed.data).splits
     _ = parsed.training.device  # made when first asked for
     before, splits = deepcopy(vars(parsed.training)), dict(data)
     topics = deepcopy([vars(parsed.model), vars(parsed.tokenizer), parsed.architecture])

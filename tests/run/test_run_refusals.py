@@ -9,7 +9,8 @@ from toy import arguments, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data.file_formats import load_text_pairs
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
@@ -224,7 +225,9 @@ def test_a_line_that_is_too_long_is_named_by_its_file(tmp_path):
     options |= {"train_source": sides[0], "train_target": sides[1], "output_dir": tmp_path / "out"}
     with pytest.raises(ValueError, match=rf"Line 4 of {sides[0]}, {sides[1]} has 201 source and 1"):
         main([word for name, value in options.items() for word in (f"--{name}", str(value))])
-    data = DatasetDict(train=load_text_pairs(*map(str, sides)).select([0, 3, 2]))
+    files = DataArguments(train_source=str(sides[0]), train_target=str(sides[1]))
+    rows = load_parallel_data(files).splits["train"].select_columns(["source", "target"])
+    data = DatasetDict(train=rows.select([0, 2, 1]))
     for name in ("train_source", "train_target"):
         del options[name]
     parsed = parse_arguments([f"--{name}={value}" for name, value in options.items()])

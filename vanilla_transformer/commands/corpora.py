@@ -31,17 +31,17 @@ def parse(words: Sequence[str]) -> Options:
 
 def run(options: Options) -> None:
     """Reads the corpora, and prints counts and examples."""
-    from vanilla_transformer.data.corpora import count_reasons, dropped_examples, load_tables
+    from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
+    from vanilla_transformer.data.parallel_data import load_tables
     from vanilla_transformer.run.parsing import parse_arguments
 
     with usage_errors():
         data = parse_arguments([options.recipe]).data
     if not data.corpora:
         raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
-    _, tables = load_tables(data)
-    for name, table in tables.items():
+    for corpus, table in load_tables(data).get("train", []):
         dropped = count_reasons(table)
-        print(f"{name}: {len(table) - dropped.total():,} of {len(table):,} pairs are kept")
+        print(f"{corpus.name}: {len(table) - dropped.total():,} of {len(table):,} pairs are kept")
         for reason, number in dropped.most_common():
             print(f"  {reason} drops {number:,}")
             for row in dropped_examples(table, reason):

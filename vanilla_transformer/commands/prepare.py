@@ -41,8 +41,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Prepares the data, with messages on standard error."""
+    from vanilla_transformer.run.encoded_data import prepare_directory
     from vanilla_transformer.run.parsing import parse_arguments
-    from vanilla_transformer.run.preparation import prepare_directory
     from vanilla_transformer.run.training_run import show_messages
 
     command = ("vanilla-transformer", "prepare", *options.words)

@@ -1,9 +1,12 @@
 """The arguments that name the data of a run; needs no heavy package."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
+from typing import Any
 
-from vanilla_transformer.data.corpus_entries import Corpus, RowLanguages, read_entries
+from vanilla_transformer.data.corpus_entries import Corpus, read_entries, suffix_of
+from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
@@ -13,7 +16,7 @@ LIMITS = dict(
     zip(SPLITS, ("max_train_samples", "max_eval_samples", "max_test_samples"), strict=True)
 )
 """The option that limits the rows of each split."""
-FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .parquet"
+FORMATS = ".tsv (source, target), .tmx, .csv, .json, .jsonl (each also with .gz), .parquet"
 
 RULES = (
     at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
@@ -33,8 +36,8 @@ RULES = (
 class DataArguments:
     """Names the data of a run and limits how much of them is used.
 
-    The data come from one of three sources: a data set of the Hub or a directory that holds one,
-    one file per split, or two plain text files per split.
+    Each option that names data stands for an entry, as those of `corpora`: a data set of the Hub or
+    a directory that holds one, one file of a split, or two plain text files of a split.
 
     Raises:
         ValueError: If an option breaks one of `RULES`, or an entry of `corpora` is wrong.
@@ -69,10 +72,10 @@ class DataArguments:
     test_source: str | None = option("Source side of the test data.", metavar="FILE")
     test_target: str | None = option("Target side of the test data.", metavar="FILE")
     source_column: str = option(
-        "Column that holds the source text. Not used for plain text files.", "source"
+        "Column that holds the source text. Not used for plain text files and .tsv.", "source"
     )
     target_column: str = option(
-        "Column that holds the target text. Not used for plain text files.", "target"
+        "Column that holds the target text. Not used for plain text files and .tsv.", "target"
     )
     source_lang: str | None = option(
         'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}. Not used for '
@@ -129,24 +132,64 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        read_entries(self.corpora or ())
         check_rules(RULES, self)
 
-    @property
+    @cached_property
     def entries(self) -> list[Corpus]:
-        """The entries of `corpora`; none if it is not given."""
-        return read_entries(self.corpora or ())
+        """All data as entries: those of `corpora`, and those that the other options stand for.
+
+        Where an entry names no languages, it has those of the options.
+        """
+        corpora, others = read_entries(self.corpora or ()), self._entries_of_options()
+        given = [split for entry in others for split in SPLITS if entry.may_have(split)]
+        own = {split for entry in corpora for split in SPLITS if entry.paths(split)}
+        given += own | {"train"} if corpora else own
+        if twice := [split for split in SPLITS if given.count(split) > 1]:
+            raise ValueError(
+                f"The {twice[0]} data are given twice: give them once, in `corpora`, by "
+                f"`{twice[0]}_file`, by `{twice[0]}_source` and `{twice[0]}_target`, or by "
+                "`dataset_name` for all splits."
+            )
+        both: Languages = (self.source_language, self.target_language)
+        entries = [
+            entry if entry.languages else replace(entry, languages=both if any(both) else None)
+            for entry in (*corpora, *others)
+        ]
+        for entry in entries:
+            entry.check_languages()
+        return entries
+
+    def _entries_of_options(self) -> list[Corpus]:
+        """Returns entries without names: one for a data set, or one for the data of each split."""
+        if self.dataset_name is not None:
+            name, config = self.dataset_name, self.dataset_config_name
+            entries = [Corpus(dataset=name, dataset_config=config, columns=self._columns())]
+        else:
+            entries = []
+        for split in SPLITS:
+            table = getattr(self, f"{split}_file")
+            sides: Any = [getattr(self, f"{split}_{side}") for side in ("source", "target")]
+            if table is not None:
+                columns = None if suffix_of(table) == ".tsv" else self._columns()
+                entries.append(Corpus(**{split: table}, columns=columns))
+            if any(sides):
+                if None in sides:
+                    raise ValueError(f"Give both `{split}_source` and `{split}_target`, or none.")
+                entries.append(Corpus(**{split: sides}))
+        return entries
+
+    def _columns(self) -> list[str]:
+        """Returns the names of the columns of source and target."""
+        keys = [self.source_lang, self.target_lang]
+        if any(keys) and None in keys:
+            raise ValueError("`source_lang` and `target_lang` go together: give both.")
+        names = [self.source_column, self.target_column]
+        names = [f"translation.{key}" for key in keys] if any(keys) else names
+        if names[0] == names[1]:
+            raise ValueError(f"Source and target are both column {names[0]!r}: name two columns.")
+        return names
 
     @property
     def tags(self) -> list[str]:
         """The tags of `corpora`, each once."""
-        return list(dict.fromkeys(corpus.tag for corpus in self.entries if corpus.tag is not None))
-
-    def row_languages(self) -> RowLanguages:
-        """Returns in which languages the rows are."""
-        of_corpora = {
-            corpus.name: (corpus.languages[0], corpus.languages[1])
-            for corpus in self.entries
-            if corpus.languages
-        }
-        return RowLanguages((self.source_language, self.target_language), of_corpora)
+        return list(dict.fromkeys(entry.tag for entry in self.entries if entry.tag is not None))

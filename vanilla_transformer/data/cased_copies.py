@@ -1,6 +1,5 @@
 """Copies of training pairs in capitals and in title case, so that a model learns such texts too."""
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from datasets import Dataset, concatenate_datasets
 from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
-from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
+from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.languages import to_title, to_upper
 
 _WORDS = regex.compile(
@@ -19,33 +18,30 @@ _WORDS = regex.compile(
 what has a digit."""
 
 
-def add_cased_copies(
-    rows: Dataset, share: float | None, known: RowLanguages, tag: str | None = None
-) -> Dataset:
+def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None) -> Dataset:
     """Adds copies of some pairs after all pairs: one half in capitals, one half in title case.
 
     A pair whose source would stay as it is has no copy: it would have two targets.
 
     Args:
-        rows: Pairs with the columns "source" and "target". Other columns are copied as they are.
+        rows: Pairs with the columns "source" and "target". Other columns are copied as they are;
+            those of languages decide what a capital letter is.
         share: Number of copies in relation to that of the pairs. None: no copies.
-        known: The languages of the rows, which decide what a capital letter is.
         tag: Word before the sources that stays as it is; None: there is none.
     """
     if share is None:
         return rows
     begin = "" if tag is None else f"{tag} "
-    names = {"corpus", *LANGUAGE_COLUMNS} & {*rows.column_names}
 
     def in_other_case(row: dict[str, Any], number: int) -> dict[str, str]:
         text = row["source"].removeprefix(begin)
         head = row["source"].removesuffix(text)
         change = (_in_title_case, _in_capitals)[number % 2]
-        (languages,) = known.of({name: [row[name]] for name in names}, 1)
+        (languages,) = languages_of({name: [value] for name, value in row.items()}, 1)
         source, target = map(change, (text, row["target"]), languages)
         return {"source": head + source, "target": target}
 
-    key = Hasher.hash([rows._fingerprint, share, begin, asdict(known), "cased copies"])
+    key = Hasher.hash([rows._fingerprint, share, begin, "cased copies"])
     drawn = drawn_rows(len(rows), share)
     copies = rows.select(drawn).map(
         in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"

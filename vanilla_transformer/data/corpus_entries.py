@@ -1,12 +1,12 @@
-"""The entries of `corpora` in a recipe; needs no heavy package."""
+"""The data of a run, one entry for each corpus; needs no heavy package."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vanilla_transformer.data.filters import active_filters
+from vanilla_transformer.data.filters import Languages, active_filters
 from vanilla_transformer.languages import standard_tag
 from vanilla_transformer.rules import Rule, check_rules, refuse
 
@@ -48,13 +48,6 @@ RULES = (
         "that of the document.",
     ),
     Rule(
-        ("filters",),
-        lambda value, options: (
-            isinstance(value, dict) and value.get("language") is True and options.languages is None
-        ),
-        "the filter `language` needs `languages`, such as [en, de].",
-    ),
-    Rule(
         ("inline",),
         lambda value, _: value not in INLINE,
         f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(INLINE)}.",
@@ -69,32 +62,27 @@ RULES = (
         lambda value, _: not isinstance(value, str) and _is_no_list(value),
         "`{name}` {value!r} must be one file of pairs, or a list of two text files.",
     ),
-    Rule(
-        _FILES,
-        lambda value, options: (
-            isinstance(value, str) and suffix_of(value) == ".tmx" and options.languages is None
-        ),
-        "{value} needs `languages`, such as [en, de].",
-    ),
 )
 """The rules of one entry."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One entry of `corpora`.
+    """One entry of `corpora`, or data that other options name.
 
     Attributes:
-        name: Its name in messages, scores and the card. "": the tag, if no other entry
-            has it, or that of the first file.
+        name: Its name in messages, scores and the card: by default the tag, if no other entry has
+            it, or that of the first file. "": other options name the data, of which no filter drops
+            more than empty pairs.
         train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
             text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
         validation: Validation pairs, in the same form.
         test: Test pairs, in the same form.
         dataset: Data set of the Hub or directory of one, in place of the files.
+        dataset_config: Name of its configuration on the Hub.
         columns: Source, target and, of a .tsv, the document: numbers of columns from 1 on; or
-            names.
-        languages: The codes of source and target.
+            names, such as `translation.en` for a part of a column.
+        languages: The codes of source and target, which columns of the data overrule.
         tag: Token that is put before each source.
         weight: Share of the pairs of an epoch, in relation to the other weights.
         filters: Limits of filters by name, or False for none.
@@ -106,8 +94,9 @@ class Corpus:
     validation: str | list[str] | None = None
     test: str | list[str] | None = None
     dataset: str | None = None
+    dataset_config: str | None = None
     columns: list[Any] | None = None
-    languages: list[str] | None = None
+    languages: Languages | None = None
     tag: str | None = None
     weight: float | None = None
     filters: dict[str, Any] | bool | None = None
@@ -162,40 +151,24 @@ class Corpus:
         named = getattr(self, split)
         return [named] if isinstance(named, str) else list(named or ())
 
+    def may_have(self, split: str) -> bool:
+        """Returns whether files of a split are named, or a data set, which may have it."""
+        return bool(self.dataset or self.paths(split))
 
-LANGUAGE_COLUMNS = ("source_language", "target_language")
-"""Columns that name the languages of each row."""
+    def limits(self, split: str) -> dict[str, float | bool]:
+        """Returns the limits of the filters of a split, by name."""
+        if split != "train" or not self.name:
+            return {"empty": True}
+        return active_filters(self.filters)
 
-
-@dataclass(frozen=True)
-class RowLanguages:
-    """In which languages the source and the target of each row are, as far as the data tell.
-
-    Attributes:
-        of_all: Those of rows whose corpus and columns name none.
-        of_corpora: Those of the rows of a corpus, by its name.
-    """
-
-    of_all: tuple[str | None, str | None] = (None, None)
-    of_corpora: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-
-    def of(
-        self, columns: Mapping[str, Sequence[Any]], count: int
-    ) -> list[tuple[str | None, str | None]]:
-        """Returns the languages of some rows, where the columns of a row come first.
-
-        Args:
-            columns: Columns of the rows; "corpus" and `LANGUAGE_COLUMNS` count.
-        """
-        named = [
-            self.of_corpora.get(corpus, self.of_all)
-            for corpus in columns.get("corpus", [None] * count)
-        ]
-        own = [columns.get(name, [None] * count) for name in LANGUAGE_COLUMNS]
-        return [
-            (source or pair[0], target or pair[1])
-            for source, target, pair in zip(*own, named, strict=True)
-        ]
+    def check_languages(self) -> None:
+        """Refuses a .tmx without the languages of both sides."""
+        for path in (path for split in _FILES for path in self.paths(split)):
+            if suffix_of(path) == ".tmx" and None in (self.languages or (None,)):
+                raise ValueError(
+                    f"{path} needs `languages`, such as [en, de] (or `source_language` and "
+                    "`target_language`)."
+                )
 
 
 def suffix_of(path: str) -> str:

@@ -18,14 +18,15 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.corpus_entries import RowLanguages
 from vanilla_transformer.data.file_contents import (
     content_digest,
     read_object,
+    readers_digest,
     rows_digest,
     text_digest,
 )
 from vanilla_transformer.data.file_formats import LINKS, cache_folder
+from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import (
     in_groups,
@@ -52,7 +53,6 @@ _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_
 _LAST_CALL = ("truncation", "padding")
 """Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
-_FORMAT = 2  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
 _MOST_WORDS = 250_000  # that an encoder remembers
 
@@ -67,7 +67,6 @@ def encode(
     max_target_length: int | None = None,
     num_proc: int | None = None,
     folder: Path | None = None,
-    languages: RowLanguages | None = None,
     settings: GenerationConfig | None = None,
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
@@ -77,7 +76,8 @@ def encode(
 
     Args:
         data: A data set, or several splits, with the text columns "source" and "target", and
-            optionally "alignment" (lines of word links in Pharaoh's format).
+            optionally "alignment" (lines of word links in Pharaoh's format) and the languages of
+            each row, for a model of many languages.
         tokenizer: Encodes the source as `text` and the target as `text_target`.
         max_source_length: Largest number of tokens of a source, special tokens included. None: no
             limit.
@@ -85,7 +85,6 @@ def encode(
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
-        languages: Those of the rows, for a model of many languages. None: nothing is known of them.
         settings: The settings of the model's search, which may name the target's language.
 
     Returns:
@@ -94,29 +93,27 @@ def encode(
 
     Raises:
         OSError: If the disk is full.
+        ValueError: If the folder holds what was encoded of other texts, or in another way.
     """
     if isinstance(data, DatasetDict):
         options = tokenizer, max_source_length, max_target_length, num_proc
         folders = {name: None if folder is None else folder / name for name in data}
         return DatasetDict(
-            {
-                name: encode(rows, *options, folders[name], languages, settings)
-                for name, rows in data.items()
-            }
+            {name: encode(rows, *options, folders[name], settings) for name, rows in data.items()}
         )
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-        directions = RowDirections(tokenizer, languages, settings)
+        directions = RowDirections(tokenizer, settings)
         encoder = PairEncoder(tokenizer, limits, directions)
         make = partial(_encode_rows, data, encoder)
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.update)
             encoded, facts_of_parts = Dataset(InMemoryTable(table)), [facts]
         else:
-            origin: list[Any] = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
+            origin = [readers_digest(), data._fingerprint, tokenizer_digest(tokenizer), limits]
             if directions.matter:
-                origin.append(repr((directions.languages, directions.settings.to_dict())))
+                origin.append(repr(directions.settings.to_dict()))
             key = text_digest(json.dumps(origin))
             folder = folder or cache_folder() / key
             if num_proc is None:
@@ -182,17 +179,15 @@ class RowDirections:
     """Decides how a model is asked for the languages of each row.
 
     Args:
-        languages: As for `encode`, as `settings` are.
+        settings: As for `encode`.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        languages: RowLanguages | None = None,
         settings: GenerationConfig | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.languages, self.settings = languages or RowLanguages(), settings or GenerationConfig()
+        self.tokenizer, self.settings = tokenizer, settings or GenerationConfig()
         self.matter = bool(language_tokens(tokenizer) or recorded_directions(tokenizer))
         self._tags = tags_of_sources(tokenizer)
         self._known: dict[Any, Direction] = {}
@@ -206,7 +201,7 @@ class RowDirections:
         count = len(rows["source"])
         if not self.matter:
             return [Direction()] * count
-        pairs = self.languages.of(rows, count)
+        pairs = languages_of(rows, count)
         for pair in {*pairs}.difference(self._known):
             self._known[pair] = Direction.resolve(
                 self.tokenizer, self.settings, *pair, closest=closest_tag

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,12 +47,23 @@ def text_digest(text: str) -> str:
 
 
 def rows_digest(rows: "Dataset") -> str:
-    """Returns the SHA-256 digest of all columns of a table, in hexadecimal.
+    """Returns the SHA-256 digest of a table without the numbers of its lines, in hexadecimal.
 
     The order of its rows counts, that of its columns does not.
     """
     digest = hashlib.sha256()
-    names = sorted(rows.column_names)
+    names = sorted({*rows.column_names} - {"line"})
     for batch in rows.select_columns(names).iter(1000):
         digest.update(json.dumps([batch[name] for name in names]).encode())
     return digest.hexdigest()
+
+
+@cache
+def readers_digest() -> str:
+    """Returns a digest of the code that reads and judges data, for the keys of what it makes.
+
+    So nothing is taken from a cache that other code has made.
+    """
+    package = Path(__file__).parents[1]
+    files = [*package.glob("data/*.py"), package / "languages.py", package / "documents/kept.py"]
+    return text_digest(" ".join(content_digest(path) for path in sorted(files)))

@@ -1,4 +1,4 @@
-"""Loads text, tables and word links from files as data sets, in a cache that follows their content.
+"""Reads pairs from files and data sets of every form, and keeps what is read in a cache.
 
 CSV and JSON have readers of their own. Those of `datasets` name no line that is not UTF-8; the one
 of CSV shifts the columns of a file without a message if a text of its first row holds an unquoted
@@ -7,138 +7,85 @@ comma, the one of JSON takes texts like 2020-01-31 for dates and may crash on a 
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from datasets import (
     Dataset,
     Features,
     Value,
     concatenate_datasets,
     load_dataset,
+    load_dataset_builder,
+    load_from_disk,
 )
-from datasets.exceptions import DatasetGenerationError
 from datasets.table import MemoryMappedTable
 
-from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.corpus_entries import suffix_of
-from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.atomic_files import explained_full_disk
+from vanilla_transformer.data.corpus_entries import Corpus, suffix_of
+from vanilla_transformer.data.file_contents import content_digest, readers_digest, text_digest
+from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
+from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
-_FORMAT = 2  # of the rows in the cache: with another number, no older ones are used
-_PAIR = Features({"source": Value("string"), "target": Value("string")})
+_OF_TABLES = ("corpus", *LANGUAGE_COLUMNS)  # further columns of texts that are read
 
 
-def dataset_from_rows(
-    read_rows: Callable[..., Iterator[dict[str, Any]]],
-    features: Features,
-    paths: dict[str, str],
-    **options: Any,
-) -> Dataset:
-    """Writes the rows of files to a file of the cache, unless it has them, and opens that file.
+class Pair(NamedTuple):
+    """One pair of a file; None: the file does not say.
 
-    Args:
-        read_rows: Generator of the rows. Its arguments are `paths` and `options` by name.
-        paths: Paths of the files, by the names of the generator's arguments.
-        **options: What else the rows depend on, as JSON can hold it.
+    Attributes:
+        line: Its line, or its number in a table that has no lines.
+        corpus: The corpus that a table names itself.
+        references: All translations of the source, where there are several.
+    """
+
+    source: str | None
+    target: str | None
+    line: int
+    document: str | None = None
+    corpus: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    references: list[str] | None = None
+
+
+def read_pairs(corpus: Corpus, split: str, data_set: Dataset | None) -> Iterator[Pair]:
+    """Yields the pairs of a split, as a stream of its files or of its data set.
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If there are no rows, or a text holds NUL bytes.
-        Exception: Any error of the generator, as the generator raised it.
+        ValueError: If a file is damaged or of an unknown format, or lacks a column or a language.
     """
-    files = " and ".join(paths.values())
-    digests = [content_digest(path) for path in paths.values()]
-    made_by = [__version__, _FORMAT, read_rows.__name__, features.to_dict(), digests, options]
-    key = text_digest(json.dumps(made_by))
-    path = cache_folder() / f"{key}.arrow"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        chunks = _chunks_of(_without_nul(read_rows(**paths, **options), files))
-        schema = features.arrow_schema
-        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
-    rows = Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
-    if not len(rows):
-        raise ValueError(f"{files} holds no data: give a file with data.")
-    return rows
+    paths, columns = corpus.paths(split), corpus.columns or ["source", "target"]
+    suffix = suffix_of(paths[0]) if paths else ""
+    if data_set is not None:
+        rows = _rows_of_data_set(data_set, columns)
+        yield from _pairs_of_table(rows, columns[:2], f"{corpus.dataset} ({split})")
+    elif len(paths) == 2:
+        for number, pair in enumerate(read_line_pairs(*paths), start=1):
+            yield Pair(*pair, number)
+    elif suffix == ".tmx":
+        languages = list(filter(None, corpus.languages or ()))
+        yield from (Pair(*row) for row in read_tmx(paths[0], languages, corpus.inline))
+    elif suffix == ".tsv":
+        yield from _read_tsv(paths[0], corpus.columns or [1, 2])
+    else:
+        yield from _pairs_of_table(_read_table(paths[0]), columns[:2], paths[0])
 
 
-def _without_nul(rows: Iterator[dict[str, Any]], files: str) -> Iterator[dict[str, Any]]:
-    """Yields rows; a NUL byte in a text is a sign of a damaged file."""
-    for number, row in enumerate(rows, start=1):
-        if any(isinstance(text, str) and "\0" in text for text in row.values()):
-            raise ValueError(f"{files}, line {number}: NUL bytes are no text: the file is damaged.")
-        yield row
-
-
-def _chunks_of(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    return iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
-
-
-def cache_folder() -> Path:
-    """Returns the folder of this package in the cache of `datasets`."""
-    return Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer")
-
-
-def load_text_pairs(source: str, target: str) -> Dataset:
-    """Loads the pairs of two text files: line n of the one belongs to line n of the other.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
-    """
-    return dataset_from_rows(_read_pairs, _PAIR, {"source": source, "target": target})
-
-
-def _read_pairs(source: str, target: str) -> Iterator[dict[str, str]]:
-    for source_line, target_line in read_line_pairs(source, target):
-        yield {"source": source_line, "target": target_line}
-
-
-def load_table(path: str) -> Dataset:
-    """Loads a file with named columns, whose ending names the format. Columns of CSV are text.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is empty, damaged, not UTF-8 or of an unknown format.
-    """
-    suffix = Path(path.removesuffix(".gz")).suffix
-    if suffix_of(path) == ".tsv":
-        return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
-    if suffix == ".csv":
-        features = Features(dict.fromkeys(next(_read_csv_rows(path), {}), Value("string")))
-        return dataset_from_rows(_read_csv_rows, features, {"path": path})
-    if suffix in (".json", ".jsonl"):
-        return dataset_from_rows(_read_json_rows, _json_features(path), {"path": path})
-    if suffix != ".parquet" or path.endswith(".gz"):
-        raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
-    # One folder per content: the cache of `load_dataset` only compares modification times.
-    cache = cache_folder() / content_digest(path)
-    try:
-        return load_dataset("parquet", data_files=path, split="train", cache_dir=str(cache))
-    except (DatasetGenerationError, pa.ArrowException, OSError, ValueError) as error:
-        raise ValueError(
-            f"{path} cannot be read as .parquet ({error.__cause__ or error}): correct the file."
-        ) from error
-
-
-def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int, str]]:
-    """Yields source, target, line and document of each pair of columns that tabs separate.
-
-    The third of `columns`, if there is one, holds the document; else it is "".
-
-    Raises:
-        ValueError: If `columns` are no numbers, or a line has fewer columns.
-    """
+def _read_tsv(path: str, columns: Sequence[Any]) -> Iterator[Pair]:
+    """Yields the pairs of columns that tabs separate; a third one holds the document."""
     if not all(isinstance(number, int) for number in columns):
         raise ValueError(
             f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
@@ -150,16 +97,31 @@ def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int,
                 f"{path}, line {number}: it has {len(cells)} column{'s' * (len(cells) != 1)}, but "
                 f"`columns` are {list(columns)}: separate source and target by a tab."
             )
-        source, target, document = [*(cells[column - 1] for column in columns), ""][:3]
-        yield source, target, number, document
+        source, target, *document = (cells[column - 1] for column in columns)
+        yield Pair(source, target, number, *document)
 
 
-def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
-    for source, target, *_ in read_tsv(path, (1, 2)):
-        yield {"source": source, "target": target}
+# Tables with named columns ------------------------------------------------------------------------
 
 
-def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
+Row = tuple[int, Mapping[str, Any]]
+"""A line or number of a row, and its values by column."""
+
+
+def _read_table(path: str) -> Iterator[Row]:
+    """Yields the rows of a file, whose ending names the format. Columns of CSV are text."""
+    existing_file(path)
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix == ".csv":
+        return _read_csv(path)
+    if suffix in (".json", ".jsonl"):
+        return _read_json(path)
+    if suffix == ".parquet" and not path.endswith(".gz"):
+        return _read_parquet(path)
+    raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
+
+
+def _read_csv(path: str) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     records = filter(None, reader)
@@ -173,45 +135,28 @@ def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
                     f"{path}, line {reader.line_num}: {len(record)} fields, but the header has "
                     f"{len(header)}: quote texts that contain commas."
                 )
-            yield dict(zip(header, record, strict=True))
+            yield reader.line_num, dict(zip(header, record, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
 
 
-def _json_features(path: str) -> Features:
-    schema = pa.schema([])
-    for rows in _chunks_of(_read_json_rows(path)):
-        try:
-            of_chunk = pa.schema(list(pa.array(rows).type))
-            schema = pa.unify_schemas([schema, of_chunk], promote_options="permissive")
-        except (pa.ArrowException, OverflowError, UnicodeError) as error:
-            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-    return Features.from_arrow_schema(schema)
-
-
-def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
+def _read_json(path: str) -> Iterator[Row]:
     """Yields the rows of a file of JSON lines, of one array, or of one object over some lines."""
-    first = next((line for line in read_lines(path) if line.strip()), None)
-    if first is None:
-        return
+    values: Iterable[tuple[int, Any]] = ()
+    first = next((line for line in read_lines(path) if line.strip()), "")
     if isinstance(_parse_or_none(first), dict):
-        yield from _read_json_lines(path)
-        return
-    whole = _parse_or_none("\n".join(read_lines(path)))
-    rows = whole if isinstance(whole, list) else [whole]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path} is not JSON: give one object per line, or one array of objects.")
-    yield from rows
-
-
-def _read_json_lines(path: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            if not isinstance(row := _parse_or_none(line), dict):
-                raise ValueError(
-                    f"{path}, line {number} is not a JSON object: give one object per line."
-                )
-            yield row
+        lines = enumerate(read_lines(path), start=1)
+        values = ((number, _parse_or_none(line)) for number, line in lines if line.strip())
+    elif first:
+        whole = _parse_or_none("\n".join(read_lines(path)))
+        values = enumerate(whole if isinstance(whole, list) else [whole], start=1)
+    for number, row in values:
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{path}, line {number} is not a JSON object: give one object per line, or one "
+                "array of objects."
+            )
+        yield number, row
 
 
 def _parse_or_none(text: str) -> Any:
@@ -220,6 +165,123 @@ def _parse_or_none(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _read_parquet(path: str) -> Iterator[Row]:
+    try:
+        batches = pq.ParquetFile(path).iter_batches(1000)
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as .parquet ({error}): correct it.") from error
+
+
+def open_data_set(corpus: Corpus) -> Any:
+    """Opens a data set of the Hub or of a directory, by the names of its splits."""
+    name = str(corpus.dataset)
+    if Path(name, "dataset_dict.json").is_file():
+        return load_from_disk(name)
+    builder = load_dataset_builder(name, corpus.dataset_config)
+    # Texts such as "NA" stay texts in CSV files.
+    options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
+    return load_dataset(name, corpus.dataset_config, **options)
+
+
+def _rows_of_data_set(data_set: Dataset, columns: Sequence[str]) -> Iterator[Row]:
+    wanted = {*columns, *(name.split(".")[0] for name in columns), *_OF_TABLES, "references"}
+    texts = data_set.select_columns([name for name in data_set.column_names if name in wanted])
+    yield from enumerate(texts, start=1)
+
+
+def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) -> Iterator[Pair]:
+    for number, row in rows:
+        if missing := [name for name in columns if name not in row]:
+            row = _with_parts(row)
+            if missing := [name for name in missing if name not in row]:
+                raise ValueError(
+                    f"{origin}, line {number} has no column {missing[0]!r}; its columns are "
+                    f"{list(row)}. Name those of source and target."
+                )
+        for name in columns:
+            if not isinstance(row[name], str | None):
+                raise ValueError(
+                    f"{origin}, line {number}: column {name!r} holds {row[name]!r}: it must hold "
+                    "text."
+                )
+        source, target = (row[name] for name in columns)
+        others: dict[str, Any] = {
+            name: row[name]
+            for name in _OF_TABLES
+            if name not in columns and isinstance(row.get(name), str)
+        }
+        if "references" in row and "references" not in columns:
+            others["references"] = _check_references(row["references"], origin, number)
+        yield Pair(source, target, number, **others)
+
+
+def _with_parts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row in which the parts of a column are columns, such as `translation.en`."""
+    values: dict[str, Any] = {}
+    for name, value in row.items():
+        parts = value if isinstance(value, dict) else {}
+        values |= {f"{name}.{part}": text for part, text in parts.items()} or {name: value}
+    return values
+
+
+def _check_references(references: Any, origin: str, number: int) -> list[str]:
+    texts = references if isinstance(references, list) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f"{origin}, line {number}: 'references' holds {references!r}: give a list of texts, "
+            "at least one and no null. A CSV file cannot hold lists: rename its column."
+        )
+    return texts
+
+
+# The cache ----------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Returns the folder of this package in the cache of `datasets`."""
+    return Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer")
+
+
+def cached_table(
+    rows: Iterator[tuple[Any, ...]], features: Features, key: str, origin: str, folder: Path | None
+) -> Dataset:
+    """Writes rows to a file of the cache, unless it is there, and opens it.
+
+    Args:
+        rows: Values in the order of the features. They are not read if the file is there.
+        key: Digest of what the rows depend on, besides the code that reads them.
+        origin: What errors call the rows.
+        folder: Folder of the file; None: `cache_folder`.
+
+    Raises:
+        ValueError: If there are no rows, or a text is no Unicode.
+    """
+    key = text_digest(json.dumps([readers_digest(), features.to_dict(), key]))
+    path = (folder or cache_folder()) / f"{key}.arrow"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        schema = features.arrow_schema
+        with explained_full_disk(path.parent):
+            try:
+                write_tables(path, schema, _tables_of(rows, schema))
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{origin} holds half a character: {error}") from error
+    table = Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
+    if not len(table):
+        raise ValueError(f"{origin} holds no data: give a file with data.")
+    return table
+
+
+def _tables_of(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.Table]:
+    while chunk := list(islice(rows, _ROWS_OF_A_CHUNK)):
+        columns = zip(*chunk, strict=True)
+        arrays = [
+            pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)
+        ]
+        yield pa.Table.from_arrays(arrays, schema=schema)
 
 
 # Links of words -----------------------------------------------------------------------------------
@@ -241,7 +303,8 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
         ValueError: If a line is malformed, if it names a word that its pair does not have, or if
             the file has another number of lines than there are rows.
     """
-    links = dataset_from_rows(_read_links, Features({LINKS: Value("string")}), {"path": path})
+    feature, key = Features({LINKS: Value("string")}), content_digest(path)
+    links = cached_table(_read_links(path), feature, key, path, None)
     if len(links) != len(pairs):
         raise ValueError(
             f"{path} has {len(links)} lines, but there are {len(pairs)} training pairs: line n "
@@ -254,13 +317,13 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
     return joined
 
 
-def _read_links(path: str) -> Iterator[dict[str, str]]:
+def _read_links(path: str) -> Iterator[tuple[str]]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             parse_links(line)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-        yield {LINKS: line}
+        yield (line,)
 
 
 def _check_words(pairs: Dataset, path: str) -> None:

@@ -1,6 +1,6 @@
 """What drops a pair of a corpus from the training: one table of filters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from unicodedata import decimal, normalize
@@ -25,8 +25,8 @@ _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"|table|td|th|tr|tt|u|ul)\b"
 )
 
-Languages = Sequence[str] | None
-"""The codes of source and target; None: they are not known."""
+Languages = tuple[str | None, str | None]
+"""The codes of source and target; None: it is not known."""
 
 
 class Filter(NamedTuple):
@@ -60,17 +60,18 @@ def _share_of_script(text: str, language: str) -> float:
 
 
 def _is_other_script(source: str, target: str, least: float, languages: Languages) -> bool:
-    sides = zip((source, target), languages or (), strict=False)
-    return any(_share_of_script(text, language) < least for text, language in sides)
+    sides = zip((source, target), languages, strict=True)
+    return any(language and _share_of_script(text, language) < least for text, language in sides)
 
 
 def _is_other_language(source: str, target: str, _: float, languages: Languages) -> bool:
     """Returns whether a side with enough letters is in another language, if its own is known."""
     return any(
-        sum(map(str.isalpha, text)) >= _LEAST_LETTERS
+        language
+        and sum(map(str.isalpha, text)) >= _LEAST_LETTERS
         and is_detectable(language)
         and not may_be_in(text, language)
-        for text, language in zip((source, target), languages or (), strict=False)
+        for text, language in zip((source, target), languages, strict=True)
     )
 
 
@@ -105,7 +106,7 @@ def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
     A number after a percent sign stands on the other side too, in whatever form: it is a
     placeholder of Qt there, or the same share.
     """
-    return _has_other_placeholders(source, target, 0, None) or any(
+    return _has_other_placeholders(source, target, 0, (None, None)) or any(
         "%" in one and not set(_NUMBERED.findall(one)).issubset(_numbers(other))
         for one, other in ((source, target), (target, source))
     )
@@ -185,9 +186,11 @@ class _SeenPairs:
 
 
 def reasons_to_drop(
-    filters: Mapping[str, float | bool], languages: Languages, held_out: frozenset[int]
-) -> Callable[[str, str], str]:
+    filters: Mapping[str, float | bool], held_out: frozenset[int]
+) -> Callable[[str, str, Languages], str]:
     """Returns a function that names the filter that drops a pair; "" keeps it.
+
+    It takes the source, the target and their languages.
 
     Args:
         filters: Limits by name, as `active_filters` returns them.
@@ -200,7 +203,7 @@ def reasons_to_drop(
     ]
     seen = _SeenPairs()
 
-    def reason(source: str, target: str) -> str:
+    def reason(source: str, target: str, languages: Languages) -> str:
         source, target = normalize("NFC", source), normalize("NFC", target)
         for name, is_bad, value in local:
             if is_bad(source, target, value, languages):

@@ -1,291 +1,291 @@
-"""Loads parallel data, from files or the Hub, into columns of text."""
+"""Loads the data of a run: reads, filters and joins its corpora, and counts what is dropped."""
 
-from collections.abc import Collection, Iterator
-from itertools import repeat
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
-from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, load_from_disk
-from numpy.typing import NDArray
+from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
-from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.cased_copies import add_cased_copies, drawn_rows
-from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS, RowLanguages
-from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
-from vanilla_transformer.languages import standard_tag
+from vanilla_transformer.data.cased_copies import add_cased_copies
+from vanilla_transformer.data.corpus_entries import Corpus, shares_of, suffix_of
+from vanilla_transformer.data.corpus_reports import (
+    CorpusReport,
+    count_reasons,
+    list_reasons,
+    rows_with_reason,
+)
+from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.file_formats import (
+    add_links,
+    cached_table,
+    open_data_set,
+    read_pairs,
+)
+from vanilla_transformer.data.filters import pair_key, reasons_to_drop
+from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
 
 logger = logging.get_logger(__name__)
 
+_REFERENCES = "references"
+_FEATURES = Features(
+    {
+        **{name: Value("string") for name in ("source", "target", "reason")},
+        "line": Value("int64"),
+        **{name: Value("string") for name in ("document", "corpus", *LANGUAGE_COLUMNS)},
+        _REFERENCES: List(Value("string")),
+    }
+)
+_OPTIONAL = tuple(_FEATURES)[4:]
+"""Columns that a table lacks if none of its rows has a value."""
 
-def load_parallel_data(args: DataArguments, links: str | None = None) -> DatasetDict:
-    """Loads the splits that the arguments name.
 
-    Pairs with an empty side are skipped; a warning counts them. A file is read again when its
-    content has changed. Arrow copies are kept under `HF_DATASETS_CACHE`.
+@dataclass(frozen=True)
+class ParallelData:
+    """The data of a run.
+
+    Attributes:
+        splits: "train", "validation" and "test", as far as they are given, with the columns
+            "source" (with the tag of its corpus), "target" and "line"; and where any row has them,
+            "corpus" (a name), "document", the languages of the row, "references" (a list of texts)
+            and "alignment".
+        reports: What was read of each corpus of the training data that has a name.
+        shares: The share of each corpus in an epoch, by its name; None: each pair is used once.
+    """
+
+    splits: DatasetDict
+    reports: Sequence[CorpusReport] = ()
+    shares: Mapping[str, float] | None = None
+
+
+def load_parallel_data(
+    args: DataArguments, links: str | None = None, cache: Path | None = None
+) -> ParallelData:
+    """Loads the splits of all entries, joined in their order.
+
+    A file is read again when its content has changed.
 
     Args:
         links: File with the word links of each training pair, in Pharaoh's format. None: no links.
-
-    Returns:
-        The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts), "corpus" (a name) and `LANGUAGE_COLUMNS`
-        if the data have such columns. With links, "train" also has the column "alignment".
+        cache: Folder of the Arrow copies. None: one under `HF_DATASETS_CACHE`.
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If no source of data is given, or more than one, or only one side; if a file is
-            empty, damaged, not UTF-8 or of an unknown format; if the two sides differ in length;
-            if a column is missing or does not hold text; if a split has no usable pair; and under
-            the conditions of `add_links`.
+        ValueError: If no data are given; if a file is empty, damaged, not UTF-8 or of an unknown
+            format; if two sides differ in length; if a column is missing or does not hold text; if
+            nothing is left of a corpus; and under the conditions of `add_links`.
         OSError: If the disk of the cache is full.
     """
-    if args.corpora:
-        from vanilla_transformer.data.corpora import load_corpora  # which loads tables by this room
+    tables = load_tables(args, cache)
+    if links is not None:
+        tables = {**tables, "train": _with_links(tables.get("train", []), links)}
+    splits: dict[str, Dataset] = {}
+    reports, shares = [], None
+    for split in (split for split in SPLITS if split in tables):
+        kept = [_kept_rows(entry, split, table) for entry, table in tables[split]]
+        limit = getattr(args, LIMITS[split])
+        parts = used = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
+        if split == "train":
+            tags = [entry.tag for entry, _ in tables[split]]
+            parts = [
+                add_cased_copies(rows, args.case_augment, tag)
+                for rows, tag in zip(used, tags, strict=True)
+            ]
+            sizes = {
+                entry.name: len(rows) for (entry, _), rows in zip(tables[split], parts, strict=True)
+            }
+            shares = shares_of(args.entries, sizes, args.corpora_temperature)
+            of_size = {name: size / sum(sizes.values()) for name, size in sizes.items()}
+            reports = [
+                CorpusReport(
+                    corpus=entry.name,
+                    pairs=len(table),
+                    used=len(rows),
+                    copies=sizes[entry.name] - len(rows),
+                    share=(shares or of_size)[entry.name],
+                    dropped=count_reasons(table),
+                )
+                for (entry, table), rows in zip(tables[split], used, strict=True)
+                if entry.name
+            ]
+        splits[split] = _joined(parts)
+    return ParallelData(DatasetDict(splits), reports, shares)
 
-        return load_corpora(args, links)
-    splits = {}
-    with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
-        for name, loaded in _load_all_rows(args).items():
-            if links is not None and name == "train":
-                loaded = add_links(loaded, links)
-            files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
-            splits[name] = first_rows(drop_empty_pairs(loaded, name, files), args, name)
-        if "train" in splits:
-            known = args.row_languages()
-            splits["train"] = add_cased_copies(splits["train"], args.case_augment, known)
-    return DatasetDict({name: splits[name] for name in SPLITS if name in splits})
 
+def load_tables(
+    args: DataArguments, cache: Path | None = None
+) -> dict[str, list[tuple[Corpus, Dataset]]]:
+    """Loads the whole table of each entry for each split, before the limits on the number of rows.
 
-def first_rows(rows: Dataset, args: DataArguments, split: str) -> Dataset:
-    """Returns as many rows of a split as the arguments allow."""
-    limit = getattr(args, LIMITS[split]) or len(rows)
-    return rows.select(range(min(limit, len(rows))))
-
-
-def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
-    """Loads the splits with the pairs that are skipped later."""
-    tables = {name: getattr(args, f"{name}_file") for name in SPLITS}
-    texts = {
-        name: (getattr(args, f"{name}_source"), getattr(args, f"{name}_target")) for name in SPLITS
-    }
-    files = {name: path for name, path in tables.items() if path}
-    sides = {name: paths for name, paths in texts.items() if any(paths)}
-    if (args.dataset_name is not None) == bool(files or sides) or files.keys() & sides:
+    The column "reason" names the filter that drops a pair.
+    """
+    if not args.entries:
         raise ValueError(
-            "Give one source of data for each split: `train_file`, or `train_source` and "
-            "`train_target` (and the same with `validation_`, `test_`); or `dataset_name` for all."
+            "No data are given: name them by `train_source` and `train_target`, `train_file` (and "
+            "the same with `validation_`, `test_`), `dataset_name` or `corpora`."
         )
-    if args.dataset_name is not None:
-        return _load_hub_splits(args)
-    for name, paths in sides.items():
-        if None in paths:
-            raise ValueError(f"Give both `{name}_source` and `{name}_target`, or neither.")
-    return {
-        name: select_text_columns(load_table(files[name]), args, files[name])
-        if name in files
-        else load_text_pairs(*sides[name])
-        for name in reversed(SPLITS)  # a missing file is found before the training data are read
-        if name in files or name in sides
-    }
-
-
-def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
-    name, opened = str(args.dataset_name), _open_data_set(args)
-    splits = {split: opened[split] for split in SPLITS if split in opened}
-    if not splits:
-        raise ValueError(f"{name} has the splits {list(opened)}: it needs one of {list(SPLITS)}.")
-    return {
-        split: select_text_columns(rows, args, f"{name} ({split})")
-        for split, rows in splits.items()
-    }
-
-
-def _open_data_set(args: DataArguments) -> Any:
-    """Opens a data set of the Hub or of a directory, by the names of its splits."""
-    name = str(args.dataset_name)
-    if Path(name, "dataset_dict.json").is_file():
-        return load_from_disk(name)
-    builder = load_dataset_builder(name, args.dataset_config_name)
-    # Texts such as "NA" stay texts in CSV files.
-    options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
-    return load_dataset(name, args.dataset_config_name, **options)
-
-
-def languages_of_rows(
-    rows: Dataset, known: RowLanguages
-) -> Iterator[tuple[str | None, str | None]]:
-    """Yields the languages of source and target of each row of a split."""
-    names = [name for name in ("corpus", *LANGUAGE_COLUMNS) if name in rows.column_names]
-    if not names:
-        yield from repeat(known.of_all, len(rows))
-    else:
-        for batch in rows.select_columns(names).iter(10_000):
-            yield from known.of(batch, len(batch[names[0]]))
-
-
-def directions_of(
-    rows: Dataset, data: DataArguments, tags: Collection[str]
-) -> list[tuple[str | None, str, str]]:
-    """Returns the directions that the options and the columns of pairs name, with their tags.
-
-    Args:
-        rows: Training pairs.
-        tags: Words that a source may begin with to say what the target shall be.
-
-    Raises:
-        ValueError: If a language is unknown.
-    """
-    named: dict[tuple[str | None, str, str], None] = {}
-    for corpus in data.entries:
-        if corpus.languages:
-            one, other = map(standard_tag, corpus.languages)
-            named[one, other, corpus.tag or ""] = None
-    if data.target_language is not None:
-        source = standard_tag(data.source_language) if data.source_language else None
-        pair = source, standard_tag(data.target_language)
-        if pair not in [row[:2] for row in named]:
-            named[(*pair, "")] = None
-    if {*LANGUAGE_COLUMNS} & {*rows.column_names}:
-        pairs = languages_of_rows(rows, data.row_languages())
-        begins = (text.partition(" ")[0] for text in rows["source"])
-        for (source, target), begin in dict.fromkeys(zip(pairs, begins, strict=True)):
-            if target:
-                of_source = standard_tag(source) if source else None
-                tag = begin if begin in tags else ""
-                named[of_source, standard_tag(target), tag] = None
-    return list(named)
-
-
-def files_of_split(args: DataArguments, split: str) -> list[str]:
-    """Returns the paths of the files that are given for a split."""
-    paths = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
-    return [path for path in paths if path]
-
-
-def name_row(args: DataArguments, split: str, index: int) -> str:
-    """Returns where a row of a loaded split comes from, e.g. "Line 3 of a.en, a.de".
-
-    Lines that were skipped count, and copies in other case have the line of their pair. If `args`
-    name no data, it is the row of the split.
-    """
-    origin = ", ".join(files_of_split(args, split)) or args.dataset_name
-    if args.corpora:
-        row = load_parallel_data(args)[split][index]
-        return f"Line {row['line']} of the corpus {row['corpus']!r}"
-    if origin is None:
-        return f"Row {index + 1} of the {split} split"
-    unit = "Line" if getattr(args, f"{split}_source") else "Row"
-    source, target = _sides_with_text(_load_all_rows(args)[split])
-    rows = np.flatnonzero(source & target)[: getattr(args, LIMITS[split])]
-    if split == "train" and args.case_augment is not None:
-        rows = np.concatenate([rows, rows[drawn_rows(len(rows), args.case_augment)]])
-    return f"{unit} {1 + rows[index]} of {origin}"
-
-
-def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:
-    """Reduces a data set to its text columns, under standard names.
-
-    Returns:
-        The same rows with the text columns "source" and "target", "references" (a list of texts),
-        "corpus" (a name) and `LANGUAGE_COLUMNS` if the data set has such columns.
-
-    Raises:
-        ValueError: If a column is missing or does not hold text, if only one language is named, or
-            if a row has no reference.
-    """
-    wanted = dict(zip(_text_columns(args), ("source", "target"), strict=True))
-    if args.source_lang is not None:
-        dataset = dataset.flatten()
-    for name in wanted:
-        if name not in dataset.features:
+    sources = [(each, open_data_set(each) if each.dataset else {}) for each in args.entries]
+    for entry, opened in sources:
+        if entry.dataset and not opened.keys() & {*SPLITS}:
             raise ValueError(
-                f"{origin} has no column {name!r}; its columns are {dataset.column_names}. Set "
-                "`source_column` and `target_column`, or `source_lang` and `target_lang` for a "
-                "column 'translation'."
+                f"{entry.dataset} has the splits {list(opened)}: it needs one of {list(SPLITS)}."
             )
-        if not _holds_text(dataset.features[name]):
-            raise ValueError(
-                f"{origin}: column {name!r} holds {dataset.features[name]!r}: it must hold text."
-            )
-    references = dataset.features.get("references")
-    if references is not None and not _holds_text(getattr(references, "feature", None)):
-        raise ValueError(
-            f"{origin}: column 'references' holds {references}: it must hold lists of text. A CSV "
-            "file cannot hold lists: rename the column, or use .jsonl or .parquet."
-        )
-    kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
-    for name in ("corpus", *LANGUAGE_COLUMNS):
-        if _holds_text(dataset.features.get(name)) and name not in wanted:
-            kept.append(name)
-    dataset = dataset.select_columns(kept)
-    for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
-        if not texts or None in texts:
-            raise ValueError(
-                f"{origin}, row {number}: 'references' holds {texts}: give it at least one text, "
-                "and no null."
-            )
-    return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
+    tables: dict[str, list[tuple[Corpus, Dataset]]] = {}
+    held_out = frozenset[int]()
+    for split in reversed(SPLITS):  # a missing file is found before the training data are read
+        if split == "train" and any(entry.name for entry in args.entries):
+            held_out = _keys_of(tables, args.tags)
+        of_split = [
+            (entry, _load_table(entry, split, opened.get(split), held_out, cache))
+            for entry, opened in sources
+            if entry.paths(split) or split in opened
+        ]
+        if of_split:
+            tables[split] = of_split
+    return tables
 
 
-def _text_columns(args: DataArguments) -> list[str]:
-    """Returns the names of the columns of source and target.
-
-    Raises:
-        ValueError: If only one language is named, or both are one column.
-    """
-    languages = [name for name in (args.source_lang, args.target_lang) if name is not None]
-    if len(languages) == 1:
-        raise ValueError("`source_lang` and `target_lang` go together: give both.")
-    names = [f"translation.{name}" for name in languages]
-    names = names or [args.source_column, args.target_column]
-    if names[0] == names[1]:
-        raise ValueError(f"Source and target are both column {names[:1]}: name two columns.")
-    return names
-
-
-def _holds_text(feature: object) -> bool:
-    return getattr(feature, "dtype", None) in ("string", "large_string")
-
-
-def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
-    """Drops the pairs in which a side is missing, empty or white space; a warning counts them.
-
-    Raises:
-        ValueError: If no pair is left.
-    """
-    source, target = _sides_with_text(dataset)
-    kept = source & target
-    if not kept.any():
-        raise ValueError(f"The {split} split has no pair with text on both sides: check {files}.")
-    if kept.all():
-        return dataset
-    logger.warning(
-        f"{split}: skipped {(~kept).sum()} of {len(kept)} pairs because a side is empty "
-        f"(source {(~source).sum()}, target {(~target).sum()}). "
-        f"The first of them is pair {np.flatnonzero(~kept)[0] + 1}."
+def _load_table(
+    corpus: Corpus,
+    split: str,
+    data_set: Dataset | None,
+    held_out: frozenset[int],
+    cache: Path | None,
+) -> Dataset:
+    """Loads the pairs of a corpus, those that are dropped included."""
+    paths, limits = corpus.paths(split), corpus.limits(split)
+    changes: dict[str, Any] = {**dict.fromkeys(SPLITS), "dataset": None, "weight": None}
+    made_from = [
+        asdict(replace(corpus, **changes)),
+        split == "train",
+        limits,
+        sorted(held_out) if "held_out" in limits else None,
+        [suffix_of(path) for path in paths],
+        [content_digest(path) for path in paths],
+        None if data_set is None else data_set._fingerprint,
+    ]
+    rows = _judged_rows(corpus, split, data_set, limits, held_out)
+    origin = " and ".join(paths) or f"{corpus.dataset} ({split})"
+    table = cached_table(rows, _FEATURES, text_digest(json.dumps(made_from)), origin, cache)
+    columns = table.with_format("arrow")
+    table = table.remove_columns(
+        [name for name in _OPTIONAL if columns[name][:].null_count == len(table)]
     )
-    return copy_rows(dataset, kept)
+    if "language" in limits and not {*LANGUAGE_COLUMNS} & {*table.column_names}:
+        raise ValueError(
+            f"{corpus.label}: the filter `language` needs `languages`, such as [en, de]."
+        )
+    return table
 
 
-def copy_rows(dataset: Dataset, kept: NDArray[np.bool_]) -> Dataset:
-    """Copies the rows that are kept: a table of indices would make each access slow."""
-    chosen = dataset.with_format("arrow").select(np.flatnonzero(kept))
+def _judged_rows(
+    corpus: Corpus,
+    split: str,
+    data_set: Dataset | None,
+    limits: Mapping[str, float | bool],
+    held_out: frozenset[int],
+) -> Iterator[tuple[Any, ...]]:
+    """Yields the rows of a table: the pairs, and the reason why each is dropped; "" keeps it.
+
+    A source may have the tag of the corpus already.
+    """
+    begin = f"{corpus.tag} " if corpus.tag else ""
+    of_all = corpus.languages or (None, None)
+    reason_of = reasons_to_drop(limits, held_out)
+    for pair in read_pairs(corpus, split, data_set):
+        source, target = pair.source or "", pair.target or ""
+        if "\0" in source or "\0" in target:
+            where = " and ".join(corpus.paths(split)) or corpus.dataset
+            raise ValueError(
+                f"{where}, line {pair.line}: NUL bytes are no text: the data are damaged."
+            )
+        languages = pair.source_language or of_all[0], pair.target_language or of_all[1]
+        yield (
+            source if source.startswith(begin) else begin + source,
+            target,
+            reason_of(source, target, languages),
+            pair.line,
+            pair.document or None,
+            corpus.name or pair.corpus,
+            *languages,
+            pair.references,
+        )
+
+
+def _with_links(
+    tables: Sequence[tuple[Corpus, Dataset]], path: str
+) -> list[tuple[Corpus, Dataset]]:
+    if len(tables) != 1 or tables[0][0].tag:
+        raise ValueError(
+            "`guided_alignment` names a file of links, which belong to the lines of one corpus "
+            "without a tag: leave it out."
+        )
+    return [(entry, add_links(table, path)) for entry, table in tables]
+
+
+def _kept_rows(corpus: Corpus, split: str, table: Dataset) -> Dataset:
+    """Returns the rows that no filter drops; a warning counts empty pairs that no report counts.
+
+    Raises:
+        ValueError: If nothing is left.
+    """
+    is_kept, dropped = rows_with_reason(table, ""), count_reasons(table)
+    if not is_kept.any():
+        remedy = (
+            "`vanilla-transformer corpora RECIPE` shows examples" if corpus.name else "check it"
+        )
+        raise ValueError(
+            f"Nothing is left of the {split} data {corpus.label!r} with {len(table):,} pairs "
+            f"({list_reasons(dropped)}): {remedy}."
+        )
+    rows = table.remove_columns("reason")
+    if is_kept.all():
+        return rows
+    if split != "train" or not corpus.name:
+        logger.warning(
+            f"{split}: skipped {len(table) - is_kept.sum():,} of {len(table):,} pairs because a "
+            f"side is empty. The first of them is on line {table[int(is_kept.argmin())]['line']:,}."
+        )
+    # A copy: a table of indices would make each access slow.
+    chosen = rows.with_format("arrow").select(np.flatnonzero(is_kept))
     return chosen.flatten_indices().with_format(None)
 
 
-def _sides_with_text(dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Returns, for each row, whether the source and the target hold more than white space."""
-    masks: dict[str, list[NDArray[np.bool_]]] = {"source": [], "target": []}
-    for table in dataset.select_columns([*masks]).with_format("arrow").iter(batch_size=10_000):
-        for column, parts in masks.items():
-            has_text = pc.not_equal(pc.utf8_trim_whitespace(table[column]), "")
-            parts.append(pc.fill_null(has_text, False).to_numpy())
-    source, target = (
-        np.concatenate([np.zeros(0, np.bool_), *parts_of_side]) for parts_of_side in masks.values()
-    )
-    return source, target
+def _joined(parts: Sequence[Dataset]) -> Dataset:
+    """Joins the rows of corpora; where only some have several references, others have one."""
+    if any(_REFERENCES in rows.column_names for rows in parts):
+        parts = [
+            rows
+            if _REFERENCES in rows.column_names
+            else rows.add_column(_REFERENCES, [[text] for text in rows["target"]])
+            for rows in parts
+        ]
+    return concatenate_datasets([*parts])
+
+
+def _keys_of(
+    tables: Mapping[str, Sequence[tuple[Corpus, Dataset]]], tags: Sequence[str]
+) -> frozenset[int]:
+    """Returns the keys of held-out pairs, whose sources may begin with the tag of a corpus."""
+
+    def plain(source: str) -> str:
+        tag, _, rest = source.partition(" ")
+        return rest if tag in tags else source
+
+    whole = [rows for parts in tables.values() for _, rows in parts]
+    pairs = (pair for rows in whole for pair in zip(rows["source"], rows["target"], strict=True))
+    return frozenset(pair_key(plain(source), target) for source, target in pairs)
+
+
+def name_row(args: DataArguments, split: str, row: Mapping[str, Any], index: int) -> str:
+    """Returns where a row of a split comes from, e.g. "Line 3 of a.en, a.de"."""
+    if "line" not in row:
+        return f"Row {index + 1} of the {split} split"
+    unnamed = [entry for entry in args.entries if not entry.name and entry.may_have(split)]
+    files = [path for entry in unnamed for path in entry.paths(split) or [str(entry.dataset)]]
+    origin = ", ".join(files) or f"the corpus {row['corpus']!r}"
+    return f"Line {row['line']} of {origin}"

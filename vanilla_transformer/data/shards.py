@@ -1,7 +1,7 @@
 """A table that is made shard by shard, in one process or several, in a folder that outlives a kill.
 
 Each shard is an Arrow file of at most `ROWS_OF_A_SHARD` rows. An index, which is written last,
-lists their sizes.
+lists them.
 """
 
 import json
@@ -40,7 +40,7 @@ class Shards:
 
     Attributes:
         key: What the shards were made from, and how.
-        shards: For each shard "rows", "bytes", and the facts of its maker.
+        shards: For each shard "rows", and the facts of its maker.
     """
 
     folder: Path
@@ -70,36 +70,21 @@ class Shards:
         return shards if is_whole else None
 
     def lengths(self) -> NDArray[Any]:
-        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target.
-
-        Raises:
-            OSError: If there are none.
-            ValueError: If they are of other shards.
-        """
+        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
         lengths: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
-        if len(lengths) != sum(shard["rows"] for shard in self.shards):
-            raise ValueError(
-                f"{str(self.folder / LENGTHS)!r} does not fit the shards: `prepare` the data again."
-            )
         return lengths
 
     def open(self) -> Dataset:
-        """Opens the shards, without reading them, as one data set.
-
-        Raises:
-            ValueError: If a shard is missing or cut off, as after a copy that did not end.
-        """
+        """Opens the shards, without reading them, as one data set."""
         parts = []
-        for number, shard in enumerate(self.shards):
-            path = _shard_path(self.folder, number)
-            if not path.is_file() or path.stat().st_size != shard["bytes"]:
-                raise ValueError(
-                    f"{str(path)!r} is missing or cut off: `prepare` the data again, which makes "
-                    "only what is missing, or copy the folder again."
-                )
-            table = MemoryMappedTable.from_file(str(path))
+        for number in range(len(self.shards)):
+            table = MemoryMappedTable.from_file(str(_shard_path(self.folder, number)))
             parts.append(Dataset(table, fingerprint=text_digest(f"{self.key} {number}")))
         return concatenate_datasets(parts)
+
+    def are_whole(self, rows: int) -> bool:
+        """Returns whether the lengths of all rows are there too."""
+        return (self.folder / LENGTHS).is_file() and len(self.lengths()) == rows
 
 
 def make_shards(
@@ -121,14 +106,24 @@ def make_shards(
     Raises:
         OSError: If the disk is full.
         RuntimeError: If a process is killed; what it has written is kept.
+        ValueError: If the folder has the index of shards with another key.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    known = Shards.read(folder) if (folder / INDEX).is_file() else None
+    if known is not None and known.key != key:
+        raise ValueError(
+            f"{str(folder)!r} was made of other texts, with another tokenizer, other lengths or "
+            "another version of this package: give the options that it was made with, or another "
+            "directory."
+        )
     spans = [
         range(start, min(start + ROWS_OF_A_SHARD, rows))
         for start in range(0, rows, ROWS_OF_A_SHARD)
     ]
     shards = [_read_shard(_shard_path(folder, number), key) for number in range(len(spans))]
     missing = [number for number, shard in enumerate(shards) if shard is None]
+    if known is not None and not missing and known.are_whole(rows):
+        return known  # the folder may be one that nobody writes to
     tasks: Any = [(_shard_path(folder, number), spans[number]) for number in missing]
     done = rows - sum(len(span) for _, span in tasks)
     processes = min(num_proc or 1, len(tasks))
@@ -176,7 +171,7 @@ def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[st
     described = {**table.schema.metadata, _FACTS: json.dumps({"key": key, **facts})}
     schema = table.schema.with_metadata(described)
     write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
-    return {**facts, "bytes": path.stat().st_size}
+    return facts
 
 
 def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -200,7 +195,7 @@ def _read_shard(path: Path, key: str) -> dict[str, Any] | None:
         return None
     if facts.pop("key") != key or facts["rows"] != table.num_rows:
         return None
-    return {**facts, "bytes": path.stat().st_size}
+    return facts
 
 
 def _write_lengths(folder: Path, count: int) -> None:

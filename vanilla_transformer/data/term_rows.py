@@ -5,7 +5,6 @@ targets are in the basic form, so that the model learns to inflect (Bergmanis an
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from random import Random
 from typing import Any
 
@@ -16,8 +15,9 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.cased_copies import drawn_rows
-from vanilla_transformer.data.corpus_entries import RowLanguages
+from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
+from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
 from vanilla_transformer.documents.terms import edits_to_annotate
@@ -30,17 +30,12 @@ _LONGEST = 3  # words of a term
 _MOST_TERMS = 3  # of a pair
 _TERM = regex.compile(r"[\p{L}\p{M}]+(?:[ '\u2019-]?[\p{L}\p{M}]+)*")
 
-Languages = tuple[str | None, str | None]
 
-
-def annotate_terms(
-    rows: Dataset, known: RowLanguages, tags: Sequence[str] = (), num_proc: int | None = None
-) -> Dataset:
+def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None = None) -> Dataset:
     """Puts the targets of some terms behind them in the sources of a share of the pairs.
 
     Args:
         rows: Pairs with the columns "source" and "target".
-        known: The languages of the rows.
         tags: Words that sources may begin with, which stay in front.
     """
     begins = tuple(f"{tag} " for tag in tags)
@@ -49,12 +44,13 @@ def annotate_terms(
         begin = next((begin for begin in begins if source.startswith(begin)), "")
         return begin, source[len(begin) :]
 
-    lexicons = _learn(rows, known, split)
+    lexicons = _learn(rows, split)
     drawn = np.random.default_rng(1).random(len(rows)) < _SHARE  # others than for placeholders
 
     def annotate(batch: dict[str, Any], numbers: list[int]) -> dict[str, list[str]]:
         sources = list(batch["source"])
-        of_rows = zip(sources, batch["target"], known.of(batch, len(numbers)), numbers, strict=True)
+        of_languages = languages_of(batch, len(numbers))
+        of_rows = zip(sources, batch["target"], of_languages, numbers, strict=True)
         for index, (source, target, languages, number) in enumerate(of_rows):
             if drawn[number] and languages in lexicons:
                 begin, text = split(source)
@@ -62,7 +58,7 @@ def annotate_terms(
                 sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms))
         return {"source": sources}
 
-    key = Hasher.hash([rows._fingerprint, asdict(known), begins, "terms"])
+    key = Hasher.hash([rows._fingerprint, begins, "terms"])
     return rows.map(
         annotate,
         with_indices=True,
@@ -91,17 +87,14 @@ def draw_terms(
     return sorted(terms)
 
 
-def _learn(
-    rows: Dataset, known: RowLanguages, split: Callable[[str], tuple[str, str]]
-) -> dict[Languages, Lexicon]:
+def _learn(rows: Dataset, split: Callable[[str], tuple[str, str]]) -> dict[Languages, Lexicon]:
     """Learns the lexicon of each direction from some of its pairs, always the same ones."""
     count = min(len(rows), 8 * _LEARNT_FROM)
     pairs: dict[Languages, list[tuple[str, str]]] = {}
     drawn = rows.select(drawn_rows(len(rows), count / len(rows)))
     for batch in drawn.iter(1000):
-        of_rows = zip(
-            batch["source"], batch["target"], known.of(batch, len(batch["source"])), strict=True
-        )
+        of_languages = languages_of(batch, len(batch["source"]))
+        of_rows = zip(batch["source"], batch["target"], of_languages, strict=True)
         for source, target, languages in of_rows:
             of_direction = pairs.setdefault(languages, [])
             if len(of_direction) < _LEARNT_FROM:

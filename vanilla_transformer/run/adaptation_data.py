@@ -14,14 +14,10 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpora import describe_report, reports_of
-from vanilla_transformer.data.corpus_entries import (
-    LANGUAGE_COLUMNS,
-    RowLanguages,
-    shares_of,
-)
+from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.file_contents import text_digest
-from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
@@ -263,12 +259,12 @@ def split_data(options: AdaptArguments) -> Splits:
     translations of the same text. Own pairs replace general ones of their source.
     """
     data, chance = options.data(), Random(options.seed)
-    loaded = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
-    training = _Corpora()
+    read = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
+    loaded, training = read.splits, _Corpora()
     if "train" in loaded:
         training = _by_corpus(loaded["train"], data)
-        for report in reports_of(loaded["train"]):
-            print_message(describe_report(report))
+        for report in read.reports:
+            print_message(report.describe())
     general = training.pop(GENERAL, None)
     if general is not None and options.general_texts:
         raise ValueError("The recipe has general pairs: leave out `general_texts`.")
@@ -302,7 +298,7 @@ def split_data(options: AdaptArguments) -> Splits:
         training[GENERAL] = general
     for name, pairs in training.items():
         rows = Dataset.from_list([pair._asdict() for pair in pairs])
-        copied = add_cased_copies(rows, data.case_augment, RowLanguages())
+        copied = add_cased_copies(rows, data.case_augment)
         training[name] = [Pair(**row) for row in copied]
     tag_of = {entry.name: entry.tag for entry in data.entries if entry.tag is not None}
     return Splits(training, held_out, tag_of, weights, passed)
@@ -364,7 +360,7 @@ def _by_corpus(rows: Dataset, data: DataArguments) -> _Corpora:
     """Returns the pairs of each corpus; their sources are without the tag of the corpus."""
     begins = {entry.name: f"{entry.tag} " for entry in data.entries if entry.tag}
     corpora = _Corpora()
-    for row, languages in zip(rows, languages_of_rows(rows, data.row_languages()), strict=True):
+    for row, languages in zip(rows, languages_of_rows(rows), strict=True):
         name = row.get("corpus") or "own"
         source = on_one_line(row["source"]).removeprefix(begins.get(name, ""))
         pair = Pair(source, on_one_line(row["target"]), row.get("document") or "", *languages)

@@ -1,7 +1,6 @@
 """What a training would be: its first steps are timed, in a directory that is deleted."""
 
 from contextlib import suppress
-from dataclasses import replace
 from statistics import fmean
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -46,10 +45,9 @@ class _StepClock(TrainerCallback):
 def dry_run(arguments: RunArguments) -> None:
     """Says what would be trained, how large it is and how long it takes; keeps nothing."""
     clock, alone = _StepClock(), {"push_to_hub": False, "report_to": "none", "disable_tqdm": True}
-    with TemporaryDirectory() as folder:
-        given = {**arguments.given, **alone, "output_dir": folder, "resume_from_checkpoint": None}
-        with suppress(_EnoughStepsError):
-            training_run.run(replace(arguments, given=given).with_defaults({}), callbacks=[clock])
+    with TemporaryDirectory() as folder, suppress(_EnoughStepsError):
+        kept_nowhere = {**alone, "output_dir": folder, "resume_from_checkpoint": None}
+        training_run.run(arguments.with_options(**kept_nowhere), callbacks=[clock])
     if clock.seconds and arguments.training.process_index == 0:
         seconds = fmean(clock.seconds[1:] or clock.seconds)  # the first one makes ready
         time = tqdm.format_interval(seconds * clock.max_steps)

@@ -11,7 +11,8 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import languages_of_rows, load_parallel_data
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
@@ -72,7 +73,8 @@ def evaluate_model(
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
-    predictions = _translate(model_name_or_path, rows, data_arguments, **options)
+    limit = data_arguments.max_source_length
+    predictions = _translate(model_name_or_path, rows, limit, **options)
     references = _references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
@@ -114,7 +116,8 @@ def compare_models(
             f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
             "`--max-test-samples`."
         )
-    outputs = {model: _translate(model, rows, data_arguments, tags, **options) for model in models}
+    limit = data_arguments.max_source_length
+    outputs = {model: _translate(model, rows, limit, tags, **options) for model in models}
     return compare_outputs(
         list(rows["source"]),
         outputs,
@@ -132,29 +135,28 @@ def _load_scored(
     chosen: str | None,
 ) -> tuple[Dataset, list[str]]:
     """Returns a split and sacrebleu's tokenizer for each text."""
-    data = load_parallel_data(data_arguments)
+    data = load_parallel_data(data_arguments).splits
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    return data[split], choose_score_tokenizers(data[split], data_arguments, metrics, chosen)
+    return data[split], choose_score_tokenizers(data[split], metrics, chosen)
 
 
 def _translate(
     model: str,
     rows: Dataset,
-    data: DataArguments,
+    limit: int | None,
     tags: Sequence[str] = (),
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
 ) -> list[str]:
-    limit, languages = data.max_source_length, data.row_languages()
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
     # A model without a tag also lacks its language: it translates into another one that it has.
     other = next((target for _, target, _ in recorded_directions(translator.tokenizer)), None)
     sources, of_sources, of_targets = [], [], []
-    for source, pair in zip(rows["source"], languages_of_rows(rows, languages), strict=True):
+    for source, pair in zip(rows["source"], languages_of_rows(rows), strict=True):
         begin, _, rest = source.partition(" ")
         is_unknown = begin in unknown
         sources.append(rest if is_unknown else source)

@@ -16,8 +16,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.corpus_entries import LANGUAGE_COLUMNS
-from vanilla_transformer.data.parallel_data import files_of_split
+from vanilla_transformer.data.corpus_reports import list_reasons
+from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
@@ -98,18 +98,23 @@ def _code_block(text: str, language: str) -> str:
 
 def _dataset_name(plan: RunPlan) -> str:
     """Returns the label of the data, or else their name on the Hub or those of their files."""
-    data = plan.options.data
-    if name := plan.options.card.dataset_label or data.dataset_name:
-        return name
-    if data.corpora:
-        return ", ".join(corpus.name for corpus in data.entries)
-    files = [name for split in SPLITS for name in files_of_split(data, split)]
-    return ", ".join(Path(name).name for name in files) or "data that a program has passed"
+    if label := plan.options.card.dataset_label:
+        return label
+    names = []
+    for entry in plan.options.data.entries:
+        files = [Path(path).name for split in SPLITS for path in entry.paths(split)]
+        names += [entry.name] if entry.name else [entry.dataset] if entry.dataset else files
+    return ", ".join(names) or "data that a program has passed"
 
 
 def name_on_hub(name: str | None) -> str | None:
     """Returns a name on the Hub; None for a directory of this machine."""
     return None if name is None or Path(name).exists() else name
+
+
+def _names_on_hub(plan: RunPlan) -> list[str]:
+    names = (name_on_hub(entry.dataset) for entry in plan.options.data.entries)
+    return [name for name in names if name is not None]
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
@@ -134,7 +139,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
         base_model=name_on_hub(plan.options.model.model_name_or_path),
-        datasets=name_on_hub(plan.options.data.dataset_name),
+        datasets=_names_on_hub(plan) or None,
         metrics=list(plan.options.model.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
@@ -143,11 +148,8 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
 
 def _languages(plan: RunPlan) -> list[str]:
     """Returns the ISO codes of the languages that the data name."""
-    known = plan.options.data.row_languages()
-    codes = [code for pair in (known.of_all, *known.of_corpora.values()) for code in pair]
-    for rows in plan.splits.values():
-        for column in (name for name in LANGUAGE_COLUMNS if name in rows.column_names):
-            codes += rows.unique(column)
+    splits = plan.splits.values()
+    codes = [code for rows in splits for pair in distinct_directions(rows) for code in pair[:2]]
     tags = [tag.split("-")[0] for code in codes if (tag := known_tag(code))]  # without scripts
     return list(dict.fromkeys(tags))
 
@@ -175,22 +177,22 @@ def _score_cell(name: str, results: Mapping[str, float]) -> str:
 
 def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
     """Lists the corpora of a recipe, what the filters have dropped, and the scores of each."""
-    if not plan.corpora:
+    if not plan.reports:
         return ""
     rows = [
         "| corpus | pairs | used | of an epoch | dropped | scores |",
         "|---|---|---|---|---|---|",
     ]
-    for report in plan.corpora:
-        dropped = ", ".join(f"{name} {count:,}" for name, count in report["dropped"].items())
+    for report in plan.reports:
+        dropped = list_reasons(report.dropped)
         scores = ", ".join(
             f"{split} {metric} {results[name]:.2f}"
             for split, prefix in PREFIXES.items()
             for metric in plan.options.model.metrics
-            if (name := f"{prefix}_{metric}_{report['corpus']}") in results
+            if (name := f"{prefix}_{metric}_{report.corpus}") in results
         )
-        cells = [report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}"]
-        cells += [f"{report['share']:.1%}", dropped or "-", scores or "-"]
+        cells = [report.corpus, f"{report.pairs:,}", f"{report.used:,}"]
+        cells += [f"{report.share:.1%}", dropped or "-", scores or "-"]
         rows.append(
             f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
         )

@@ -161,8 +161,8 @@ class PreparationArguments(_Checked):
     _argument_group_name = "preparation"
 
     prepared: str | None = option(
-        "Directory that `vanilla-transformer prepare` has made: it replaces the files of the data "
-        "and the tokenizer. Options of these that are given must be those of the preparation."
+        "Directory that keeps texts, tokenizer and token ids of the data, for any number of runs "
+        "with the same options of these; `vanilla-transformer prepare` makes it beforehand."
     )
     num_proc: int | None = option(
         "Number of processes that encode the pairs. Default: one, with a thread for each processor."

@@ -118,6 +118,10 @@ class RunArguments:
         topics = _make_topics(self.given, defaults, tuple(TOPICS))
         return replace(self, **topics, defaults=defaults)
 
+    def with_options(self, **options: Any) -> Self:
+        """Returns a copy in which these options are given, for which nothing is chosen yet."""
+        return replace(self, given={**self.given, **options}).with_defaults({})
+
 
 def _make_topics(
     given: Mapping[str, Any], chosen: Mapping[str, Any], filled: Collection[str]

@@ -1,5 +1,6 @@
 """The plan of a run: everything that is decided before its model is made."""
 
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,10 +10,9 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.corpora import reports_of
+from vanilla_transformer.data.corpus_reports import CorpusReport
 from vanilla_transformer.data.encoding import encoded_digest
-from vanilla_transformer.data.parallel_data import languages_of_rows
+from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.inference.loading import load_generation_settings
 from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -23,6 +23,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.loading import make_config
 from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.preparation import RunTexts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.store import OutputDirectory
@@ -31,11 +32,10 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run does. It is made once; nothing changes it or what it was made from.
+    """What a run does. It is made once, when its texts are known; nothing changes it.
 
     Attributes:
-        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
-        positions: Positions that the model has learned; None: they are computed.
+        texts: What the run has read, as the plan was made for it.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
         score_tokenizers: sacrebleu's tokenizer for each text of each split that is scored.
@@ -43,11 +43,8 @@ class RunPlan:
     """
 
     options: RunArguments
-    directory: OutputDirectory
-    init_from: str | None
-    splits: DatasetDict
+    texts: RunTexts
     config: VanillaTransformerConfig
-    positions: int | None
     max_source_length: int | None
     max_target_length: int | None
     search: Search
@@ -56,18 +53,26 @@ class RunPlan:
     training: TokenBudgetTrainingArguments
 
     @property
-    def corpora(self) -> list[dict[str, Any]]:
-        """What was read of each corpus of the training data; empty without `corpora`."""
-        return reports_of(self.splits["train"])
+    def directory(self) -> OutputDirectory:
+        """The output directory."""
+        return self.texts.directory
 
     @property
-    def shares(self) -> dict[str, float] | None:
-        """The share of each corpus in an epoch, by name; None: each pair is used once."""
-        if not any(report["is_mixed"] for report in self.corpora):
-            return None
-        return {report["corpus"]: report["share"] for report in self.corpora}
+    def splits(self) -> DatasetDict:
+        """The texts of each split."""
+        return self.texts.data.splits
 
-    def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
+    @property
+    def reports(self) -> Sequence[CorpusReport]:
+        """What was read of each corpus of the training data; empty without `corpora`."""
+        return self.texts.data.reports
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer, which knows how many positions the model has learned."""
+        return self.texts.tokenizer
+
+    def fingerprint(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
         It holds a digest of the texts of each split, the length limits, the search and what ends
@@ -82,7 +87,7 @@ class RunPlan:
         return {
             **digests,
             **limits,
-            "shares of the corpora": self.shares,
+            "shares of the corpora": self.texts.data.shares,
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
             "metrics": self.options.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
@@ -90,32 +95,19 @@ class RunPlan:
         }
 
 
-def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:
-    """Returns the checkpoint or the saved model that a run starts from."""
-    if directory.checkpoint is not None:
-        return str(directory.checkpoint.path)
-    return arguments.model.model_name_or_path
-
-
-def splits_in_use(training: TokenBudgetTrainingArguments, data: DatasetDict) -> DatasetDict:
-    """Returns those of the loaded splits that `do_eval` and `do_predict` allow."""
-    wanted = {"train": True, "validation": training.do_eval, "test": training.do_predict}
-    return DatasetDict({name: rows for name, rows in data.items() if wanted[name] is not False})
-
-
-def make_plan(
-    arguments: RunArguments, directory: OutputDirectory, splits: DatasetDict, tokenizer: Any
-) -> RunPlan:
-    """Makes the plan of a run.
+def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
+    """Makes the plan of a run: of its options, with the defaults that fit its texts.
 
     Raises:
         ImportError: If the attention implementation or a score needs a package that is missing.
         ValueError: If no model can be made of the options, they contradict the saved model, or the
             settings of the search each other.
     """
-    training, init_from = arguments.training, saved_model(arguments, directory)
+    arguments = arguments.with_defaults(texts.defaults)
+    training, tokenizer, init_from = arguments.training, texts.tokenizer, texts.init_from
     config = make_config(arguments.architecture, tokenizer, init_from)
-    positions = learned_positions(config)
+    if (positions := learned_positions(config)) is not None:
+        tokenizer.model_max_length = positions
     limits = [
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
@@ -125,7 +117,7 @@ def make_plan(
     if init_from is not None:
         settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
-        settings = _with_languages(config, settings, tokenizer, splits, arguments.data)
+        settings = _with_languages(config, settings, texts)
     search = _plan_search(training, config, settings)
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
     resolved.hub_token = training.hub_token  # which a copy lacks
@@ -142,20 +134,17 @@ def make_plan(
         VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
-        directory=directory,
-        init_from=init_from,
-        splits=splits,
+        texts=texts,
         config=config,
-        positions=positions,
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
         attention=attention,
         score_tokenizers={
             name: choose_score_tokenizers(
-                rows, arguments.data, arguments.model.metrics, arguments.model.bleu_tokenize
+                rows, arguments.model.metrics, arguments.model.bleu_tokenize
             )
-            for name, rows in splits.items()
+            for name, rows in texts.data.splits.items()
             if name != "train"
         },
         training=resolved,
@@ -182,11 +171,7 @@ def _check_average(arguments: RunArguments) -> None:
 
 
 def _with_languages(
-    config: VanillaTransformerConfig,
-    settings: GenerationConfig,
-    tokenizer: Any,
-    splits: DatasetDict,
-    data: DataArguments,
+    config: VanillaTransformerConfig, settings: GenerationConfig, texts: RunTexts
 ) -> GenerationConfig:
     """Returns the settings with the target's language, if all data have one.
 
@@ -195,11 +180,10 @@ def _with_languages(
     Raises:
         ValueError: If a language is unknown or missing, or such a model would need several.
     """
-    known = data.row_languages()
-    pairs = {pair for rows in splits.values() for pair in languages_of_rows(rows, known)}
     begins = {
-        Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
-        for source, target in pairs
+        Direction.resolve(texts.tokenizer, settings, source, target, closest_tag).begin
+        for rows in texts.data.splits.values()
+        for source, target, _ in distinct_directions(rows)
     }
     starts = {
         index for begin in begins for name, index in begin if name == "decoder_start_token_id"

@@ -1,5 +1,6 @@
-"""What a run has before it makes its model: data as token ids, made in its cache or beforehand."""
+"""What a run reads before it is planned: its texts, its tokenizer, and defaults that fit them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -10,18 +11,16 @@ from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS
-from vanilla_transformer.data.atomic_files import check_lies_elsewhere
+from vanilla_transformer.data.atomic_files import check_lies_elsewhere, replaced_directory
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.file_contents import readers_digest, text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import directions_of, load_parallel_data, name_row
+from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
+from vanilla_transformer.data.row_languages import directions_of, with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.data.token_budget import check_longest, token_lengths
-from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.directions import record_directions, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
@@ -34,165 +33,101 @@ from vanilla_transformer.run.defaults import (
 )
 from vanilla_transformer.run.loading import make_tokenizer, tokenizer_sample
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan, make_plan, saved_model, splits_in_use
-from vanilla_transformer.run.prepared_data import PreparedFolder
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """What a run has before it makes its model; one process makes it for all of a machine.
+class RunTexts:
+    """What a run reads before it is planned; one process reads it for all of a machine.
 
     Attributes:
-        given: The options that are given; prepared data give further ones.
+        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
+        data: The splits in use, as the model reads them.
         defaults: The options that the run has chosen itself.
-        texts: The splits in use. Those of prepared training data may be the first ones alone.
-        inputs: What a resumed run compares.
     """
 
     directory: OutputDirectory
-    given: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    texts: DatasetDict
+    init_from: str | None
+    data: ParallelData
     tokenizer: Any
-    encoded: DatasetDict
-    inputs: dict[str, Any]
+    defaults: Mapping[str, Any]
 
 
-def prepare(
+def read_texts(
     arguments: RunArguments,
     data: DatasetDict | None = None,
-    into: PreparedFolder | None = None,
-) -> Preparation:
-    """Loads the data of a run, trains its tokenizer and encodes the data; or opens prepared data.
+    directory: OutputDirectory | None = None,
+) -> RunTexts:
+    """Loads the data of a run, chooses its defaults, and loads or trains its tokenizer.
 
     Args:
         data: Splits that a program passes; None: the data that the options name.
-        into: Folder of prepared data that is made; None: the data are encoded in the cache.
+        directory: The output directory; None: it is checked for a training.
     """
-    if into is None:
+    if directory is None:
         directory = resolve_output_directory(arguments.training, arguments.model.overwrite)
         if directory.overwritten:
-            check_lies_elsewhere(_inputs_of(arguments), directory.folder)
-    else:
-        directory = OutputDirectory(into.folder, None, False)
-    init_from = saved_model(arguments, directory)
+            check_lies_elsewhere(_files_of(arguments), directory.folder)
+    init_from = arguments.model.model_name_or_path
+    if directory.checkpoint is not None:
+        init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-
-    prepared = None
-    if (path := arguments.preparation.prepared) is not None and into is None:
-        if data is not None:
-            raise ValueError(f"`prepared` {path!r} replaces the data: pass one of both.")
-        prepared = PreparedFolder.read(Path(path))
-        given = prepared.options_of_run(arguments)
-        arguments = replace(arguments, given=given).with_defaults({})
-    texts = _load_data(arguments, data) if prepared is None else prepared.texts()
-    if "train" not in texts or arguments.given.get("do_train") is False:
+    loaded = _load_data(arguments, data)
+    splits = loaded.splits
+    if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
             "A run trains: give training data. `vanilla-transformer evaluate` scores a saved model."
         )
-    sample = tokenizer_sample(texts["train"], arguments.preparation.tokenizer_sample)
-    _warn_of_known_pairs(sample, texts)
-    counts = {"pairs": len(texts["train"]), "characters": count_characters(sample)}
-    if prepared is not None:
-        counts = prepared.manifest["facts"]
-    has_validation = "validation" in texts and arguments.given.get("do_eval") is not False
-    arguments = _with_defaults(arguments, directory, counts, has_validation)
-    texts = splits_in_use(arguments.training, texts)
-
-    share = 0.0 if prepared else share_of_placeholders(sample, arguments.data.placeholder_share)
-    tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tokens, share > 0)
-    directions = directions_of(texts["train"], arguments.data, tags_of_sources(tokenizer))
-    record_directions(tokenizer, directions)
-    if into is not None:
-        tokenizer.save_pretrained(into.tokenizer)
-        tokenizer = load_tokenizer(str(into.tokenizer))
-    if share:
-        texts["train"] = with_placeholders(texts["train"], tokenizer, share, num_proc)
-    if arguments.data.terms and prepared is None:
-        known = arguments.data.row_languages()
-        texts["train"] = annotate_terms(texts["train"], known, tags, num_proc)
-    plan = make_plan(arguments, directory, texts, tokenizer)
-    if plan.positions is not None:
-        tokenizer.model_max_length = plan.positions
-    if prepared is not None:
-        encoded = prepared.open(plan)
-    else:
-        if directory.checkpoint is None:
-            names = {"train": "training", "validation": "validation"}
-            learnt = {names[name]: rows for name, rows in texts.items() if name in names}
-            logger.info(check_characters(tokenizer, learnt))
-        encoded = encode(
-            texts,
-            tokenizer,
-            plan.max_source_length,
-            plan.max_target_length,
-            arguments.preparation.num_proc,
-            None if into is None else into.folder,
-            arguments.data.row_languages(),
-            plan.search.settings,
-        )
-    _check_lengths(plan, encoded["train"])
-    if into is not None:
-        into.finish(plan, encoded, counts)
-    return Preparation(
-        directory,
-        arguments.given,
-        arguments.defaults,
-        texts,
-        tokenizer,
-        encoded,
-        plan.inputs(encoded),
+    sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
+    _warn_of_known_pairs(sample, splits)
+    defaults = _choose_defaults(arguments, directory, splits, sample)
+    arguments = arguments.with_defaults(defaults)
+    wanted = {"validation": arguments.training.do_eval, "test": arguments.training.do_predict}
+    splits = DatasetDict(
+        {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
+    share = share_of_placeholders(sample, arguments.data.placeholder_share)
+    tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
+    tokenizer = _make_tokenizer(arguments, sample, init_from, has_placeholders=share > 0)
+    record_directions(tokenizer, directions_of(splits["train"], tags_of_sources(tokenizer)))
+    if share:
+        splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
+    if arguments.data.terms:
+        splits["train"] = annotate_terms(splits["train"], tags, num_proc)
+    return RunTexts(directory, init_from, replace(loaded, splits=splits), tokenizer, defaults)
 
 
-def prepare_directory(arguments: RunArguments) -> None:
-    """Prepares the data that options name in `output_dir`, for any number of runs.
-
-    What a killed preparation has left there is used.
-
-    Raises:
-        ValueError: If the directory holds other files, or was prepared with other options.
-        OSError: If the disk is too small.
-    """
-    folder = Path(str(arguments.training.output_dir))
-    with locked_directory(folder, is_main=True):
-        into = PreparedFolder.begin(arguments)
-        given = into.options(arguments.given)
-        made = prepare(replace(arguments, given=given).with_defaults({}), into=into)
-    pairs = sum(map(len, made.encoded.values()))
-    logger.info(f"Prepared {pairs:,} pairs in {str(folder)!r}: train with `--prepared {folder}`.")
-
-
-def _inputs_of(arguments: RunArguments) -> list[str]:
+def _files_of(arguments: RunArguments) -> list[str]:
     """Returns the files and directories that a run reads."""
     inputs: list[Any] = [Path.cwd(), arguments.recipe and arguments.recipe.path]
     for name, value in arguments.given.items():
         if name != "output_dir":
             inputs += value if isinstance(value, list) else [value]
-    for corpus in arguments.data.entries:
-        inputs += [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
+    for entry in arguments.data.entries:
+        inputs += [entry.dataset, *(path for split in SPLITS for path in entry.paths(split))]
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
-def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:
+def _load_data(arguments: RunArguments, data: DatasetDict | None) -> ParallelData:
     """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
-    links = arguments.training.guided_alignment
+    options, links = arguments.data, arguments.training.guided_alignment
     path = None if links is None else str(existing_file(links))
-    if arguments.data.terms and path is not None:
+    if options.terms and path is not None:
         raise ValueError(
             f"`terms` moves the words that the links in {path!r} number: leave one of them out."
         )
     if data is None:
-        return load_parallel_data(arguments.data, path)
-    rows = data["train"] if path is None else add_links(data["train"], path)
-    known, share = arguments.data.row_languages(), arguments.data.case_augment
-    return DatasetDict({**data, "train": add_cased_copies(rows, share, known)})
+        prepared = arguments.preparation.prepared
+        return load_parallel_data(options, path, None if prepared is None else Path(prepared))
+    both = (options.source_language, options.target_language)
+    splits = {name: with_languages(rows, both) for name, rows in data.items()}
+    if path is not None:
+        splits["train"] = add_links(splits["train"], path)
+    splits["train"] = add_cased_copies(splits["train"], options.case_augment)
+    return ParallelData(DatasetDict(splits))
 
 
 def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
@@ -207,42 +142,48 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
             )
 
 
-def _with_defaults(
-    arguments: RunArguments,
-    directory: OutputDirectory,
-    counts: Mapping[str, int],
-    has_validation: bool,
-) -> RunArguments:
-    """Chooses the options that are not given, once; a resumed run keeps what it has chosen.
-
-    Args:
-        counts: Numbers of training pairs and of different characters.
-    """
-    given, training = arguments.given, arguments.training
-    defaults: Mapping[str, Any] = {}
+def _choose_defaults(
+    arguments: RunArguments, directory: OutputDirectory, splits: DatasetDict, sample: Dataset
+) -> Mapping[str, Any]:
+    """Chooses the options that are not given; a resumed run keeps what it has chosen."""
+    given = arguments.given
     if directory.checkpoint is not None:
-        record = directory.checkpoint.inputs.get("defaults") or {}
-        if given.get("choose_defaults", True):
-            former = record.get("options", {}).items()
-            defaults = {name: value for name, value in former if is_free(name, given)}
-    else:
-        facts = RunFacts.on_this_machine(
-            **counts, has_validation=has_validation, use_cpu=training.use_cpu
-        )
-        if defaults := choose_defaults(given, facts):
-            logger.info(describe_choice(defaults, facts))
-    return arguments.with_defaults(defaults)
+        if not given.get("choose_defaults", True):
+            return {}
+        former = (directory.checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
+        return {name: value for name, value in former if is_free(name, given)}
+    facts = RunFacts.on_this_machine(
+        pairs=len(splits["train"]),
+        characters=count_characters(sample),
+        has_validation="validation" in splits and given.get("do_eval") is not False,
+        use_cpu=arguments.training.use_cpu,
+    )
+    if defaults := choose_defaults(given, facts):
+        logger.info(describe_choice(defaults, facts))
+    return defaults
 
 
-def _check_lengths(plan: RunPlan, rows: Dataset) -> None:
-    """Refuses training pairs that are too long for a batch."""
-    prepared, limit = plan.options.preparation.prepared, plan.training.max_tokens
-    if limit is None:
-        return
-
-    def name(row: int) -> str:
-        if prepared is None:
-            return name_row(plan.options.data, "train", row)
-        return f"Pair {row + 1} of {str(Path(prepared, 'train'))!r}"
-
-    check_longest(token_lengths(rows, "input_ids"), token_lengths(rows, "labels"), limit, name)
+def _make_tokenizer(
+    arguments: RunArguments, sample: Dataset, init_from: str | None, has_placeholders: bool
+) -> Any:
+    """Loads the tokenizer of a run, or trains one, which prepared data keep."""
+    options, prepared = arguments.tokenizer, arguments.preparation.prepared
+    tokens = [*arguments.data.tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    if prepared is None or options.tokenizer_name_or_path or init_from:
+        return make_tokenizer(options, sample, init_from, tokens, has_placeholders)
+    # The number of tokens may be chosen by the machine: what is given counts.
+    names = options.__dataclass_fields__.keys() & arguments.given.keys()
+    given = {name: arguments.given[name] for name in sorted(names)}
+    made_from = [readers_digest(), sample._fingerprint, given, tokens, has_placeholders]
+    folder = Path(prepared, f"tokenizer-{text_digest(json.dumps(made_from))[:12]}")
+    if not folder.exists():
+        if [*folder.parent.glob("tokenizer-*")]:
+            raise ValueError(
+                f"The tokenizer in {prepared!r} was made of other texts or with other options: "
+                "give those that it was made with, or another directory."
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with replaced_directory(folder) as unfinished:
+            tokenizer = make_tokenizer(options, sample, init_from, tokens, has_placeholders)
+            tokenizer.save_pretrained(unfinished)
+    return load_tokenizer(str(folder))

@@ -5,8 +5,7 @@ from collections.abc import Collection
 from datasets import Dataset
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import languages_of_rows
+from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.languages import score_tokenizer, tag_of_texts
 from vanilla_transformer.names import SCORES_OF_WORDS
 from vanilla_transformer.training.metrics import as_lists, make_metric
@@ -19,7 +18,6 @@ _SAMPLE = 1000
 
 def choose_score_tokenizers(
     rows: Dataset,
-    data: DataArguments,
     metrics: Collection[str],
     chosen: str | None = None,
 ) -> list[str]:
@@ -40,7 +38,7 @@ def choose_score_tokenizers(
         chosen = "13a"
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
     column = "references" if "references" in rows.column_names else "target"
-    targets = [target for _, target in languages_of_rows(rows, data.row_languages())]
+    targets = [target for _, target in languages_of_rows(rows)]
     groups = list(zip(corpora, targets, strict=True))
     names = dict[tuple[str, str | None], str]()
     for group in dict.fromkeys(groups):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from logging import ERROR, INFO, getLogger
 from math import isfinite
@@ -25,11 +25,10 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
-from vanilla_transformer.data.corpora import describe_report
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.parallel_data import languages_of_rows
+from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.inference.loading import load_weights
@@ -39,12 +38,13 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import add_adapters, merge_adapters
+from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import prepare
+from vanilla_transformer.run.preparation import read_texts
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES, CompletePushes, SubwordEpochs
@@ -114,32 +114,31 @@ def run(
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        prepared = compute_on_main_process(training, partial(prepare, arguments, data))
-        arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
-        tokenizer, encoded = prepared.tokenizer, prepared.encoded
-        plan = make_plan(arguments, prepared.directory, prepared.texts, tokenizer)
-        set_seed(arguments.training.seed)
+        texts = compute_on_main_process(training, partial(read_texts, arguments, data))
+        plan = make_plan(arguments, texts)
+        encoded = compute_on_main_process(training, partial(encode_texts, plan))
+        set_seed(plan.training.seed)
         model = make_model(plan)
-        scorer = GenerationMetrics(tokenizer, plan.options.model.metrics)
-        trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+        scorer = GenerationMetrics(plan.tokenizer, plan.options.model.metrics)
+        trainer = make_trainer(plan, model, scorer, encoded)
         for callback in callbacks:
             trainer.add_callback(callback)
-        logger.info(_describe_data(plan, encoded, tokenizer, model))
-        for report in plan.corpora:
-            logger.info(describe_report(report))
-        trainer.record.inputs = prepared.inputs
+        logger.info(_describe_data(plan, encoded, model))
+        for report in plan.reports:
+            logger.info(report.describe())
+        trainer.record.inputs = plan.fingerprint(encoded)
         run = _Run(plan, trainer, scorer, encoded)
         return run.finished_figures() or run.train_and_score()
 
 
-def _describe_data(plan: RunPlan, encoded: DatasetDict, tokenizer: Any, model: Any) -> str:
+def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
-    origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
-    case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
+    origin = "" if (path := plan.texts.init_from) is None else f" of {path!r}"
+    case = "; sources are lower-cased" if getattr(plan.tokenizer, "do_lower_case", False) else ""
     return (
-        f"{pairs}; a vocabulary of {len(tokenizer):,} tokens{case}; the model{origin} has "
+        f"{pairs}; a vocabulary of {len(plan.tokenizer):,} tokens{case}; the model{origin} has "
         f"{parameters:,} parameters."
     )
 
@@ -150,11 +149,11 @@ def make_model(plan: RunPlan) -> Any:
     The generation config of the model holds the search of the run.
     """
     rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
-    if plan.init_from is None or (rank is not None and checkpoint is not None):
+    if (init_from := plan.texts.init_from) is None or (rank is not None and checkpoint is not None):
         # Where a checkpoint has adapters beside the weights, Trainer loads both.
         model: Any = VanillaTransformerForConditionalGeneration(plan.config)
     else:  # half precision would lose small changes of the weights
-        model = load_weights(plan.init_from, config=plan.config, dtype=torch.float32)
+        model = load_weights(init_from, config=plan.config, dtype=torch.float32)
     if rank is not None:
         add_adapters(model, rank, plan.options.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)
@@ -163,9 +162,10 @@ def make_model(plan: RunPlan) -> Any:
 
 
 def make_trainer(
-    plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics, encoded: DatasetDict
+    plan: RunPlan, model: Any, scorer: GenerationMetrics, encoded: DatasetDict
 ) -> TokenBudgetSeq2SeqTrainer:
     """Makes the Trainer of a run with its callbacks."""
+    tokenizer = plan.tokenizer
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,
@@ -176,10 +176,8 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
-    if (shares := plan.shares) is not None:
-        sizes = {
-            report["corpus"]: report["used"] + report.get("copies", 0) for report in plan.corpora
-        }
+    if (shares := plan.texts.data.shares) is not None:
+        sizes = {report.corpus: report.used + report.copies for report in plan.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
@@ -206,9 +204,7 @@ def make_trainer(
             seed=trainer.order_seed,
             max_source_length=plan.max_source_length,
             max_target_length=plan.max_target_length,
-            directions=RowDirections(
-                tokenizer, plan.options.data.row_languages(), plan.search.settings
-            ),
+            directions=RowDirections(tokenizer, plan.search.settings),
         )
         trainer.train_dataset = sampled
         trainer.add_callback(SubwordEpochs(sampled))
@@ -342,7 +338,7 @@ class _Run:
         scorer.tokenizers = plan.score_tokenizers[split]
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
-        languages = list(languages_of_rows(rows, plan.options.data.row_languages()))
+        languages = languages_of_rows(rows)
         scorer.directions = [f"{a}-{b}" if a and b else "" for a, b in languages]
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:

@@ -1,0 +1,77 @@
+"""In which languages the rows of a table are: two columns, which the loader fills, tell it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from datasets import Dataset
+
+from vanilla_transformer.data.filters import Languages
+from vanilla_transformer.languages import standard_tag
+
+LANGUAGE_COLUMNS = ("source_language", "target_language")
+"""Columns that name the languages of each row; a table lacks one that it knows nothing of."""
+
+
+def languages_of(columns: Mapping[str, Sequence[Any]], count: int) -> list[Languages]:
+    """Returns the languages of some rows, given their columns."""
+    unknown = [None] * count
+    source, target = (columns.get(name, unknown) for name in LANGUAGE_COLUMNS)
+    return list(zip(source, target, strict=True))
+
+
+def languages_of_rows(rows: Dataset) -> list[Languages]:
+    """Returns the languages of each row of a table."""
+    names = [name for name in LANGUAGE_COLUMNS if name in rows.column_names]
+    return languages_of(rows.select_columns(names)[:] if names else {}, len(rows))
+
+
+def with_languages(rows: Dataset, languages: Languages) -> Dataset:
+    """Returns rows that have these languages where their columns name none."""
+    columns = zip(*languages_of_rows(rows), strict=True)
+    for name, own, language in zip(LANGUAGE_COLUMNS, columns, languages, strict=True):
+        if language is not None:
+            if name in rows.column_names:
+                rows = rows.remove_columns(name)
+            rows = rows.add_column(name, [code or language for code in own])
+    return rows
+
+
+def distinct_directions(rows: Dataset, tags: Collection[str] = ()) -> list[tuple[Any, ...]]:
+    """Returns the languages of source and target that occur together, and the tags with them.
+
+    Args:
+        tags: Words that a source may begin with to say what the target shall be; "" stands for none
+            of them.
+    """
+    found: dict[tuple[Any, ...], None] = {}
+    names = [name for name in LANGUAGE_COLUMNS if name in rows.column_names]
+    for batch in rows.select_columns(["source", *names]).with_format("arrow").iter(100_000):
+        begins = pc.list_element(pc.split_pattern(batch["source"], " ", max_splits=1), 0)
+        is_tag = pc.is_in(begins, pa.array([*tags], pa.string()))
+        columns = [
+            batch[name] if name in names else pa.nulls(len(batch), pa.string())
+            for name in LANGUAGE_COLUMNS
+        ]
+        table = pa.table([*columns, pc.if_else(is_tag, begins, "")], [*LANGUAGE_COLUMNS, "tag"])
+        distinct = table.group_by(table.column_names, use_threads=False).aggregate([])
+        found |= dict.fromkeys(tuple(row.values()) for row in distinct.to_pylist())
+    return list(found)
+
+
+def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None, str, str]]:
+    """Returns the directions of training pairs whose target's language is known, with their tags.
+
+    Args:
+        tags: As for `distinct_directions`.
+
+    Raises:
+        ValueError: If a language is unknown.
+    """
+    named = [
+        (standard_tag(source) if source else None, standard_tag(target), tag)
+        for source, target, tag in distinct_directions(rows, tags)
+        if target
+    ]
+    return list(dict.fromkeys(named))

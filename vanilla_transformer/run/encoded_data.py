@@ -1,0 +1,71 @@
+"""The token ids of a run, in the cache or in a folder that the user names."""
+
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict
+from transformers.utils import logging
+
+from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.parallel_data import name_row
+from vanilla_transformer.data.token_budget import check_longest, token_lengths
+from vanilla_transformer.data.unknown_characters import check_characters
+from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.plan import RunPlan, make_plan
+from vanilla_transformer.run.preparation import read_texts
+from vanilla_transformer.training.store import OutputDirectory
+
+logger = logging.get_logger(__name__)
+
+
+def encode_texts(plan: RunPlan) -> DatasetDict:
+    """Encodes the splits of a plan, or opens what is encoded already.
+
+    Raises:
+        ValueError: If the vocabulary lacks too many characters, a pair is too long for a batch, or
+            the folder of prepared data holds those of other texts, lengths or another tokenizer.
+    """
+    preparation = plan.options.preparation
+    if plan.directory.checkpoint is None:
+        names = {"train": "training", "validation": "validation"}
+        learnt = {names[name]: rows for name, rows in plan.splits.items() if name in names}
+        logger.info(check_characters(plan.tokenizer, learnt))
+    encoded = encode(
+        plan.splits,
+        plan.tokenizer,
+        plan.max_source_length,
+        plan.max_target_length,
+        preparation.num_proc,
+        None if preparation.prepared is None else Path(preparation.prepared),
+        plan.search.settings,
+    )
+    _check_lengths(plan, encoded["train"])
+    return encoded
+
+
+def _check_lengths(plan: RunPlan, rows: Dataset) -> None:
+    """Refuses training pairs that are too long for a batch."""
+    if (limit := plan.training.max_tokens) is None:
+        return
+
+    def name(index: int) -> str:
+        return name_row(plan.options.data, "train", plan.splits["train"][index], index)
+
+    check_longest(token_lengths(rows, "input_ids"), token_lengths(rows, "labels"), limit, name)
+
+
+def prepare_directory(arguments: RunArguments) -> None:
+    """Makes tokenizer and token ids in `output_dir`, for any number of runs with these options.
+
+    What a killed preparation has left there is used.
+    """
+    folder = Path(str(arguments.training.output_dir))
+    with locked_directory(folder, is_main=True):
+        arguments = arguments.with_options(prepared=str(folder))
+        texts = read_texts(arguments, directory=OutputDirectory(folder, None, False))
+        encoded = encode_texts(make_plan(arguments, texts))
+    pairs = sum(map(len, encoded.values()))
+    logger.info(
+        f"Prepared {pairs:,} pairs in {str(folder)!r}: train with the same options and "
+        f"`--prepared {folder}`."
+    )
