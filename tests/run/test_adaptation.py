@@ -291,7 +291,7 @@ def test_the_languages_of_rows_reach_the_training_and_the_scores(trained, tmp_pa
     seen = 0
     for corpora in entries.values():
         read = load_parallel_data(DataArguments(corpora=list(map(json.dumps, corpora))))
-        for pairs in read.values():
+        for pairs in read.splits.values():
             for row in pairs:
                 assert row["target"].split()[0] == row["target_language"]
                 assert row["source_language"] == "en"
