@@ -8,6 +8,7 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.data.row_languages import with_languages
 from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 
 
@@ -46,7 +47,7 @@ def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
     open_it = [("Open It", "\u00d6ffnen"), ("OPEN IT", "\u00d6FFNEN")]
     for first, copies in ((0, open_it[:1]), (1, [("SAVE AS", "SPEICHERN UNTER"), open_it[1]])):
         chosen = [{"source": source, "target": target} for source, target in pairs[first:]]
-        rows = add_cased_copies(Dataset.from_list(chosen), 1.0, RowLanguages())
+        rows = add_cased_copies(Dataset.from_list(chosen), 1.0)
         assert pairs_of(rows) == [*pairs[first:], *copies]
 
 
@@ -80,7 +81,7 @@ def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
 )
 def test_capitals_are_those_of_a_language(text, language, capitals, title):
     rows = Dataset.from_dict({"source": [text] * 2, "target": ["a"] * 2})
-    copies = add_cased_copies(rows, 1.0, RowLanguages((language, None)))["source"][2:]
+    copies = add_cased_copies(with_languages(rows, (language, None)), 1.0)["source"][2:]
     assert copies[-1] == capitals
     assert title is None or copies[0] == title
 
