@@ -28,11 +28,14 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from vanilla_transformer.interop import exact_rewrites as rewrites
+from vanilla_transformer.interop.exact_rewrites import Rewrite
 from vanilla_transformer.interop.hf_mapping import Family
 from vanilla_transformer.interop.match_weights import Rules, WeightRule, layer_rules
 from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
+_FOR_ANY_CLASS = (rewrites.repeat_key_value_heads, rewrites.fold_residual_scale)
 _OPTIONS = {
     name: name
     for name in (
@@ -85,6 +88,7 @@ def _make_family(
     *,
     pre_norm: bool = False,
     embedding_norm: bool = False,
+    unused_rows: int = 0,
     more_fields: Callable[[Any], dict[str, Any]] = lambda config: {},
 ) -> Family:
     """Describes one of these classes.
@@ -92,6 +96,7 @@ def _make_family(
     Args:
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.
+        unused_rows: Rows of a table of positions before the first one.
         more_fields: Computes our fields beyond these from its config.
     """
     slot = "pre" if pre_norm else "post"
@@ -103,6 +108,11 @@ def _make_family(
         "final_layer_norm": pre_norm,
         "normalize_embedding": embedding_norm,
         "position_embedding_type": positions,
+        "position_offset": unused_rows,
+    }
+    of_positions: dict[str, Rewrite] = {
+        "sinusoidal_half": rewrites.split_waves,
+        "learned": rewrites.tabulate_positions(unused_rows),
     }
     return Family(
         model_class=model_class,
@@ -114,12 +124,14 @@ def _make_family(
             )
         },
         names={**_names_with(slot), **(computed if positions in SINUSOIDS else {})},
+        rewrites=(
+            *_FOR_ANY_CLASS,
+            rewrites.fold_attention_scale(None),
+            rewrites.fold_logit_scale,
+            rewrites.add_zero_biases,
+            *(rewrite for scheme, rewrite in of_positions.items() if scheme == positions),
+        ),
     )
-
-
-def _after_padding(config: Any) -> dict[str, Any]:
-    """fairseq, and the classes that descend from it, count positions from the padding id + 1."""
-    return {"position_offset": int(config.pad_token_id) + 1}
 
 
 def _read_vocabularies_of_marian(config: Any) -> dict[str, Any]:
@@ -142,33 +154,39 @@ def _write_vocabularies_of_marian(config: VanillaTransformerConfig) -> dict[str,
 
 
 MARIAN = replace(
-    _make_family(
-        MarianMTModel,
-        "sinusoidal_half",
-        more_fields=_read_vocabularies_of_marian,
-    ),
+    _make_family(MarianMTModel, "sinusoidal_half", more_fields=_read_vocabularies_of_marian),
     write_options=_write_vocabularies_of_marian,
 )
 PEGASUS = _make_family(PegasusForConditionalGeneration, "sinusoidal_half", pre_norm=True)
-BART = _make_family(
-    BartForConditionalGeneration,
-    "learned",
-    embedding_norm=True,
-    more_fields=lambda config: {"position_offset": 2},  # its tables have two unused first rows
-)
+BART = _make_family(BartForConditionalGeneration, "learned", embedding_norm=True, unused_rows=2)
 MBART = _make_family(
-    MBartForConditionalGeneration,
-    "learned",
-    pre_norm=True,
-    embedding_norm=True,
-    more_fields=lambda config: {"position_offset": 2},
+    MBartForConditionalGeneration, "learned", pre_norm=True, embedding_norm=True, unused_rows=2
 )
 BLENDERBOT = _make_family(BlenderbotForConditionalGeneration, "learned", pre_norm=True)
-M2M100 = _make_family(
-    M2M100ForConditionalGeneration,
-    "sinusoidal_fairseq",
-    pre_norm=True,
-    more_fields=_after_padding,
+
+
+def _after_padding(config: Any) -> dict[str, Any]:
+    """fairseq, and the classes that descend from it, count positions from the padding id + 1."""
+    return {"position_offset": int(config.pad_token_id) + 1}
+
+
+def _limits_of_fairseq(ours: VanillaTransformerConfig) -> dict[str, Any]:
+    """These classes have no bias of the output, and do not count a start that is padding."""
+    start = ours.decoder_start_token_id
+    return {
+        "lm_head_bias": False,
+        "decoder_start_token_id": "any but padding" if start == ours.pad_token_id else start,
+    }
+
+
+M2M100 = replace(
+    _make_family(
+        M2M100ForConditionalGeneration,
+        "sinusoidal_fairseq",
+        pre_norm=True,
+        more_fields=_after_padding,
+    ),
+    limits=_limits_of_fairseq,
 )
 _POST_NORM_OF_FAIRSEQ = _make_family(
     FSMTForConditionalGeneration,
@@ -185,6 +203,7 @@ FSMT = replace(
         r"model\.decoder\.output_projection\.weight": "lm_head.weight",
         **_POST_NORM_OF_FAIRSEQ.names,
     },
+    limits=_limits_of_fairseq,
 )
 
 
@@ -273,17 +292,30 @@ def _write_options_of_t5(config: VanillaTransformerConfig) -> dict[str, Any]:
     }
 
 
+def _limits_of_t5(ours: VanillaTransformerConfig) -> dict[str, Any]:
+    """The class has no bias of the output, and a cache for as many layers as the encoder has."""
+    layers, most = ours.decoder_layers, ours.encoder_layers
+    return {"lm_head_bias": False, "decoder_layers": f"at most {most}" if layers > most else layers}
+
+
 T5 = Family(
     model_class=T5ForConditionalGeneration,
     options=_OPTIONS_OF_T5,
     read_fields=_read_fields_of_t5,
     write_options=_write_options_of_t5,
     names=_NAMES_OF_T5,
+    rewrites=(
+        *_FOR_ANY_CLASS,
+        rewrites.fold_attention_scale(1.0),
+        rewrites.fold_embedding_scale,
+        lambda state: state.with_fields(forced_eos_token_id=None),  # the generation config holds it
+    ),
+    limits=_limits_of_t5,
 )
 MT5 = replace(T5, model_class=MT5ForConditionalGeneration)
 
 FAMILIES = {
     family.kind: family
-    for family in (MARIAN, PEGASUS, BART, MBART, BLENDERBOT, FSMT, M2M100, T5, MT5)
+    for family in (MARIAN, PEGASUS, FSMT, M2M100, BART, MBART, BLENDERBOT, T5, MT5)
 }
-"""The families by the `model_type` of their configs."""
+"""The families by the `model_type` of their configs, in the order in which an export tries them."""

@@ -1,14 +1,7 @@
 """Converts models between a class of transformers and this package, in both directions.
 
-A `Family` describes a class: which of its options are fields here, which rules turn names of its
-weights into names here. `import_model` and `export_model` do the work
-for every family. A new family is one more `Family` in `hf_families.py`:
-
-1. `options` pairs our fields with its options of the same meaning.
-2. `read_fields` gives the fields that follow from its other options, or that it fixes.
-3. `write_options` is the inverse of `read_fields`.
-4. `names` are rules for the names of weights, as `interop.match_weights` takes them. The same rules
-   serve both directions. A rule with `sinusoids` drops a table that both sides compute.
+A `Family` describes a class; `import_model` and `export_model` do the work for all of them. A new
+one is one more `Family` in `hf_families.py`.
 """
 
 import copy
@@ -21,6 +14,7 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
+from vanilla_transformer.interop.exact_rewrites import Rewrite
 from vanilla_transformer.interop.match_weights import (
     SHARED_TABLE,
     SOURCE_TABLE,
@@ -46,8 +40,13 @@ class Family:
 
     Attributes:
         options: Its options by name of our field, where both mean the same.
-        read_fields: Computes our other fields from its config.
-        write_options: Computes its other options from our config.
+        read_fields: Computes the fields that follow from its other options, or that it fixes.
+        write_options: The inverse of `read_fields`.
+        names: Rules for the names of weights, in both directions. A rule with `sinusoids` drops a
+            table that both sides compute.
+        rewrites: What turns more models into ones that the class computes.
+        limits: Returns the values of our fields that the class computes instead of ours, where its
+            config does not show it.
     """
 
     model_class: type[PreTrainedModel]
@@ -55,6 +54,8 @@ class Family:
     read_fields: Callable[[Any], dict[str, Any]]
     write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
     names: Rules
+    rewrites: tuple[Rewrite, ...]
+    limits: Callable[[VanillaTransformerConfig], dict[str, Any]] = lambda ours: {}
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -98,15 +99,9 @@ def import_model(
 ) -> VanillaTransformerForConditionalGeneration:
     """Converts a model of a family into a model of this package that computes the same.
 
-    Args:
-        source: A model of `family.model_class`. It does not change.
-
     Returns:
         A model in evaluation mode, with the type of the source's weights and with a copy of its
         generation config.
-
-    Raises:
-        ValueError: If a table that both compute holds other values.
     """
     state_dict = source.state_dict()
     renamed = rename_weights(state_dict, family.names)
@@ -137,14 +132,7 @@ def import_model(
 def export_model(
     family: Family, model: VanillaTransformerForConditionalGeneration
 ) -> PreTrainedModel:
-    """Converts a model into one of a family: as `import_model`, reversed.
-
-    Args:
-        model: A model without `fused_qkv`, and without `find_fields_in_the_way`. It stays as it is.
-
-    Raises:
-        ValueError: If the class has no place for weights.
-    """
+    """Converts a model without `fused_qkv` into one of a family: as `import_model`, reversed."""
     written = family.model_class(family.config_for(model.config))
     state_dict = _rename_to_theirs(family, written, model.state_dict())
     _separate_matrices(written, state_dict)
@@ -167,7 +155,8 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
         reason = " ".join(str(error).split())
         raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
     # What survives the way there and back is what the class computes.
-    wanted, computed = fields_with_effect(ours), fields_with_effect(back)
+    back.lm_head_bias = ours.lm_head_bias  # the weights show it
+    wanted, computed = fields_with_effect(ours), fields_with_effect(back) | family.limits(ours)
     return [
         f"`{name}` is {wanted[name]!r}, but {family.kind} computes {computed[name]!r}"
         for name in sorted(wanted.keys() & computed.keys())

@@ -1,12 +1,12 @@
 """Models of transformers' own classes: from and to them, in memory and as directories.
 
-`FAMILIES` names what can be read. `TARGETS` names what can be written: each class has the rewrites
-that turn more models into ones that it computes. The first class that then computes every field of
-a model is chosen; if none does, the error lists the fields in the way of the nearest one.
+`FAMILIES` names what can be read and written. A model is written as the first class that, after its
+rewrites, computes every field of the model; if none does, the error lists the fields in the way of
+the nearest one.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,11 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 
 from vanilla_transformer.data.token_words import unnamed_ids
-from vanilla_transformer.interop import exact_rewrites as rewrites
 from vanilla_transformer.interop.checkpoint_files import reason_of
-from vanilla_transformer.interop.exact_rewrites import ModelState, Rewrite, state_of
+from vanilla_transformer.interop.exact_rewrites import ModelState, state_of
 from vanilla_transformer.interop.formats import KINDS, Imported
 from vanilla_transformer.interop.funnel import check_agreement, name_of, write_card
-from vanilla_transformer.interop.hf_families import (
-    BART,
-    BLENDERBOT,
-    FAMILIES,
-    FSMT,
-    M2M100,
-    MARIAN,
-    MBART,
-    PEGASUS,
-    T5,
-)
+from vanilla_transformer.interop.hf_families import FAMILIES
 from vanilla_transformer.interop.hf_mapping import (
     Family,
     copy_generation_config,
@@ -59,14 +48,7 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
-    """Converts a model of a class in `FAMILIES`, which does not change, in memory.
-
-    Returns:
-        A model in evaluation mode that computes the same, with the type of the source's weights.
-
-    Raises:
-        ValueError: If there is no such family, or as `import_model`.
-    """
+    """Converts a model of a class in `FAMILIES` in memory, as `import_model` does."""
     if (model_type := source.config.model_type) not in FAMILIES:
         raise ValueError(f"`source` is of the type {model_type!r}: possible is {list(FAMILIES)}.")
     return import_model(FAMILIES[model_type], source)
@@ -94,65 +76,6 @@ def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
 # To transformers ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ExportTarget:
-    """A class of transformers that models can be exported to.
-
-    Attributes:
-        counts_tokens: Whether it computes positions from the ids, so that a padding token among
-            the decoder's tokens has none.
-        counts_padding: Whether padding on the left takes positions; in our models it does not.
-        deep_decoder: Whether the class can keep a cache if its decoder has more layers than its
-            encoder.
-    """
-
-    family: Family
-    rewrites: tuple[Rewrite, ...]
-    output_bias: bool = True
-    counts_tokens: bool = False
-    counts_padding: bool = True
-    deep_decoder: bool = True
-
-
-_FOR_ANY_CLASS = (
-    rewrites.repeat_key_value_heads,
-    rewrites.fold_residual_scale,
-)
-_LIKE_BART = (
-    *_FOR_ANY_CLASS,
-    rewrites.fold_attention_scale(None),
-    rewrites.fold_logit_scale,
-    rewrites.add_zero_biases,
-)
-_LIKE_T5 = (
-    *_FOR_ANY_CLASS,
-    rewrites.fold_attention_scale(1.0),
-    rewrites.fold_embedding_scale,
-    lambda state: state.with_fields(forced_eos_token_id=None),  # the generation config holds it
-)
-_LIKE_FAIRSEQ: dict[str, Any] = {
-    "rewrites": _LIKE_BART,
-    "output_bias": False,
-    "counts_tokens": True,
-    "counts_padding": False,
-}
-TARGETS = (
-    ExportTarget(MARIAN, (*_LIKE_BART, rewrites.split_waves)),
-    ExportTarget(PEGASUS, (*_LIKE_BART, rewrites.split_waves)),
-    ExportTarget(FSMT, **_LIKE_FAIRSEQ),
-    ExportTarget(M2M100, **_LIKE_FAIRSEQ),
-    ExportTarget(BART, (*_LIKE_BART, rewrites.tabulate_positions(2))),
-    ExportTarget(MBART, (*_LIKE_BART, rewrites.tabulate_positions(2))),
-    ExportTarget(BLENDERBOT, (*_LIKE_BART, rewrites.tabulate_positions(0))),
-    ExportTarget(T5, _LIKE_T5, output_bias=False, counts_padding=False, deep_decoder=False),
-)
-"""The classes, in the order in which they are tried."""
-
-_PADDING = """\
-Pad sources on the right: this class counts padding on the left as positions, the original does
-not."""
-
-
 def to_transformers(
     model: VanillaTransformerForConditionalGeneration,
     positions: int | None = None,
@@ -169,16 +92,13 @@ def to_transformers(
     Returns:
         A model in evaluation mode, on the CPU, with the type of the model's weights if that holds
         the rewritten ones and the sinusoids exactly, otherwise in float32.
-
-    Raises:
-        ValueError: If no class computes the model, with the fields that are in the way.
     """
-    targets = [target for target in TARGETS if kind in (None, KINDS[target.family.kind])]
+    families = [family for family in FAMILIES.values() if kind in (None, KINDS[family.kind])]
     limited = _with_limit(state_of(model), positions, model.generation_config)
-    chosen, state = _choose_target(targets, limited)
+    family, state = _choose_family(families, limited)
     rewritten = build_model(VanillaTransformerConfig(**state.fields), state.weights)
     rewritten.generation_config = copy_generation_config(model)
-    exported = export_model(chosen.family, rewritten)
+    exported = export_model(family, rewritten)
     values = [*exported.parameters(), *exported.buffers()]
     if all(torch.equal(value.to(model.dtype).to(value), value) for value in values):
         exported.type(model.dtype)
@@ -197,9 +117,6 @@ def export_to_transformers(
     Args:
         model: The model. It is in float32 afterwards.
         name: Name of the model, for the card, which names the last part of a path only.
-
-    Raises:
-        ValueError: As `to_transformers`, or if what was written computes something else.
     """
     settings = model.generation_config
     if tokenizer is not None and (ids := unnamed_ids(tokenizer, model.lm_head.out_features)):
@@ -210,7 +127,6 @@ def export_to_transformers(
     written = load(output_dir)
     comparison = compare_models(written, model)
     check_agreement(comparison)
-    family = next(target for target in TARGETS if target.family.model_class is type(written))
     write_card(
         output_dir,
         name,
@@ -218,7 +134,8 @@ def export_to_transformers(
         text=f"`vanilla-transformer export --to hf` wrote `{name_of(name)}` as a "
         f"`{type(written).__name__}` of\ntransformers. It computes the same function and generates "
         "with the same settings. It needs neither\nthe package `vanilla_transformer` nor "
-        f"`trust_remote_code`.{f' {_PADDING}' if family.counts_padding else ''}",
+        "`trust_remote_code`. Pad sources on the right: most classes\ncount padding on the left as "
+        "positions, the original does not.",
         proof=comparison.describe(),
         tag="exported-from-vanilla-transformer",
         notes=notes,
@@ -227,51 +144,23 @@ def export_to_transformers(
     return Exported(type(written).__name__, comparison, notes)
 
 
-def find_problems(target: ExportTarget, fields: Mapping[str, Any]) -> list[str]:
-    """Lists what hinders a class from computing a rewritten model, one sentence each."""
-    kind = target.family.kind
-    layers = fields["encoder_layers"], fields["decoder_layers"]
-    start = fields["decoder_start_token_id"]
-    rules = (
-        (
-            fields["lm_head_bias"] and not target.output_bias,
-            f"`lm_head_bias` is True, but {kind} computes False",
-        ),
-        (
-            layers[0] < layers[1] and not target.deep_decoder,
-            f"`decoder_layers` is {layers[1]}, but {kind} keeps a cache only up to the number of "
-            f"`encoder_layers`, {layers[0]}",
-        ),
-        (
-            target.counts_tokens and fields["pad_token_id"] == start,
-            f"`decoder_start_token_id` is {start}, the padding token, whose position {kind} does "
-            "not count",
-        ),
-    )
-    problems = find_fields_in_the_way(target.family, VanillaTransformerConfig(**fields))
-    return sorted([*problems, *(sentence for holds, sentence in rules if holds)])
-
-
-def _choose_target(
-    targets: list[ExportTarget], state: ModelState
-) -> tuple[ExportTarget, ModelState]:
+def _choose_family(families: Sequence[Family], state: ModelState) -> tuple[Family, ModelState]:
     """Returns the first class without problems, and the model rewritten for it."""
-    tried: list[tuple[bool, list[str], ExportTarget]] = []
-    for target in targets:
-        rewritten = state
-        for rewrite in target.rewrites:
-            rewritten = rewrite(rewritten)
+    tried: list[tuple[bool, list[str], Family]] = []
+    for family in families:
+        rewritten = reduce(lambda state, rewrite: rewrite(state), family.rewrites, state)
         try:
-            refused, problems = False, find_problems(target, rewritten.fields)
+            config = VanillaTransformerConfig(**rewritten.fields)
+            refused, problems = False, find_fields_in_the_way(family, config)
         except ValueError as error:  # it names no field, so this class is never the nearest
             refused, problems = True, [str(error)]
         if not problems:
-            return target, rewritten
-        tried.append((refused, problems, target))
+            return family, rewritten
+        tried.append((refused, problems, family))
     _, problems, nearest = min(tried, key=lambda attempt: (attempt[0], len(attempt[1])))
     raise_problems(
         "No class of transformers computes this model", problems,
-        f"The nearest is {nearest.family.class_name}, with these fields in the way.",
+        f"The nearest is {nearest.class_name}, with these fields in the way.",
     )  # fmt: skip
     raise AssertionError("the nearest class has problems")
 

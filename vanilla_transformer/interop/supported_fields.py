@@ -59,12 +59,8 @@ def fields_beyond(
 
 def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
     """Returns the fields that change what a model computes; None becomes the value it means."""
-    # Weights show whether there is a bias of the output.
-    names = set(VanillaTransformerConfig.__annotations__) - {
-        *WITHOUT_EFFECT_ON_OUTPUTS,
-        "is_encoder_decoder",
-        "lm_head_bias",
-    }
+    hidden = {*WITHOUT_EFFECT_ON_OUTPUTS, "is_encoder_decoder"}
+    names = set(VanillaTransformerConfig.__annotations__) - hidden
     if config.position_embedding_type != "learned":
         names -= {"max_position_embeddings"}
     if config.position_embedding_type != "relative":
