@@ -4,12 +4,16 @@ import json
 
 import pytest
 from datasets import Dataset
+from toy import arguments
 
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.row_languages import with_languages
 from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.preparation import read_texts
 
 
 def pairs_of(rows):
@@ -137,9 +141,31 @@ def test_a_corpus_has_its_copies_and_its_share(file):
     assert "100 of 101 pairs are used (empty 1), and 10 copies in other case" in described
 
 
+@pytest.mark.parametrize("lowers_case", [False, True])
+def test_a_vocabulary_that_lower_cases_gets_no_copies(corpus, tmp_path, lowers_case):
+    """It would read each copy as a second target of one source."""
+    sources = (corpus / "train.en").read_text().splitlines()
+    targets = (corpus / "train.de").read_text().splitlines()
+    for name, change in (("saved", {"do_lower_case": lowers_case}), ("new", {})):
+        options = {"case_augment": 0.1, "max_steps": 1}
+        if name == "saved":
+            words = VanillaTransformerTokenizer.train(sources, targets, kind="word", **change)
+            words.save_pretrained(tmp_path / "tokenizer")
+            options["tokenizer_name_or_path"] = tmp_path / "tokenizer"
+        else:
+            options["lowercase"] = lowers_case
+        argv = arguments(corpus, tmp_path / name, "train", **options)
+        if name == "saved":
+            place = argv.index("--tokenizer_kind")
+            del argv[place : place + 2]
+        read = read_texts(parse_arguments(argv)).data.splits["train"]
+        assert len(read) == len(sources) + (0 if lowers_case else len(sources) // 10)
+
+
 def test_an_adaptation_copies_training_pairs_alone(file):
     options = AdaptArguments("model", [str(file)], "out", held_out=10, case_augment=0.5)
     splits, plain = split_data(options), split_data(AdaptArguments("model", [str(file)], "out"))
+    splits.add_cased_copies()
     (training,) = splits.training.values()
     (without,) = plain.training.values()
     assert splits.held_out == plain.held_out

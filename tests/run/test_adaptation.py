@@ -482,6 +482,7 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
 def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
     program = Path(__file__).with_name("adapt_run.py")
     words = ("--epochs", "4", "--held-out", "10", "--max-tokens", "100", "--metrics", "chrf")
+    words += ("--learning-rate", "0.005")
     files = (trained, pairs / "new.tsv", "--output-dir", tmp_path / "out")
     run_in_two_processes(program, *files, *words)
     assert "on 2 CPU processes" in (tmp_path / "out" / "model" / "README.md").read_text()

@@ -128,10 +128,8 @@ class AdaptArguments:
     def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
         """Returns the entry of `corpora` for files of this adaptation."""
         columns = [int(column) if column.isdigit() else column for column in self.columns]
-        both = [self.source_language, self.target_language]
         values: dict[str, Any] = {
-            "languages": both if all(both) else None,
-            "columns": columns if name == "own" else columns[:2],  # only own pairs have documents
+            "columns": columns if name == "own" else columns[:2]  # only own pairs have documents
         }
         for split, files in {"train": train, **splits}.items():
             values[split] = files[0] if len(files) == 1 else files
@@ -189,6 +187,7 @@ class Splits:
         tag_of: The tags of the corpora that have one.
         weights: The weights of the corpora that have one.
         options: The options of the data that the training takes too, by name.
+        case_augment: Share of the training pairs that have copies in other case; None: no pair.
     """
 
     training: _Corpora
@@ -196,11 +195,19 @@ class Splits:
     tag_of: dict[str, str]
     weights: dict[str, float]
     options: dict[str, Any]
+    case_augment: float | None
 
     @property
     def tags(self) -> list[str]:
         """What sources of the corpora begin with."""
         return list(dict.fromkeys(self.tag_of.values()))
+
+    def add_cased_copies(self) -> None:
+        """Adds copies of training pairs in other case."""
+        for name, pairs in self.training.items():
+            rows = Dataset.from_list([pair._asdict() for pair in pairs])
+            copied = add_cased_copies(rows, self.case_augment)
+            self.training[name] = [Pair(**row) for row in copied]
 
     def write(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
         """Writes a file for each corpus of each split.
@@ -296,12 +303,8 @@ def split_data(options: AdaptArguments) -> Splits:
         if options.general:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
-    for name, pairs in training.items():
-        rows = Dataset.from_list([pair._asdict() for pair in pairs])
-        copied = add_cased_copies(rows, data.case_augment)
-        training[name] = [Pair(**row) for row in copied]
     tag_of = {entry.name: entry.tag for entry in data.entries if entry.tag is not None}
-    return Splits(training, held_out, tag_of, weights, passed)
+    return Splits(training, held_out, tag_of, weights, passed, data.case_augment)
 
 
 def add_own_outputs(

@@ -31,7 +31,7 @@ from vanilla_transformer.run.defaults import (
     describe_choice,
     is_free,
 )
-from vanilla_transformer.run.loading import make_tokenizer, tokenizer_sample
+from vanilla_transformer.run.loading import keeps_case, make_tokenizer, tokenizer_sample
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
@@ -75,7 +75,7 @@ def read_texts(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    loaded = _load_data(arguments, data)
+    loaded = _load_data(arguments, data, init_from)
     splits = loaded.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
@@ -111,9 +111,16 @@ def _files_of(arguments: RunArguments) -> list[str]:
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
-def _load_data(arguments: RunArguments, data: DatasetDict | None) -> ParallelData:
+def _load_data(
+    arguments: RunArguments, data: DatasetDict | None, init_from: str | None
+) -> ParallelData:
     """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
     options, links = arguments.data, arguments.training.guided_alignment
+    if options.case_augment is not None:
+        saved = arguments.tokenizer.tokenizer_name_or_path or init_from
+        if arguments.tokenizer.lowercase if saved is None else not keeps_case(saved):
+            logger.warning("`case_augment` adds nothing: the vocabulary lower-cases sources.")
+            options = replace(options, case_augment=None)
     path = None if links is None else str(existing_file(links))
     if options.terms and path is not None:
         raise ValueError(
