@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TextIO
 
 from vanilla_transformer.commands.files import (
@@ -71,9 +71,7 @@ class Options(ModelOptions):
     computation: BatchOptions
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("align", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "align", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,8 +1,8 @@
 """`vanilla-transformer average`: the mean of saved models."""
 
 from argparse import BooleanOptionalAction
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vanilla_transformer.commands.options import check_usage, parse_options
@@ -52,9 +52,7 @@ class Options:
         )
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("average", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "average", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

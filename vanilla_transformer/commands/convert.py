@@ -1,13 +1,14 @@
 """`vanilla-transformer convert`: a checkpoint of another system as a model of this package."""
 
 from argparse import BooleanOptionalAction
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.commands.options import UsageError, option_of, parse_options
 from vanilla_transformer.interop.formats import SOURCES
+from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.options import argument, option
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."
@@ -158,15 +159,11 @@ class Options:
     marian: MarianOptions
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("convert", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "convert", SUMMARY, EXAMPLES, Options)
 
 
 def _kind_of(source: str) -> str:
     """Returns the kind that the files of a source tell, and says it."""
-    from vanilla_transformer.interop.recognition import recognised_kind
-
     if not Path(source).exists():
         raise UsageError(f"{source!r} is no local path: name its kind with --from")
     kind = recognised_kind(source)

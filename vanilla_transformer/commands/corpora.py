@@ -1,7 +1,7 @@
 """`vanilla-transformer corpora`: a report of the filters of a recipe."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vanilla_transformer.commands.options import UsageError, parse_options, usage_errors
 from vanilla_transformer.data.text_files import short_line
@@ -24,9 +24,7 @@ class Options:
     recipe: str = argument("YAML or JSON file with `corpora`", "RECIPE")
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("corpora", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "corpora", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

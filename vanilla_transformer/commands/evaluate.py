@@ -1,9 +1,9 @@
 """`vanilla-transformer evaluate`: scores of saved models on a data set."""
 
 import json
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from vanilla_transformer.commands.files import check_output, open_output
@@ -76,9 +76,7 @@ class Options:
         )
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("evaluate", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "evaluate", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,8 +1,8 @@
 """`vanilla-transformer export`: a saved model in the format of another engine."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vanilla_transformer.commands.options import check_usage, parse_options
@@ -92,9 +92,7 @@ class Options(ModelOptions):
         )
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("export", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "export", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

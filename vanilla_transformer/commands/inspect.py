@@ -19,6 +19,7 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import read_line_pairs
+from vanilla_transformer.interop.recognition import recognise
 from vanilla_transformer.options import REQUIRED, ModelOptions, argument, option
 
 if TYPE_CHECKING:
@@ -149,8 +150,6 @@ def parse(words: Sequence[str]) -> Any:
 def run(options: Any) -> None:
     """Prints the view, and draws it if asked to."""
     if isinstance(options, FileOptions):
-        from vanilla_transformer.interop.recognition import recognise
-
         print(recognise(options.path))
         return
     check_model_directory(options.model)

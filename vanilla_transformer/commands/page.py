@@ -2,8 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.options import BatchOptions, argument, option, same_option
@@ -42,9 +42,7 @@ class Options:
     network: Network
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("page", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "page", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

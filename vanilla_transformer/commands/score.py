@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vanilla_transformer.commands.files import (
     FileLines,
@@ -48,9 +48,7 @@ class Options(ModelOptions):
     computation: EngineOptions
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("score", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "score", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

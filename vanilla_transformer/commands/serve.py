@@ -1,7 +1,7 @@
 """`vanilla-transformer serve`: models behind HTTP."""
 
 import os
-from collections.abc import Sequence
+from functools import partial
 
 from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -15,9 +15,7 @@ vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.t
 """
 
 
-def parse(words: Sequence[str]) -> Settings:
-    """Reads the options of the subcommand."""
-    return parse_options("serve", SUMMARY, EXAMPLES, Settings, words)
+parse = partial(parse_options, "serve", SUMMARY, EXAMPLES, Settings)
 
 
 def run(options: Settings) -> None:

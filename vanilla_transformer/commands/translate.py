@@ -1,8 +1,8 @@
 """`vanilla-transformer translate`: lines, files and pipes through the fastest engine."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -31,9 +31,7 @@ vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out -
 """
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("translate", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "translate", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,7 +1,7 @@
 """`vanilla-transformer verify`: whether a saved model computes what it did."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -22,9 +22,7 @@ class Options:
     store: bool = option("replace the probe: take what the model computes now as right", False)
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("verify", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "verify", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,7 +1,7 @@
 """`vanilla-transformer vocabulary`: a model with fewer or more tokens, as your texts need them."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -58,9 +58,7 @@ class Options:
         )
 
 
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
-    return parse_options("vocabulary", SUMMARY, EXAMPLES, Options, words)
+parse = partial(parse_options, "vocabulary", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

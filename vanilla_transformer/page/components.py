@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from vanilla_transformer.data.word_alignment import aligning_layer
+from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.page.html import KINDS, MEAN, NOTHING_YET, hint_html, title_html
 from vanilla_transformer.page.models import (
     HIGHEST_TEMPERATURE,
@@ -147,7 +148,15 @@ def _make_settings(model: PageModel) -> dict[str, Any]:
     beams, outputs = search_values(model)
     return {
         "engine": gr.Dropdown(installed_engines(), label="Engine", elem_id="engine"),
-        "beams": gr.Slider(1, MOST_BEAMS, beams, step=1, label="Beams", elem_id="beams"),
+        "beams": gr.Slider(
+            range_of(SearchOptions, "num_beams")["ge"],
+            MOST_BEAMS,
+            beams,
+            step=1,
+            label="Beams",
+            info=SearchOptions.__dataclass_fields__["num_beams"].metadata["help"],
+            elem_id="beams",
+        ),
         "outputs": gr.Slider(
             1, MOST_BEAMS, outputs, step=1, label="Outputs per line", elem_id="outputs"
         ),

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 import traceback
+from functools import partial
 from typing import Any
 
 from prometheus_client import (
@@ -97,38 +98,28 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
+        counter, gauge, histogram = (
+            partial(kind, namespace="vanilla_transformer", registry=self.registry)
+            for kind in (Counter, Gauge, Histogram)
+        )
         model = ["model"]
-        options: dict[str, Any] = {"namespace": "vanilla_transformer", "registry": self.registry}
-        self.requests = Counter("requests", "Requests", ["path", "method", "status"], **options)
-        self.seconds = Histogram(
-            "request_seconds",
-            "Time from the head of a request to the end of its answer",
-            ["path"],
-            **options,
+        self.requests = counter("requests", "Requests", ["path", "method", "status"])
+        self.seconds = histogram(
+            "request_seconds", "Time from the head of a request to the end of its answer", ["path"]
         )
-        self.characters = Counter("characters", "Characters of source texts", model, **options)
-        self.tokens = Counter("source_tokens", "Tokens of source texts", model, **options)
-        self.errors = Counter(
-            "computation_errors", "Requests whose computation failed", model, **options
+        self.characters = counter("characters", "Characters of source texts", model)
+        self.tokens = counter("source_tokens", "Tokens of source texts", model)
+        self.errors = counter("computation_errors", "Requests whose computation failed", model)
+        self.dropped = counter(
+            "dropped_segments", "Lines that were not computed: the request was over", model
         )
-        self.dropped = Counter(
-            "dropped_segments",
-            "Lines that were not computed: the request was over",
-            model,
-            **options,
+        self.segments = histogram("batch_segments", "Lines in a batch", model, buckets=_BATCH_SIZES)
+        self.batch_tokens = histogram(
+            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS
         )
-        self.segments = Histogram(
-            "batch_segments", "Lines in a batch", model, buckets=_BATCH_SIZES, **options
-        )
-        self.batch_tokens = Histogram(
-            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS, **options
-        )
-        self.batch_seconds = Histogram("batch_seconds", "Time to compute a batch", model, **options)
-        self.queued = Gauge(
-            "accepted_requests",
-            "Requests that are accepted and not yet answered",
-            model,
-            **options,
+        self.batch_seconds = histogram("batch_seconds", "Time to compute a batch", model)
+        self.queued = gauge(
+            "accepted_requests", "Requests that are accepted and not yet answered", model
         )
 
     def render(self) -> bytes:
