@@ -98,10 +98,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        counter, gauge, histogram = (
-            partial(kind, namespace="vanilla_transformer", registry=self.registry)
-            for kind in (Counter, Gauge, Histogram)
-        )
+        options: dict[str, Any] = {"namespace": "vanilla_transformer", "registry": self.registry}
+        counter: Any = partial(Counter, **options)
+        histogram: Any = partial(Histogram, **options)
         model = ["model"]
         self.requests = counter("requests", "Requests", ["path", "method", "status"])
         self.seconds = histogram(
@@ -118,8 +117,11 @@ class Metrics:
             "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS
         )
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch", model)
-        self.queued = gauge(
-            "accepted_requests", "Requests that are accepted and not yet answered", model
+        self.queued = Gauge(
+            "accepted_requests",
+            "Requests that are accepted and not yet answered",
+            model,
+            **options,
         )
 
     def render(self) -> bytes:
