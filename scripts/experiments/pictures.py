@@ -28,8 +28,6 @@ from vanilla_transformer.inspection import (
     plot_alignment,
     plot_head_scores,
     plot_heads,
-    plot_shapes,
-    shape_walk,
 )
 from vanilla_transformer.inspection.attention_figures import draw_alignment
 from vanilla_transformer.inspection.figures import new_figure
@@ -89,12 +87,6 @@ def draw_heads(maps: AttentionMaps) -> Any:
     return plot_heads(maps.cross, rows, columns, title="Cross-attention of all heads")
 
 
-def draw_shapes(model: Any, tokenizer: Any, words: Sequence[str]) -> Any:
-    """Draws the modules of the model and the shapes of a batch of words."""
-    inputs = tokenizer(list(words), padding=True, return_tensors="pt")
-    return plot_shapes(shape_walk(model, {**inputs, "labels": inputs["input_ids"][:, :9]}))
-
-
 def draw_head_scores(model: Any, tokenizer: Any) -> Any:
     """Draws how much the loss of the model's own outputs grows without each head."""
     inputs = tokenizer(SCORED_WORDS.split(), padding=True, return_tensors="pt")
@@ -112,7 +104,6 @@ def draw_figures(options: argparse.Namespace) -> Iterator[Path]:
         "alignment": partial(draw_words, maps, options.layer),
         "one-alignment": partial(draw_one_word, maps[-1], options.layer),
         "heads": partial(draw_heads, maps[-1]),
-        "shapes": partial(draw_shapes, model, tokenizer, options.words),
         "head-scores": partial(draw_head_scores, model, tokenizer),
     }
     for name in options.only or figures:

@@ -25,7 +25,6 @@ def test_a_cost_is_printed(trained, capsys):
 @pytest.mark.parametrize(
     ("view", "options"),
     [
-        ("shapes", ["--text", "a dog ."]),
         ("attention", ["--text", "a dog .", "--draw", "layers", "--kind", "encoder"]),
         ("attention", ["--text", "a dog .", "--draw", "alignment", "--head", "1"]),
     ],

@@ -8,7 +8,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerModel,
 )
 from vanilla_transformer.inspection import cost
 
@@ -54,33 +53,25 @@ def test_steps_and_generation_have_the_flops_that_torch_counts(tiny_model, chang
     options = {"max_new_tokens": TARGET, "min_new_tokens": TARGET, "do_sample": False}
     ids = batch["input_ids"]
     generation = counted(lambda: model.generate(ids, past_key_values=through_the_layers, **options))
-    assert found.generation_flops == generation
+    per_source = SOURCE * found.source_token_flops + TARGET * found.generated_token_flops
+    assert BATCH * per_source == generation
 
 
 def test_the_paper_s_base_model_has_the_flops_of_the_formulas(tiny_model):
     """2·N·in·out for a projection, 2·N·M·d each for scores and sums; width 16, 2 + 3 layers."""
     projections = 2 * SOURCE * (4 * 16 * 16 + 2 * 16 * 32)
     encoder = 2 * (projections + 4 * SOURCE * SOURCE * 16)
-    assert cost(tiny_model(), SOURCE, TARGET, 1).forward_flops["encoder"] == encoder
+    model = tiny_model(VanillaTransformerEncoderModel)
+    assert cost(model, SOURCE, TARGET, 1).forward_flops == encoder
 
 
 @choices
 def test_bytes_are_those_in_memory(tiny_model, changes):
     model = tiny_model(**changes)
-    optimizer = torch.optim.AdamW(model.parameters())
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    model(**batch_of(), past_key_values=cache, use_cache=True).logits.sum().backward()
-    optimizer.step()
+    model(**batch_of(), past_key_values=cache, use_cache=True)
     found = cost(model, SOURCE, TARGET, BATCH)
     assert found.weight_bytes == sum(p.nbytes for p in model.parameters())
-    assert found.gradient_bytes == sum(p.grad.nbytes for p in model.parameters())
-    moments = [
-        value
-        for state in optimizer.state.values()
-        for name, value in state.items()
-        if name != "step"
-    ]
-    assert found.optimizer_bytes == sum(moment.nbytes for moment in moments)
 
     def bytes_of(part):
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in part.layers)
@@ -94,29 +85,12 @@ def test_a_half_precision_model_has_half_the_bytes(tiny_model):
     assert half.weight_bytes * 2 == whole.weight_bytes
     assert half.target_cache_bytes * 2 == whole.target_cache_bytes
     assert half.forward_flops == whole.forward_flops
-    assert half.dtype == "bfloat16"
 
 
 @choices
-def test_parameters_count_once_and_by_part(tiny_model, changes):
+def test_tied_parameters_count_once(tiny_model, changes):
     model = tiny_model(**changes)
-    found = cost(model)
-    assert found.total_parameters == model.num_parameters()
-    tied_names = [name for names in found.tied for name in names]
-    is_tied = model.config.tie_word_embeddings
-    assert ("lm_head.weight" in tied_names) == is_tied
-    assert found.parameters["embeddings"] == (40 if is_tied else 40 + 56) * 16
-    assert found.parameters["head"] == (0 if is_tied else 56 * 16 + 56)
-    has_table = model.config.position_embedding_type == "relative"
-    assert found.parameters["positions"] == (32 * (2 + 4) if has_table else 0)
-
-
-def test_frozen_parameters_have_no_gradient(tiny_model):
-    model = tiny_model()
-    model.model.encoder.requires_grad_(False)
-    frozen = sum(p.nbytes for p in model.model.encoder.parameters())
-    found = cost(model)
-    assert found.gradient_bytes == found.weight_bytes - frozen
+    assert cost(model).parameters == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize(
@@ -126,10 +100,5 @@ def test_a_model_without_a_decoder_generates_nothing(tiny_model, cls):
     model = tiny_model(cls, attention="eager")
     ids = batch_of()["input_ids"]
     found = cost(model, SOURCE, TARGET, BATCH)
-    assert sum(found.forward_flops.values()) == counted(lambda: model(ids))
-    assert found.forward_flops["encoder"] > found.generated_token_flops == 0
-
-
-def test_the_bare_model_has_no_head(tiny_model):
-    bare, whole = cost(tiny_model(VanillaTransformerModel)), cost(tiny_model())
-    assert bare.forward_flops == {**whole.forward_flops, "head": 0}
+    assert found.forward_flops == counted(lambda: model(ids))
+    assert found.generated_token_flops == 0

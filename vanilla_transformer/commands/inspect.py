@@ -58,7 +58,7 @@ class FileOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapesOptions(PictureFile, ModelOptions):
+class ShapesOptions(ModelOptions):
     """Shapes and parameters of each module, as called."""
 
     text: list[str] | None = option(
@@ -199,12 +199,7 @@ def _show_shapes(
         else:
             inputs = encode_pairs(tokenizer, options.text, options.target, **settings)
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    walk = shape_walk(model, inputs)
-    print(walk)
-    if options.output:
-        from vanilla_transformer.inspection.shape_figures import plot_shapes
-
-        _save_picture(plot_shapes(walk), options.output)
+    print(shape_walk(model, inputs))
 
 
 def _show_attention(

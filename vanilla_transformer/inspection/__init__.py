@@ -15,7 +15,6 @@ from vanilla_transformer.inspection.head_ablation import (
     attention_heads,
     head_scores,
 )
-from vanilla_transformer.inspection.shape_figures import plot_shapes
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk
 
 __all__ = [
@@ -31,6 +30,5 @@ __all__ = [
     "plot_alignment",
     "plot_head_scores",
     "plot_heads",
-    "plot_shapes",
     "shape_walk",
 ]
