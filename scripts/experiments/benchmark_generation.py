@@ -91,7 +91,7 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
         system: "ours-captured" records a step on a GPU and replays it.
         stack: Removes the exported model in the end.
     """
-    if not system.startswith(("ctranslate2", "onnx")):
+    if not system.startswith("ctranslate2"):
         kind = system.removesuffix("-captured")
         model = make_generating_model(kind, options)
         if options.bf16:
@@ -100,10 +100,7 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
         return run if kind == system else partial(run, custom_generate=captured_search)
     exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
     save_system(system, options, exported)
-    loaded = load_export(system, exported, options)
-    if system == "onnx":
-        return partial(generate_with_model, loaded, options.new_tokens)
-    translator, tokenizer = loaded
+    translator, tokenizer = load_export(exported, options)
     return partial(generate_with_ctranslate2, translator, tokenizer, options.new_tokens)
 
 

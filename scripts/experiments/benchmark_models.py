@@ -2,7 +2,7 @@
 
 `marian`, `bart` and `t5` are those of transformers, `torch` is `nn.Transformer` of PyTorch with
 embeddings, `ours` is this package, and `padded` is this package where it computes padding too.
-`ctranslate2` and `onnx` run our weights; they need the extras of the same names. `-int8` says that
+`ctranslate2` runs our weights; it needs the extra of the same name. `-int8` says that
 the weights have 8 bits. T5 has relative positions and no biases, BART has learned positions and a
 norm after its embeddings, `torch` has a norm after each stack. Otherwise all have the paper's
 layers. No system drops attention weights.
@@ -39,7 +39,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTr
 
 TRAINED = ("marian", "bart", "t5", "torch", "padded", "ours")
 LOADED = ("marian", "bart", "t5", "ours")
-GENERATING = (*LOADED, "marian-int8", "ours-int8", "ctranslate2", "ctranslate2-int8", "onnx")
+GENERATING = (*LOADED, "marian-int8", "ours-int8", "ctranslate2", "ctranslate2-int8")
 SPECIAL_TOKENS = 4
 PADDING, START = 1, 0
 _TOKENS: dict[str, Any] = {
@@ -51,7 +51,7 @@ _TOKENS: dict[str, Any] = {
 
 def is_installed(system: str) -> bool:
     """Whether the packages of a system are installed."""
-    packages = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime", "marian-flash": "flash_attn"}
+    packages = {"ctranslate2": "ctranslate2", "marian-flash": "flash_attn"}
     package = packages.get(system, packages.get(system.split("-")[0]))
     return package is None or find_spec(package) is not None
 
@@ -190,10 +190,6 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
     model = make_generating_model(kind, options)
     if kind in LOADED:
         model.save_pretrained(folder)
-    elif kind == "onnx":
-        from vanilla_transformer.interop.onnx import export_to_onnx
-
-        export_to_onnx(model, None, folder)
     else:
         from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 
@@ -205,12 +201,8 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
         tokenizer.save_pretrained(folder / "tokenizer")
 
 
-def load_export(system: str, folder: Path, options: argparse.Namespace) -> Any:
-    """Loads what `save_system` exported; for CTranslate2 its translator and the tokenizer."""
-    if system == "onnx":
-        from vanilla_transformer.interop.onnx import OnnxModel
-
-        return OnnxModel.load(folder, threads=options.threads)
+def load_export(folder: Path, options: argparse.Namespace) -> Any:
+    """Loads CTranslate2's translator and the tokenizer that `save_system` exported."""
     import ctranslate2
 
     tokenizer = VanillaTransformerTokenizer.from_pretrained(folder / "tokenizer")

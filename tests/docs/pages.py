@@ -13,7 +13,6 @@ NOT_RUN = {
     "reopened": "needs a package of Argos Translate, or a training; tests/run/test_adaptation.py "
     "and tests/interop/test_argos.py do the same",
     "cluster": "needs a cluster; tests/commands/test_corpus_shards.py has a scheduler and workers",
-    "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
 }
 """Why a block marked `<!-- not run: KEY -->` is not run."""
 

@@ -127,7 +127,7 @@ def run(options: Options) -> None:
             from vanilla_transformer.interop.onnx import export_to_onnx
 
             done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
-            use, notes = f"`OnnxModel.load({path!r})`", done.notes
+            use, notes = "transformers.js loads it", done.notes
         elif options.to == "ctranslate2":
             from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 

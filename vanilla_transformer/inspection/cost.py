@@ -97,7 +97,8 @@ def cost(model: Any, source_length: int = 128, target_length: int = 128, batch: 
 def _count_flops(call: Callable[[], Any]) -> int:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         call()
-    return counter.get_total_flops()
+    flops: int = counter.get_total_flops()
+    return flops
 
 
 def _cached_bytes(cache: Any) -> int:

@@ -1,4 +1,4 @@
-"""Exports a model to ONNX, and generates with the exported graphs on onnxruntime.
+"""Exports a model to ONNX, for transformers.js and onnxruntime.
 
 This module needs the extra `onnx`. A directory holds two graphs in its folder `onnx`, the config,
 the generation config and the tokenizer. Names, inputs and outputs are those that transformers.js
@@ -27,6 +27,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,22 +37,17 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
 from torch.export import Dim
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput
 
 from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.funnel import check_agreement
-from vanilla_transformer.interop.probe import Exported, compare_models
+from vanilla_transformer.interop.probe import Exported, compare_logits
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.decoding_cache import accepts_both_cache_names
-from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.modes import closed_ids
-from vanilla_transformer.names import MODEL_TYPE
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
@@ -69,9 +65,6 @@ STAND_IN = "marian"
 """`model_type` of an export: transformers.js loads a class that it knows."""
 
 _JS_CONFIG = "transformers.js_config"
-
-_WITHOUT_EFFECT = ("return_dict", "cache_position", "use_cache")
-"""Arguments that `generate()` passes, and that change nothing that the graphs compute."""
 
 # transformers.js reads `batch_size`, and makes every other size of an empty cache 0.
 _BATCH, _SOURCE, _TARGET = Dim("batch_size"), Dim("source_len"), Dim("target_len")
@@ -111,17 +104,14 @@ def export_to_onnx(
         _write_config(folder, {**fields, "model_type": STAND_IN}, "float32")
         model.generation_config.save_pretrained(folder)
         notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, folder)
-        comparison = compare_models(model, OnnxModel.load(folder))
+        library = f"onnxruntime {onnxruntime.__version__}"
+        comparison = compare_logits(model, library, partial(graph_logits, folder))
         check_agreement(comparison)
         if quantization == "int8":
             quantize_graphs(folder)
-            rounded = compare_models(model, OnnxModel.load(folder))
-            note = (
-                f"In 8 bits, the largest difference of two logits is {rounded.difference:.1e}, "
-                f"and the greedy output is {'equal' if rounded.equal_output else 'different'}."
-            )
-            notes = (note, *notes)
-    return Exported("OnnxModel", comparison, notes)
+            rounded = compare_logits(model, library, partial(graph_logits, folder)).difference
+            notes = (f"In 8 bits, the largest difference of two logits is {rounded:.1e}.", *notes)
+    return Exported("ONNX", comparison, notes)
 
 
 def quantize_graphs(folder: Path) -> None:
@@ -195,169 +185,31 @@ class EncoderGraph(nn.Module):
         return self.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
 
 
-class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
-    """An exported model on onnxruntime: `generate()` searches as for any model of transformers.
+def graph_logits(folder: Path, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Runs the graphs of an export on onnxruntime, with an empty cache.
 
-    Load it with `OnnxModel.load(directory)`.
+    Args:
+        inputs: As `probe_inputs` returns them.
+
+    Returns:
+        Logits of shape (batch, target_len, vocab).
     """
-
-    config: VanillaTransformerConfig
-    config_class = VanillaTransformerConfig
-    main_input_name = "input_ids"
-
-    def __init__(self, config: VanillaTransformerConfig, encoder: Any, decoder: Any) -> None:
-        super().__init__(config)
-        self.encoder = OnnxEncoder(encoder)
-        self.decoder_session = decoder
-
-    @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
-        threads: int | None = None,
-    ) -> "OnnxModel":
-        """Loads an exported directory.
-
-        Args:
-            providers: Where onnxruntime computes, in the order of preference.
-            threads: Number of threads of an operator. None: onnxruntime chooses.
-        """
-        folder, options = Path(path), onnxruntime.SessionOptions()
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        present = (kind for kind in TYPES if _graph_path(folder, ENCODER, kind).is_file())
-        kind = next(present, "float32")
-        sessions = [
-            onnxruntime.InferenceSession(_graph_path(folder, name, kind), options, list(providers))
-            for name in (ENCODER, DECODER)
-        ]
-        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        fields.pop(_JS_CONFIG, None)
-        config = VanillaTransformerConfig.from_dict({**fields, "model_type": MODEL_TYPE})
-        model = cls(config, *sessions)
-        model.generation_config = GenerationConfig.from_pretrained(folder)
-        model.train(False)
-        return model
-
-    @property
-    def device(self) -> torch.device:
-        """The device of ids and logits: onnxruntime copies to its own where it needs to."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type of the logits."""
-        return torch.float32
-
-    def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments
-        self, *args: Any
-    ) -> None:
-        """Makes transformers' own cache: the graphs return it whole after each token."""
-        make: Any = GenerationMixin._prepare_cache_for_generation
-        make(self, *args)
-
-    def get_encoder(self, modality: str | None = None) -> nn.Module:
-        """Returns the encoder, which `generate()` calls once."""
-        return self.encoder
-
-    @accepts_both_cache_names
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.Tensor | None = None,
-        encoder_outputs: Any = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Any,
-    ) -> Seq2SeqLMOutput:
-        """Computes the logits of target tokens.
-
-        Args:
-            input_ids: The source, of shape (batch, source_len); not needed with `encoder_outputs`.
-            attention_mask: 1 for a token of the source, 0 for padding. None: no padding.
-            decoder_input_ids: The tokens that are not in the cache, of shape (batch, target_len).
-            past_key_values: Keys and values of earlier tokens; this call puts its own there.
-
-        Returns:
-            `logits` of shape (batch, target_len, vocab), and `past_key_values`.
-
-        Raises:
-            ValueError: If something is asked for that the graphs do not compute.
-        """
-        _check_arguments(kwargs)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask)
-        if attention_mask is None:
-            attention_mask = torch.ones(encoder_outputs.last_hidden_state.shape[:2]).long()
-        cache = past_key_values
-        if cache is None:
-            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        states = encoder_outputs.last_hidden_state
-        feeds = {
-            "input_ids": decoder_input_ids,
-            "encoder_attention_mask": attention_mask,
-            "encoder_hidden_states": states,
-        }
-        parts = {"encoder": cache.cross_attention_cache, "decoder": cache.self_attention_cache}
-        for part, cached in parts.items():
-            names = _names_of("past_key_values", part, self.config.decoder_layers)
-            tensors = _tensors_of(cached)
-            if not cached.get_seq_length():
-                tensors = self._nothing_cached(names, states)
-            feeds |= dict(zip(names, tensors, strict=True))
-        logits, *present = _run_graph(self.decoder_session, feeds)
-        half = len(present) // 2
-        _fill_cache(cache.cross_attention_cache, present[:half])
-        _fill_cache(cache.self_attention_cache, present[half:])
-        return Seq2SeqLMOutput(
-            logits=cast(Any, logits),
-            cache=None if use_cache is False else cache,
-            encoder_last_hidden_state=states,
-        )
-
-    def _nothing_cached(self, names: Sequence[str], states: torch.Tensor) -> list[torch.Tensor]:
-        """Returns keys and values of no token, of the shapes that the graph names."""
-        shapes = {entry.name: entry.shape for entry in self.decoder_session.get_inputs()}
-        return [
-            states.new_empty(len(states), shapes[name][1], 0, shapes[name][3]) for name in names
-        ]
-
-
-class OnnxEncoder(nn.Module):
-    """The encoder's graph as a module."""
-
-    main_input_name = "input_ids"
-
-    def __init__(self, session: Any) -> None:
-        super().__init__()
-        self.session = session
-
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutput:
-        """Encodes the source.
-
-        Args:
-            input_ids: Of shape (batch, source_len).
-            attention_mask: 1 for a token, 0 for padding. None: no padding.
-
-        Returns:
-            `last_hidden_state`.
-
-        Raises:
-            ValueError: As `OnnxModel.forward`.
-        """
-        _check_arguments(kwargs)
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        feeds = {"input_ids": input_ids, "attention_mask": attention_mask}
-        (states,) = _run_graph(self.session, feeds)
-        return BaseModelOutput(last_hidden_state=cast(Any, states))
+    encoder, decoder = (
+        onnxruntime.InferenceSession(next((folder / FOLDER).glob(f"{name}*.onnx")))
+        for name in (ENCODER, DECODER)
+    )
+    ids, mask = (inputs[name].numpy() for name in ("input_ids", "attention_mask"))
+    (states,) = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+    feeds = {
+        "input_ids": inputs["decoder_input_ids"].numpy(),
+        "encoder_attention_mask": mask,
+        "encoder_hidden_states": states,
+    }
+    for entry in decoder.get_inputs():
+        if entry.name not in feeds:  # keys or values of no token
+            _, heads, _, head_dim = entry.shape
+            feeds[entry.name] = states[:, :0].reshape(len(ids), heads, 0, head_dim)
+    return torch.from_numpy(decoder.run(["logits"], feeds)[0])
 
 
 def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
@@ -443,13 +295,6 @@ def _without_messages() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _run_graph(session: Any, feeds: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Runs a graph; inputs that it does not read, and was exported without, are left out."""
-    known = {entry.name for entry in session.get_inputs()}
-    arrays = {name: value.cpu().numpy() for name, value in feeds.items() if name in known}
-    return [torch.from_numpy(array) for array in session.run(None, arrays)]
-
-
 def _names_of(prefix: str, part: str, layers: int) -> list[str]:
     pairs = ((index, kind) for index in range(layers) for kind in ("key", "value"))
     return [f"{prefix}.{index}.{part}.{kind}" for index, kind in pairs]
@@ -464,19 +309,3 @@ def _cache_of(tensors: Sequence[torch.Tensor]) -> DynamicCache:
 
 def _tensors_of(cache: Any) -> list[torch.Tensor]:
     return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
-
-
-def _fill_cache(cache: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Replaces the content of a cache."""
-    new = _cache_of(tensors)
-    cache.layers = new.layers
-
-
-def _check_arguments(others: Mapping[str, Any]) -> None:
-    """Refuses what the graphs do not compute, also arguments that nothing here knows."""
-    for name, value in others.items():
-        if name not in _WITHOUT_EFFECT and value is not None and value is not False:
-            raise ValueError(
-                f"`{name}` is given, but the exported graphs do not compute with it: leave it out, "
-                "or use the original model."
-            )
