@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Runs every check: tests, lint, format, types, architecture. Arguments go to pytest:
 #   bash scripts/test.sh [--slow] [tests/model ...]
-# the tests of what has changed since the branch left main, without the types:
-#   bash scripts/test.sh --changed
 # with another version of transformers, in an environment of its own:
 #   TRANSFORMERS=5.25.0 bash scripts/test.sh
 set -euo pipefail
@@ -16,11 +14,5 @@ if [ -z "${TMPDIR:-}" ] && [ "${room:-0}" -ge 8 ] && [ "${free:-0}" -ge 12 ]; th
     TMPDIR="$(mktemp -d /dev/shm/tests.XXXXXX)"
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
-fi
-if [ "${1:-}" = --changed ]; then
-    shift
-    # shellcheck disable=SC2046 # one word for each path
-    set -- $(python tests/changed.py) --deselect 'tests/test_architecture.py::test_lint_format_and_types_are_clean[types]' "$@"
-    echo "Testing $*"
 fi
 python -m pytest -n 2 --dist worksteal "$@"

@@ -132,7 +132,6 @@ def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
     file.write_text(WITHOUT_THE_PACKAGE + program, encoding="utf-8")
     result = forks.run(
         *(file, directory, again, json.dumps(ids)),
-        imported="transformers",
         cwd=tmp_path / "empty",
         environment={"HF_MODULES_CACHE": str(tmp_path / f"modules_{again.name}")},
     )

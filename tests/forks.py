@@ -1,85 +1,124 @@
 """Programs in processes of their own that start in no time: forks of one warm process.
 
-`start` gives a process that can be killed; `run` waits for its end. Everything that a program does
-after its imports is as in a new interpreter (see fork_server.py).
+`start` gives a process that can be killed; `run` waits for its end. The warm process has imported
+what the package stands on, and nothing of the package: a program begins as in a new interpreter,
+with its own arguments, directory, environment, streams and random numbers. It may also be a
+stranger's, who has no package.
 """
 
 import atexit
-import json
+import gc
+import multiprocessing
 import os
+import random
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+import traceback
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+IMPORTED = [
+    *("accelerate", "datasets", "langcodes", "sacrebleu", "tokenizers", "yaml"),
+    "transformers.data.data_collator",
+    "transformers.dynamic_module_utils",
+    "transformers.generation",
+    "transformers.hf_argparser",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.pipelines",
+    "transformers.trainer_seq2seq",
+    "transformers.utils.hub",
+]
+ENVIRONMENT = {
+    **os.environ,
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+}
+
+STREAMS = tempfile.TemporaryDirectory()
 
 
-class Server:
-    """A warm process. It ends with the process that has started it.
+@cache
+def warm_processes():
+    """The way to start a fork: the warm process of this test process begins with the first one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
 
-    Args:
-        imported: What it has imported: "package" or "transformers" (see fork_server.py).
-    """
 
-    def __init__(self, imported):
-        folders = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-        environment |= {"PYTHONPATH": os.pathsep.join(folders), "CUDA_VISIBLE_DEVICES": ""}
-        self.environment = environment
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fork_server.py")), imported],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        atexit.register(self._process.stdin.close)
-        assert json.loads(self._process.stdout.readline()) == "ready"
-        self._folder = tempfile.TemporaryDirectory()
+def run_program(program, argv, cwd, environment, streams):
+    """Makes this process, a fork, the one that was asked for, runs the program, and ends."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell put the tests
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in enumerate(streams):
+        file = os.open(path, os.O_RDWR | os.O_APPEND)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - multiprocessing closed it
+    sys.argv = [program, *argv]
+    sys.path[:0] = [path for path in environment["PYTHONPATH"].split(os.pathsep) if path]
+    random.seed()
+    import_module("numpy").random.seed()
+    import_module("torch").set_num_threads(1)
+    if modules_cache := environment.get("HF_MODULES_CACHE"):
+        for name in ("dynamic_module_utils", "utils.hub"):  # they have read it in their imports
+            import_module(f"transformers.{name}").HF_MODULES_CACHE = modules_cache
+    multiprocessing.current_process()._config["daemon"] = False
+    gc.freeze()
+    status = exit_status(program)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # freeing all that was imported would take a second
 
-    def ask(self, **request):
-        self._process.stdin.write((json.dumps(request) + "\n").encode())
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
 
-    def start(self, program, argv, cwd=None, input="", environment=None):
-        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-        streams = [folder / name for name in ("in", "out", "err")]
-        for path in streams:
-            path.touch()
-        streams[0].write_bytes(input.encode(errors="surrogateescape"))
-        pid = self.ask(
-            program=str(program),
-            argv=[str(word) for word in argv],
-            cwd=str(cwd or Path.cwd()),
-            environment={**self.environment, **(environment or {})},
-            streams=[str(path) for path in streams],
-        )
-        return Fork(self, pid, argv, streams)
+def exit_status(program):
+    """Runs a module or a file."""
+    try:
+        if program.endswith(".py"):
+            sys.path.insert(0, os.path.dirname(program))
+            runpy.run_path(program, run_name="__main__")
+        else:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+            return 1
+        return ended.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 class Fork:
     """A running program, with the methods of `subprocess.Popen` that the tests use."""
 
-    def __init__(self, server, pid, argv, streams):
-        self._server, self.pid, self._argv, self._streams = server, pid, argv, streams
-        self.returncode = None
+    def __init__(self, process, streams):
+        self._process, self._streams, self.pid = process, streams, process.pid
 
     def poll(self):
-        if self.returncode is None:
-            self.returncode = self._server.ask(wait=self.pid, block=False)
-        return self.returncode
+        return self._process.exitcode
+
+    @property
+    def returncode(self):
+        return self._process.exitcode
 
     def wait(self, timeout=300):
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                os.killpg(self.pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(self._argv, timeout)
-            time.sleep(0.005)
+        self._process.join(timeout)
+        if self.returncode is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
         return self.returncode
 
     def send_signal(self, number):
@@ -95,15 +134,20 @@ class Fork:
         return self._streams[2].read_text(encoding="utf-8")
 
 
-@cache
-def server(imported):
-    """The warm process of this test process that has imported these modules."""
-    return Server(imported)
-
-
-def start(program, *argv, imported="package", **options):
+def start(program, *argv, cwd=None, input="", environment=None):
     """Starts a module or a file in a process of its own."""
-    return server(imported).start(program, argv, **options)
+    folder = Path(tempfile.mkdtemp(dir=STREAMS.name))
+    streams = [folder / name for name in ("in", "out", "err")]
+    for path in streams:
+        path.touch()
+    streams[0].write_bytes(input.encode(errors="surrogateescape"))
+    words = [str(word) for word in argv]
+    variables = {**ENVIRONMENT, **(environment or {})}
+    arguments = (str(program), words, str(cwd or Path.cwd()), variables, streams)
+    # A daemon ends with this process; as a program it may have children nevertheless.
+    process = warm_processes().Process(target=run_program, args=arguments, daemon=True)
+    process.start()
+    return Fork(process, streams)
 
 
 def run(program, *argv, **options):

@@ -73,14 +73,34 @@ def test_a_file_of_the_model_imports_its_own_folder_and_what_every_user_has(name
         assert set(expression.findall(text)) <= set(MODEL_FILES)
 
 
-def test_imports_of_the_files_of_the_model_run_one_way():
+def files_imported(path):
+    """The files of its own room that a file imports, wherever the import stands."""
+    room = ".".join(("vanilla_transformer", *path.relative_to(PACKAGE).parts[:-1]))
+    for dots, module, names in imports(path.read_text()):
+        if module == room:
+            yield from names
+        elif dots:
+            yield module
+        elif module.rpartition(".")[0] == room:
+            yield module.rpartition(".")[2]
+
+
+OPEN_CIRCLES = {  # what a file may still import of its room; the list is to become empty
+    ("data", "parallel_data"): {"corpora"},
+    ("inference", "engines"): {"ctranslate2_engine"},
+}
+
+
+@pytest.mark.parametrize("room", [*ROOMS, ""])
+def test_imports_of_the_files_of_a_room_run_one_way(room):
     below = {
-        name: [m for dots, m, _ in imports((MODEL / f"{name}.py").read_text()) if dots]
-        for name in MODEL_FILES
+        path.stem: {*files_imported(path)} - OPEN_CIRCLES.get((room, path.stem), set())
+        for path in (PACKAGE / room).glob("[!_]*.py")
     }
     order = list(TopologicalSorter(below).static_order())  # fails where there is a circle
-    path = ["normalization", "attention", "layers", "stacks", "modeling_vanilla_transformer"]
-    assert sorted(path, key=order.index) == path
+    if room == "model":
+        path = ["normalization", "attention", "layers", "stacks", "modeling_vanilla_transformer"]
+        assert sorted(path, key=order.index) == path
 
 
 def branches_in_forward(source):

@@ -8,7 +8,6 @@ import sys
 import tomllib
 from importlib.util import find_spec
 
-import changed
 import pytest
 import yaml
 from toy import REPOSITORY, run_python
@@ -52,53 +51,6 @@ def test_the_workflow_has_the_fields_of_its_schema(tmp_path):
         check = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
         done = run_python(*check, path)
         assert (done.returncode == 0) is is_good, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    ("path", "tests"),
-    [
-        ("vanilla_transformer/model/layers.py", ["tests/model"]),
-        ("vanilla_transformer/search.py", ["tests/test_search.py"]),
-        ("tests/data/test_data.py", ["tests/data/test_data.py"]),
-        ("tests/data/test_gone.py", []),
-        ("tests/serving/servers.py", ["tests/serving"]),
-        ("scripts/experiments/demo.py", ["tests/experiments/test_demo.py"]),
-        ("README.md", ["tests/docs"]),
-    ],
-)
-def test_a_changed_file_has_its_tests(path, tests):
-    assert changed.tests_of(path) == tests
-
-
-def test_changes_are_those_since_the_branch_left_main(tmp_path):
-    def git(*words):
-        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
-
-    def write(name):
-        (tmp_path / name).write_text(name, encoding="utf-8")
-
-    git("init", "-q", "-b", "main")
-    for name in ("kept", "edited"):
-        write(name)
-    git("add", ".")
-    git("commit", "-qm", "first")
-    git("switch", "-qc", "branch")
-    for name in ("committed", "staged"):
-        write(name)
-        git("add", name)
-        if name == "committed":
-            git("commit", "-qm", name)
-    write("ünknown")
-    (tmp_path / "edited").write_text("other", encoding="utf-8")
-    git("switch", "-qc", "main2", "main")  # what main gets later does not count
-    write("later")
-    git("add", "later")
-    git("commit", "-qm", "later", "--", "later")
-    git("branch", "-qf", "main", "main2")
-    git("switch", "-q", "branch")
-    found = changed.changed_files(tmp_path)
-    assert found == ["committed", "edited", "staged", "ünknown"]
 
 
 def test_the_page_names_what_exists():

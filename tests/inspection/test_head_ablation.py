@@ -36,7 +36,7 @@ def test_a_model_whose_code_came_from_a_directory_has_heads(tiny_model, tmp_path
     program = tmp_path / "program.py"
     program.write_text(LOADED_FROM_DIRECTORY)
     environment = {"HF_MODULES_CACHE": str(tmp_path / "modules")}
-    done = forks.run(program, tmp_path / "model", imported="transformers", environment=environment)
+    done = forks.run(program, tmp_path / "model", environment=environment)
     assert done.returncode == 0, done.stderr
 
 
