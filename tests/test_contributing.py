@@ -16,7 +16,6 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 WORKFLOW = REPOSITORY / ".github" / "workflows" / "tests.yml"
 JOBS = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
-CONTRIBUTING = (REPOSITORY / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def steps(job):
@@ -51,18 +50,6 @@ def test_the_workflow_has_the_fields_of_its_schema(tmp_path):
         check = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
         done = run_python(*check, path)
         assert (done.returncode == 0) is is_good, done.stdout + done.stderr
-
-
-def test_the_page_names_what_exists():
-    for block in re.findall(r"```bash\n(.*?)```", CONTRIBUTING, re.DOTALL):
-        for line in block.splitlines():
-            check_words(line)
-    for line in re.findall(r"^\| `(.*?)` \|", CONTRIBUTING, re.MULTILINE):
-        check_words(re.sub(r"^TRANSFORMERS=\S+ ", "", line))
-    for link in re.findall(r"\]\(([^)#]+)", CONTRIBUTING):
-        assert (REPOSITORY / ".github" / link).exists(), link
-    for path in re.findall(r"`((?:vanilla_transformer|docs|scripts)/[\w./]+)`", CONTRIBUTING):
-        assert (REPOSITORY / path).exists(), path
 
 
 @pytest.mark.parametrize("installs", [False, True])

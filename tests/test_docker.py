@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import tomllib
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import yaml
 from toy import REPOSITORY, run_python
 
 from vanilla_transformer.commands import serve
-from vanilla_transformer.model.sharing import TESTED
 from vanilla_transformer.serving.settings import Limits
 
 DOCKER = REPOSITORY / "scripts" / "docker"
@@ -44,28 +42,6 @@ def serve_command(words):
     assert program in PROJECT["scripts"]
     assert subcommand == "serve"
     return serve.parse([*options, *words])
-
-
-def test_what_is_copied_exists_and_reaches_the_builder():
-    listed = (DOCKER / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    kept = [line.removeprefix("!") for line in listed if line.startswith("!")]
-    copied = [word for words in arguments_of("COPY") for word in words.split()[:-1]]
-    assert copied
-    for path in copied:
-        assert (REPOSITORY / path).exists(), path
-        assert any(fnmatch(path, pattern) for pattern in kept), path
-    # The build reads these.
-    assert {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml"} <= set(copied)
-
-
-def test_the_packages_are_those_of_the_project():
-    steps = " ".join(arguments_of("RUN"))
-    extras = re.search(r'"\.\[([\w,]+)\]"', steps)[1].split(",")
-    assert set(extras) <= set(PROJECT["optional-dependencies"])
-    pinned = re.search(r"torch==([\d.]+)", steps)[1]
-    assert pinned.startswith(TESTED["torch"][0] + ".")
-    for page in ("README.md", "scripts/environment.sh"):
-        assert f"torch=={pinned}" in (REPOSITORY / page).read_text(encoding="utf-8"), page
 
 
 def test_the_server_is_the_entry_point_of_a_user_who_is_not_root():

@@ -3,7 +3,6 @@ r"""Runs the demonstrations of docs/benchmarks.md on real data, and prints a tab
     python scripts/experiments/adapting.py localization --model runs/en-de --own data/localization
     python scripts/experiments/adapting.py back-translation
     python scripts/experiments/adapting.py distillation --model runs/en-de
-    python scripts/experiments/adapting.py third-language --model runs/en-de
     python scripts/experiments/adapting.py trimming
 
 The data are Multi30k (`--data`: train, val, test_2016_flickr as FILE.LANGUAGE.gz), and for the
@@ -338,36 +337,6 @@ def measure_speeds(models: dict[str, str], texts: list[str], turns: int = 5) -> 
     return best
 
 
-def third_language(study: Study) -> None:
-    """Adds French to the English-German model."""
-    model, french = study.options.model, study.text("train", "fr")
-    grown = study.run(
-        "grown",
-        *("vocabulary", model, OUTPUT, "--add-tokens", "<2fr>"),
-    )
-    scores = []
-    for seed in study.options.seeds:
-        student = study.train(
-            f"three-{seed}",
-            [
-                {"train": [study.text("train", "en"), study.text("train", "de")], "name": "de"},
-                {"train": [study.text("train", "en"), french], "name": "fr", "tag": "<2fr>"},
-            ],
-            *("--model_name_or_path", grown, "--num_train_epochs=3", f"--seed={seed}"),
-            *("--muon_learning_rate=0.01", "--learning_rate=0.0015"),
-            *study.validation("en", "de"),
-        )
-        scores.append(
-            (
-                study.score_captions(student, student.name)["bleu"],
-                study.score_captions(student, student.name, "fr", "<2fr> ")["bleu"],
-            )
-        )
-    before = study.score_captions(model, "before")["bleu"]
-    rows = [("the model", [(before, 0.0)]), ("with French", scores)]
-    print_table(("model", "German BLEU", "French BLEU"), rows)
-
-
 def trimming(study: Study) -> None:
     """Trims a model with a vocabulary of NLLB's size to English and German."""
     source = study.folder / "nllb"
@@ -436,7 +405,6 @@ DEMONSTRATIONS: dict[str, Callable[[Study], None]] = {
     "localization": localization,
     "back-translation": back_translation,
     "distillation": distillation,
-    "third-language": third_language,
     "trimming": trimming,
 }
 

@@ -3,8 +3,7 @@ r"""Studies what makes a model learn sooner: initial values, norms, depth, warm-
 Every combination of the given values is one scheme, and every scheme is trained once per seed by
 the trainer of the package, on the same batches in the same order. Seeds change initial values and
 dropout. Each finished run adds a line to runs.jsonl in the output directory. A program that is
-started again skips the finished runs of the same texts and threads, and begins the others anew, so
-that it can be killed at any time. At the end, and with --report_only, it draws the curves and
+started again skips the finished runs. At the end, and with --report_only, it draws the curves and
 writes table.md.
 
     python scripts/experiments/learning_study.py --output_dir runs/study \
@@ -18,7 +17,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
@@ -32,7 +31,6 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
 
 _WIDTH_OF_A_HEAD = 32
 _FEED_FORWARD_FACTOR = 4
-_CURVES_OF_A_PANEL = 10
 _PANEL_FIELDS = ("task", "norm_placement", "layers", "d_model")
 _BATCH_ORDER = 1  # the seed of the batches of every run
 
@@ -112,7 +109,6 @@ class StudyArguments:
     validation_examples: int = option("Held-out examples of a validation.", 500)
     bf16: bool = option("Whether to train in bfloat16 mixed precision.", False)
     threads: int = option("CPU threads.", 1)
-    part: str = option("The part of the runs that this process does: 1/2, and another 2/2.", "1/1")
     report_only: bool = option("Whether to draw the finished runs and train none.", False)
 
 
@@ -132,7 +128,6 @@ class Settings:
 
     Attributes:
         task: "pronunciation", or name of the directory and languages.
-        texts: What `digest_of` returns. None: they are not read yet.
         muon_learning_rate: None: the run has no Muon.
         Others: As in `StudyArguments`.
     """
@@ -157,15 +152,10 @@ class Settings:
     validation_examples: int
     bf16: bool
     threads: int
-    texts: str | None
 
 
-def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
-    """Lists the runs without duplicates: all schemes with the first seed, then with the second.
-
-    Args:
-        texts: What `digest_of` returns. None: the texts are not read yet.
-    """
+def list_runs(options: StudyArguments) -> list[Settings]:
+    """Lists the runs: all schemes with the first seed, then with the second."""
     task = "pronunciation"
     if options.data is not None:
         task = f"{Path(options.data).resolve().name} {'-'.join(options.languages)}"
@@ -187,8 +177,8 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
     ):
         rates = parse_optimizer(optimizer)
         scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
-        runs.append(Settings(*scheme, **common, texts=texts))
-    return list(dict.fromkeys(runs))
+        runs.append(Settings(*scheme, **common))
+    return runs
 
 
 # Training ----------------------------------------------------------------------------------------
@@ -222,11 +212,6 @@ def load_texts(options: StudyArguments) -> DatasetDict:
     splits = {"train": texts["train"], "validation": held_out}
     columns = ["source", "target"]
     return DatasetDict({name: rows.select_columns(columns) for name, rows in splits.items()})
-
-
-def digest_of(texts: DatasetDict) -> str:
-    """Returns a name for the texts: a hash of their sources and targets."""
-    return text_digest(" ".join(rows_digest(texts[split]) for split in ("train", "validation")))
 
 
 def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
@@ -372,50 +357,27 @@ def train(settings: Settings, task: Task) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """Reads the finished runs.
-
-    Returns:
-        The lines as `train` made them. A last line that was cut off is left out; if a run stands
-        there twice, its first line counts. A line without one of the settings of today is left out.
-    """
-    names = {one.name for one in fields(Settings)}
-    results: dict[str, dict[str, Any]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            result: Any = json.loads(line)
-            if isinstance(result, dict) and result["settings"].keys() == names:
-                results.setdefault(json.dumps(result["settings"], sort_keys=True), result)
-        except ValueError:
-            continue
-    return list(results.values())
-
-
-def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Adds a line, also after one that was cut off."""
-    was_cut_off = path.is_file() and not path.read_bytes().endswith(b"\n")
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n" * was_cut_off + json.dumps(result) + "\n")
+    """Reads the finished runs, as `train` made them."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]
 
 
 def carry_out(options: StudyArguments) -> None:
-    """Trains the runs of this process that are not finished."""
+    """Trains the runs that are not finished."""
     path = Path(options.output_dir, "runs.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    index, count = map(int, options.part.split("/"))
-    texts = load_texts(options)
-    runs = list_runs(options, digest_of(texts))[index - 1 :: count]
+    runs = list_runs(options)
     finished = [result["settings"] for result in read_results(path)]
     left = [settings for settings in runs if asdict(settings) not in finished]
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before", flush=True)
     if not left:
         return
-    task, shown = (
-        make_task(options, texts),
-        varied_settings([asdict(settings) for settings in runs]),
-    )
+    task = make_task(options, load_texts(options))
+    shown = varied_settings([asdict(settings) for settings in runs])
     for number, settings in enumerate(left, start=1):
         result = train(settings, task)
-        append_result(path, result)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
         last = result["validations"][-1:] or [[0, float("nan"), float("nan")]]
         print(
             f"{number}/{len(left)} {_name_of(asdict(settings), shown)}: validation loss "
@@ -477,42 +439,14 @@ def group_by_scheme(results: Sequence[dict[str, Any]]) -> list[Group]:
 
 
 def varied_settings(schemes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the names of the settings that are not the same in all schemes.
-
-    The texts are one of them if a task has several.
-    """
+    """Returns the names of the settings that are not the same in all schemes."""
     names = schemes[0] if schemes else {}
-    varied = [name for name in names if len({str(scheme[name]) for scheme in schemes}) > 1]
-    tasks = {(scheme["task"], scheme["texts"]) for scheme in schemes}
-    if len(tasks) == len({task for task, _ in tasks}):
-        return [name for name in varied if name != "texts"]
-    return varied
+    return [name for name in names if len({str(scheme[name]) for scheme in schemes}) > 1]
 
 
 def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
     """Returns a short name of a scheme by the settings to be shown."""
-    words = []
-    if "initializer" in shown:
-        words.append(scheme["initializer"])
-    if "norm_placement" in shown:
-        words.append(f"{scheme['norm_placement']}-norm")
-    if "layers" in shown:
-        words.append(f"{scheme['layers']}+{scheme['layers']} layers")
-    if "d_model" in shown:
-        words.append(f"width {scheme['d_model']}")
-    if "warmup_steps" in shown:
-        words.append(f"warm-up {scheme['warmup_steps']}")
-    if {"optimizer", "learning_rate", "muon_learning_rate"} & set(shown):
-        rates = [scheme["learning_rate"], scheme["muon_learning_rate"]]
-        rates_text = " ".join(f"{rate:g}" for rate in rates if rate is not None)
-        words.append(f"{scheme['optimizer']} {rates_text}")
-    known = ("task", "initializer", "norm_placement", "layers", "d_model", "warmup_steps",
-             "optimizer", "learning_rate", "muon_learning_rate")  # fmt: skip
-    others = {name: scheme[name] for name in shown if name not in known}
-    if others.get("texts"):
-        others["texts"] = others["texts"][:8]
-    words += [f"{name} {value}" for name, value in others.items()]
-    return ", ".join(words) or "all runs"
+    return ", ".join(f"{name} {scheme[name]}" for name in shown) or "all runs"
 
 
 def format_table(groups: Sequence[Group]) -> str:
@@ -545,16 +479,12 @@ def format_table(groups: Sequence[Group]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
 
 
-def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
-    """Yields the title and the schemes of each panel, at most ten in each."""
-    panels: dict[tuple[Any, ...], list[Group]] = {}
+def panels_of(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Returns the schemes of each panel by its title."""
+    panels: dict[str, list[Group]] = {}
     for group in groups:
-        panels.setdefault(tuple(group.scheme[name] for name in _PANEL_FIELDS), []).append(group)
-    for place, members in panels.items():
-        scheme = members[0].scheme
-        title = f"{place[0]}: {_name_of(scheme, ('norm_placement', 'layers', 'd_model'))}"
-        for start in range(0, len(members), _CURVES_OF_A_PANEL):
-            yield title, members[start : start + _CURVES_OF_A_PANEL]
+        panels.setdefault(_name_of(group.scheme, _PANEL_FIELDS), []).append(group)
+    return panels
 
 
 def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
@@ -587,11 +517,9 @@ def _draw_curve(axes: Any, curve: Sequence[Sequence[float]], **options: Any) -> 
 def write_report(folder: Path) -> str:
     """Writes table.md and a picture for each panel; returns the table."""
     groups = group_by_scheme(read_results(folder / "runs.jsonl"))
-    if not groups:
-        raise ValueError(f"{str(folder / 'runs.jsonl')!r} holds no finished run.")
     table = format_table(groups)
     (folder / "table.md").write_text(table, encoding="utf-8")
-    for number, (title, members) in enumerate(panels_of(groups), start=1):
+    for number, (title, members) in enumerate(panels_of(groups).items(), start=1):
         figure = new_figure((15, 4.5), dpi=100)
         draw_panel(title, members, figure)
         figure.savefig(folder / f"curves-{number}.png")

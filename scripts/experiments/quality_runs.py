@@ -20,8 +20,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
 from vanilla_transformer.commands.train import ENVIRONMENT
-from vanilla_transformer.data.file_contents import text_digest
-from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import score_texts
@@ -72,11 +70,6 @@ class HeldOut:
             **(of_beams if self.num_beams > 1 else {}),
         }
 
-    @property
-    def digest(self) -> str:
-        """A name for the texts: a hash of sources and references."""
-        return text_digest(json.dumps([self.sources, self.references]))
-
     def score(self, outputs: Sequence[str]) -> float:
         """Scores an output for each source, in percent."""
         return float(score_texts(self.metric, outputs, self.references)[self.metric])
@@ -109,36 +102,26 @@ def run_clocked(
     command: Sequence[str],
     folder: Path,
     threads: int,
-    files: Sequence[str | Path] = (),
 ) -> dict[int, float]:
     """Runs a training, and notes its processor time whenever a checkpoint is complete.
 
-    The result is kept in `folder/clock.json`: a second call with the same command, threads and
-    contents of the files returns it.
+    The result is kept in `folder/clock.json`, which a second call returns.
 
     Args:
         command: Program and arguments. It saves checkpoints in `folder/run`.
-        files: Texts that the training reads: its data and its settings. They may end in .gz.
 
     Returns:
         Processor seconds by step; those of the whole training under the step -1.
 
     Raises:
-        RuntimeError: If the process fails, or the folder holds checkpoints of another training.
+        RuntimeError: If the process fails, or the folder holds a training that was stopped.
     """
     record = folder / "clock.json"
-    contents = [text_digest("\n".join(read_lines(str(path)))) for path in files]
-    settings = {"command": list(command), "threads": threads, "files": contents}
     if record.is_file():
         known = json.loads(record.read_text(encoding="utf-8"))
-        if all(known.get(name) == value for name, value in settings.items()):
-            return {int(step): seconds for step, seconds in known["seconds"].items()}
+        return {int(step): seconds for step, seconds in known.items()}
     if completed_checkpoints(folder / "run"):
-        raise RuntimeError(
-            f"{folder} holds checkpoints of a training that was stopped, or that had other options "
-            "or texts: delete the folder, or choose another --output-dir."
-        )
-    (folder / "scores.json").unlink(missing_ok=True)
+        raise RuntimeError(f"{folder} holds a training that was stopped: delete the folder.")
     folder.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
@@ -167,7 +150,7 @@ def run_clocked(
     if process.returncode:
         tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
-    record.write_text(json.dumps({**settings, "seconds": seconds}), encoding="utf-8")
+    record.write_text(json.dumps(seconds), encoding="utf-8")
     return seconds
 
 
@@ -196,7 +179,7 @@ def score_checkpoints(
     record = folder / "scores.json"
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])
-    search = f"{held_out.metric} {json.dumps(held_out.search)} {held_out.digest}"
+    search = f"{held_out.metric} {json.dumps(held_out.search)}"
     for step in sorted(step for step in clock if step >= 0):
         key = f"{step} {search}"
         if key not in known:

@@ -26,8 +26,7 @@ imports, tokenizer, training and saving, but no scoring. Finished runs and score
 output directory, so that a second call adds systems, and so are the texts: `texts/train.source`,
 `texts/train.target` and the held-out `texts/val.source`. Run it on an idle machine: processor time
 depends on what else the machine does. Options that this program does not have replace those of our
-recipes, such as `--num_train_epochs 8 --seed 2`. Beside Marian, they cannot change the model or its
-tokenizer: a recipe with these values gives them to both.
+recipes, such as `--num_train_epochs 8 --seed 2`.
 """
 
 import argparse
@@ -126,7 +125,7 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Exits with a message if a system is unknown, or the comparison would not be fair."""
+    """Exits with a message if a system is unknown, or lacks what it needs."""
     for system in options.systems:
         kind, _, rest = system.partition(":")
         if kind not in _SYSTEMS or bool(rest) != bool(_SYSTEMS[kind]):
@@ -134,29 +133,8 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"unknown system {system!r}: use {', '.join(systems)}")
         if kind == "command" and not (options.train_command and options.translate_command):
             parser.error(f"{system} needs --train-command and --translate-command")
-    overrides = " ".join(options.overrides)
-    if overrides and not any(system.startswith("ours:") for system in options.systems):
-        parser.error(f"unknown options: {overrides}")
-    if changed := _changes_of_ours_alone(options.systems, options.overrides):
-        parser.error(
-            f"{overrides} would change our model ({', '.join(changed)}), and not Marian: write "
-            "the values into a recipe, from which both take them"
-        )
     if options.task == "translation" and not options.data:
         parser.error("translation needs --data")
-
-
-def _changes_of_ours_alone(systems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Returns what overrides change in our models or tokenizers, if Marian is compared."""
-    if not (overrides and any(system.startswith("marian:") for system in systems)):
-        return []
-    changed = set[str]()
-    for system in systems:
-        kind, _, recipe = system.partition(":")
-        if kind == "ours":
-            before, after = recipe_settings(recipe), recipe_settings(recipe, overrides)
-            changed |= {name for name in before if before[name] != after[name]}
-    return sorted(changed - {"num_train_epochs", "num_hidden_layers"})  # the latter: a second name
 
 
 def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
@@ -216,8 +194,7 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         command += [*MARIAN_SETTINGS, *(["--bf16"] if options.peer_bf16 else [])]
         epochs = options.epochs or recipe_settings(recipe)["num_train_epochs"]
         command.append(f"--num_train_epochs={epochs:g}")
-    read = [*texts.values(), rest if kind == "ours" else recipe]
-    clock = run_clocked(command, folder_of_system, options.threads, files=read)
+    clock = run_clocked(command, folder_of_system, options.threads)
     return score_checkpoints(system, folder_of_system, clock, held_out)
 
 
@@ -260,7 +237,7 @@ def run_command(
         [word.format(**names) for word in shlex.split(command)]
         for command in (options.train_command, options.translate_command)
     )
-    seconds = run_clocked(train, folder, options.threads, files=list(texts.values()))[-1]
+    seconds = run_clocked(train, folder, options.threads)[-1]
     outputs = _call(translate, held_out.sources).splitlines()
     return Curve(system, [seconds], [1], [held_out.score(outputs)], seconds)
 

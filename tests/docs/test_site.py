@@ -14,7 +14,6 @@ from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.presets import PRESETS
 from vanilla_transformer.run.parsing import field_descriptions
 
-pytest_plugins = ["browsers"]
 tables = runpy.run_path(str(DOCS / "tables.py"))
 
 
@@ -39,37 +38,6 @@ def test_a_page_loads_nothing_from_elsewhere(site):
         html = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]+)"', html)
         assert [link for link in loaded if "canonical" not in link] == []
-
-
-TOO_WIDE = """() => {
-    const wider = (box) => box.scrollWidth > box.clientWidth + 1;
-    const code = document.querySelectorAll(".md-content pre > code, .highlight-ipynb pre");
-    const found = [...code].filter((box) => wider(box) && !box.closest(".aligned"));
-    return [...found.map((box) => box.textContent), wider(document.documentElement)];
-}"""
-
-
-BROKEN_OPTIONS = """() => {
-    const lines = (code) => {
-        const text = document.createRange();
-        text.selectNodeContents(code);
-        return new Set([...text.getClientRects()].map((box) => Math.round(box.top))).size;
-    };
-    const code = document.querySelectorAll(":is(p, li, td:first-child) > code");
-    const options = [...code].filter((each) => /^--[\\w-]+$/.test(each.textContent));
-    return options.filter((each) => lines(each) > 1).map((each) => each.textContent);
-}"""
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
-    visitor = chromium.new_page(viewport={"width": width, "height": 900})
-    pages = [*site.glob("*.html"), *site.glob("notebooks/*.html"), site / "api" / "public.html"]
-    assert len(pages) > 22
-    for page in pages:
-        visitor.goto(page.as_uri())
-        assert visitor.evaluate(TOO_WIDE) == [False], page.name
-        assert visitor.evaluate(BROKEN_OPTIONS) == [], page.name
 
 
 @pytest.mark.parametrize("name", tables["TABLES"])

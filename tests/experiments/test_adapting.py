@@ -57,7 +57,6 @@ def run_study(tmp_path, shared_words, monkeypatch, capsys):
         (("localization", "--pairs", 10_000), 4, "adapted to 10,000 pairs"),
         (("back-translation",), 4, "3,000 pairs"),
         (("distillation",), 5, "one decoder layer, the outputs of the teacher"),
-        (("third-language",), 2, "with French"),
     ],
 )
 def test_a_demonstration_runs_its_commands_once_and_prints_scores(run_study, words, commands, row):

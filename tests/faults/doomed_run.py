@@ -41,6 +41,7 @@ def unlimited_output():
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log) as cat:
         for stream in (1, 2):
             os.dup2(cat.stdin.fileno(), stream)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - no seeks now
         try:
             yield
         finally:

@@ -51,7 +51,6 @@ class Runs:
             for side, order in (("source", 1), ("target", -1)):
                 lines = "".join(f"{' '.join(pair[::order])}\n" for pair in pairs)
                 (folder / f"{name}.{side}").write_text(lines, encoding="utf-8")
-        forks.server("package")
 
     def start(self, variant, output, doom=""):
         files = {

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.func import functional_call, grad, vmap
 from transformers import TorchAoConfig
 
 from vanilla_transformer import (
@@ -15,7 +15,6 @@ from vanilla_transformer import (
     VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
 )
-from vanilla_transformer.model.initialization import StackedLinear
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
 FUSED = {"fused_qkv": True, "gated_ffn": True, "position_embedding_type": "rope"}
@@ -42,44 +41,24 @@ COPIES = [copy.deepcopy, through_pickle, through_torch]
 # --- copies --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "rope"])
 @pytest.mark.parametrize("duplicate", COPIES)
-def test_a_config_equals_its_copy(tiny_config, duplicate, positions):
-    config = tiny_config(position_embedding_type=positions)
-    assert duplicate(config) == config
-    assert duplicate(config).to_dict() == config.to_dict()
-    assert config != tiny_config(position_embedding_type=positions, dropout=0.3)
-    assert config != config.to_dict()
-
-
-@pytest.mark.parametrize("duplicate", COPIES)
-def test_a_copied_model_is_whole_and_stays_tied(tiny_model, tiny_batch, duplicate):
+def test_copies_are_whole_and_independent(tiny_config, tiny_model, tiny_batch, duplicate):
+    config = tiny_config(position_embedding_type="rope")
+    assert duplicate(config) == config != tiny_config(position_embedding_type="rope", dropout=0.3)
     model, batch = tiny_model(), tiny_batch()
     twin = duplicate(model)
-    assert twin.lm_head.weight is twin.model.shared.weight
-    assert twin.model.encoder.embed_tokens.weight is twin.model.decoder.embed_tokens.weight
+    assert twin.lm_head.weight is twin.model.shared.weight is twin.model.decoder.embed_tokens.weight
     assert twin.lm_head.weight is not model.lm_head.weight
-    torch.testing.assert_close(twin(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("duplicate", COPIES)
-def test_a_copied_output_can_be_continued(tiny_model, tiny_batch, duplicate):
-    model, batch = tiny_model(), tiny_batch()
     del batch["labels"], batch["decoder_attention_mask"]
     with torch.no_grad():
         output = model(**batch, use_cache=True)
-    twin = duplicate(output)
-    torch.testing.assert_close(twin.logits, output.logits, rtol=0, atol=0)
-    encoded = (output.encoder_last_hidden_state,)
-    logits = [
-        model(
-            encoder_outputs=encoded,
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=batch["decoder_input_ids"][:, :1],
-            past_key_values=cache,
-        ).logits
-        for cache in (output.past_key_values, twin.past_key_values)
-    ]
+        torch.testing.assert_close(twin(**batch).logits, output.logits, rtol=0, atol=0)
+    copied = duplicate(output)
+    step = {"encoder_outputs": (output.encoder_last_hidden_state,)}
+    step["attention_mask"] = batch["attention_mask"]
+    step["decoder_input_ids"] = batch["decoder_input_ids"][:, :1]
+    caches = (output.past_key_values, copied.past_key_values)
+    logits = [model(**step, past_key_values=cache).logits for cache in caches]
     torch.testing.assert_close(*logits, rtol=0, atol=0)
 
 
@@ -176,11 +155,7 @@ def sharded(tiny_model, tmp_path):
     "options",
     [
         {},
-        {"low_cpu_mem_usage": True},
-        {"device_map": "cpu"},
-        {"device_map": "auto"},
         {"device_map": "auto", "max_memory": {"cpu": 30_000}},
-        {"device_map": "auto", "max_memory": {"cpu": 2_000}},
         {"device_map": {"": "disk"}},
     ],
     ids=str,
@@ -196,16 +171,14 @@ def test_a_sharded_model_is_loaded_wherever_it_fits(sharded, tiny_batch, tmp_pat
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", torch.float16])
-def test_a_type_can_be_chosen_and_is_kept_by_auto(sharded, tiny_batch, tmp_path, dtype):
+def test_a_type_can_be_chosen_and_is_kept_by_auto(sharded, tiny_batch, tmp_path):
     model, directory = sharded
-    wanted = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
-    half = type(model).from_pretrained(directory, dtype=dtype)
+    half = type(model).from_pretrained(directory, dtype="bfloat16")
     half.save_pretrained(tmp_path / "half")
     again = type(model).from_pretrained(tmp_path / "half", dtype="auto")
     batch = tiny_batch()
     for loaded in (half, again):
-        assert {p.dtype for p in loaded.parameters()} == {wanted} == {loaded.dtype}
+        assert {p.dtype for p in loaded.parameters()} == {torch.bfloat16} == {loaded.dtype}
         assert (loaded(**batch).logits - model(**batch).logits).abs().max() < 0.2
     assert type(model).from_pretrained(directory, dtype="auto").dtype == torch.float32
 
@@ -228,33 +201,9 @@ def test_flex_attention_has_gradients_on_a_gpu(tiny_model, tiny_batch):
 # --- numbers of fewer bits -----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization")
-@pytest.mark.parametrize("changes", [{}, LIVELY, FUSED], ids=["tied", "untied", "fused"])
-def test_dynamically_quantised_linear_layers(tiny_model, tiny_batch, changes):
-    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **changes), tiny_batch()
-    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
-    kinds = [type(m).__module__ for m in quantised.modules() if "Linear" in type(m).__name__]
-    assert len(kinds) > 20
-    fused = sum(isinstance(m, StackedLinear) for m in model.modules())  # stay as they are
-    assert sum("quantized" not in kind for kind in kinds) == fused
-    expected, found = model(**batch), quantised(**batch)
-    assert 0 < (found.logits - expected.logits).norm() / expected.logits.norm() < 0.15
-    for beams in (1, 3):
-        tokens = quantised.generate(**source(batch), max_new_tokens=6, num_beams=beams)
-        assert tokens.shape[0] == 3
-
-    twin = tiny_model(seed=2, d_model=64, **changes)
-    twin = torch.ao.quantization.quantize_dynamic(twin, {torch.nn.Linear}, torch.qint8)
-    twin.load_state_dict(through_torch(quantised.state_dict()))
-    torch.testing.assert_close(twin(**batch).logits, found.logits)
-
-
-@pytest.mark.parametrize("changes", [{}, LIVELY, FUSED], ids=["tied", "untied", "fused"])
-def test_torchao_quantises_a_model_which_is_saved_and_loaded(
-    tiny_model, tiny_batch, tmp_path, changes
-):
+def test_torchao_quantises_a_model_which_is_saved_and_loaded(tiny_model, tiny_batch, tmp_path):
     torchao = pytest.importorskip("torchao.quantization", reason="needs the package `torchao`")
-    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **changes), tiny_batch()
+    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **FUSED), tiny_batch()
     expected = model(**batch).logits
     model.save_pretrained(tmp_path / "model")
     config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
@@ -275,11 +224,8 @@ def test_torchao_quantises_a_model_which_is_saved_and_loaded(
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(
-    "changes", [{}, {"position_embedding_type": "relative", "attention": "eager"}, FUSED], ids=str
-)
-def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, changes, training):
-    model, batch = tiny_model(dropout=0.0, **changes).train(training), tiny_batch()
+def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, training):
+    model, batch = tiny_model(dropout=0.0, **FUSED).train(training), tiny_batch()
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     rows, length = dict(batch), batch["labels"].shape[1]
     rows["attention_mask"] = batch["attention_mask"].bool()[:, None, None]
@@ -297,23 +243,11 @@ def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, changes
             torch.testing.assert_close(found[name][i], parameter.grad, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_vmap_runs_several_models_at_once(tiny_model, tiny_batch):
-    models, batch = [tiny_model(seed=seed) for seed in range(3)], tiny_batch()
-    stacked = stack_module_state(models)
-
-    def run(parameters, buffers):
-        return functional_call(models[0], (parameters, buffers), (), batch).logits
-
-    for model, logits in zip(models, vmap(run)(*stacked), strict=True):
-        torch.testing.assert_close(logits, model(**batch).logits, rtol=1e-4, atol=1e-4)
-
-
 # --- compilation ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, FUSED, {"position_embedding_type": "alibi"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, FUSED], ids=str)
 def test_a_compiled_model_has_no_break_and_the_same_gradients(tiny_model, tiny_batch, changes):
     model, batch = tiny_model(dropout=0.0, **changes), tiny_batch()
     compiled = torch.compile(copy.deepcopy(model), fullgraph=True)

@@ -94,6 +94,19 @@ def test_special_tokens_have_the_ids_0_to_3_on_both_sides(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_survives_saving(kind, tmp_path):
+    tokenizer = train(kind, fold_white_space=False)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    texts = [*SOURCE, *TARGET, *HARD_TEXTS]
+    ids = tokenizer(texts).input_ids
+    assert loaded(texts).input_ids == ids
+    decoded = loaded.batch_decode(ids, skip_special_tokens=True)
+    assert decoded == tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert kind != "byte_bpe" or decoded == texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_both_sides_of_a_shared_vocabulary_give_their_training_texts_back(kind):
     tokenizer = train(kind)
     for text in SOURCE + TARGET:
@@ -211,25 +224,15 @@ def test_byte_level_gives_any_text_back(byte_level, text):
     assert byte_level.decode(ids, skip_special_tokens=True) == text
 
 
-@given(text=st.text(alphabet=sorted(set("".join(SOURCE + TARGET)))))
-def test_char_gives_any_text_of_known_characters_back(text):
-    ids = CHARACTERS(text).input_ids
-    assert len(ids) == len(text) + 1
-    assert CHARACTERS.decode(ids, skip_special_tokens=True) == text
-
-
 CHARACTERS = train("char", fold_white_space=False)
 SPACES = ["\t", "  ", "\u00a0", "\u3000", "\u2028", "\r\n", " \u200b ", "\ufeff \u2060", " \x1c"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shared", [True, False])
-def test_white_space_between_and_around_the_words_of_a_source_is_one_space_and_none(
-    kind, shared, tmp_path
-):
+def test_white_space_between_and_around_the_words_of_a_source_is_one_space_and_none(kind, tmp_path):
     targets = [*TARGET, "10\u00a0000 \u2009Hunde"]
     folding = VanillaTransformerTokenizer.train(
-        [f"\t{SOURCE[0]}  ", *SOURCE[1:]], targets, kind=kind, vocab_size=300, shared=shared
+        [f"\t{SOURCE[0]}  ", *SOURCE[1:]], targets, kind=kind, vocab_size=300, shared=False
     )
     folding.add_tokens(["<2DE>"], special_tokens=True)
     folding.save_pretrained(tmp_path)
@@ -316,11 +319,11 @@ def test_characters_not_seen_are_unknown_each():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("token", SPECIAL_TOKENS)
-def test_text_that_looks_like_a_special_token_is_not_one(kind, token):
-    texts = [*SOURCE, f"{token} x{token}x {token}", f"{token}{token}"] * 20
+def test_text_that_looks_like_a_special_token_is_not_one(kind):
+    forms = [(token, f"a {token} dog", f"{token}{token}", f"x{token}x") for token in SPECIAL_TOKENS]
+    texts = [*SOURCE, *sum(forms, ())] * 20
     tokenizer = VanillaTransformerTokenizer.train(texts, kind=kind, vocab_size=400)
-    for text in (token, f"a {token} dog", f"{token}{token}", f"x{token}x"):
+    for text in sum(forms, ()):
         ids = tokenizer(text).input_ids
         assert set(ids) & {0, 1, 2} == {2}
         assert ids.count(2) == 1
@@ -347,14 +350,12 @@ def test_words_that_look_like_special_tokens_survive_lower_case():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("copied", [False, True])
-def test_special_tokens_that_a_user_adds_are_recognised(kind, copied, tmp_path):
+def test_special_tokens_that_a_user_adds_are_recognised(kind, tmp_path):
     tokenizer = train(kind)
     roles = {"additional_special_tokens": ["<2fr>", "<2de>"], "mask_token": "<mask>"}
     assert tokenizer.add_special_tokens(roles) == 3
-    if copied:
-        tokenizer.save_pretrained(tmp_path)
-        tokenizer = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    tokenizer = VanillaTransformerTokenizer.from_pretrained(tmp_path)
     ids = tokenizer("<2fr> dog <mask> </s> <2de>").input_ids
     tags = tokenizer.convert_tokens_to_ids(["<2fr>", "<mask>", "<2de>"])
     assert [index for index in ids if index in tags] == tags
@@ -611,19 +612,6 @@ def test_auto_tokenizer_loads_what_was_saved(name, request, tmp_path):
     assert plain("dog").input_ids == tokenizer("dog").input_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_survives_saving(kind, tmp_path):
-    tokenizer = train(kind, fold_white_space=False)
-    tokenizer.save_pretrained(tmp_path)
-    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
-    texts = [*SOURCE, *TARGET, *HARD_TEXTS]
-    ids = tokenizer(texts).input_ids
-    assert loaded(texts).input_ids == ids
-    decoded = loaded.batch_decode(ids, skip_special_tokens=True)
-    assert decoded == tokenizer.batch_decode(ids, skip_special_tokens=True)
-    assert kind != "byte_bpe" or decoded == texts
-
-
 LOAD_AND_SAVE_AGAIN = """
 import pickle
 from transformers import AutoTokenizer
@@ -642,15 +630,10 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("with_config", [True, False])
-def test_loads_saves_and_loads_again_without_the_package(separate, with_config, tmp_path):
+def test_loads_saves_and_loads_again_without_the_package(separate, tmp_path):
     places = [tmp_path / place for place in ("first", "second", "third")]
     separate.save_pretrained(places[0])
-    if with_config:
-        for place in places:
-            VanillaTransformerConfig().save_pretrained(place)
-    program = LOAD_AND_SAVE_AGAIN
-    found = run_stranger(places[0], places[1], str(places[2]), tmp_path, program)
+    found = run_stranger(places[0], places[1], str(places[2]), tmp_path, LOAD_AND_SAVE_AGAIN)
     expected = separate(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
     assert found["class"] == "VanillaTransformerTokenizer"
     assert found["encoded"] == dict(expected)
@@ -669,24 +652,23 @@ def test_loads_saves_and_loads_again_without_the_package(separate, with_config, 
         assert loaded.get_vocab(side="target") == separate.get_vocab(side="target")
 
 
-@pytest.mark.parametrize("name", VanillaTransformerTokenizer.vocab_files_names.values())
-def test_a_missing_vocabulary_is_named(separate, tmp_path, name):
+def test_a_missing_vocabulary_is_named(separate, tmp_path):
+    name = "target_tokenizer.json"
     separate.save_pretrained(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"no {name}"):
         VanillaTransformerTokenizer.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("loader", [AutoTokenizer, VanillaTransformerTokenizer])
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"version": "1.0"}', "half"])
-def test_a_damaged_vocabulary_is_named(shared, tmp_path, loader, content):
+@pytest.mark.parametrize("content", ["", "null", '{"version": "1.0"}', "half"])
+def test_a_damaged_vocabulary_is_named(shared, tmp_path, content):
     shared.save_pretrained(tmp_path)
     VanillaTransformerConfig().save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
     text = path.read_text(encoding="utf-8")
     path.write_text(text[: len(text) // 2] if content == "half" else content, encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer\.json' is not a saved tokenizer"):
-        loader.from_pretrained(tmp_path)
+        AutoTokenizer.from_pretrained(tmp_path)
 
 
 def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_path):
@@ -697,16 +679,14 @@ def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_p
     assert loaded.get_vocab(side="target") == shared.get_vocab()
 
 
-@pytest.mark.parametrize("name", ["shared", "separate"])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies_are_equal_and_independent(name, duplicate, request):
-    tokenizer = request.getfixturevalue(name)
-    twin = duplicate(tokenizer)
-    assert behaviour(twin) == behaviour(tokenizer)
+def test_copies_are_equal_and_independent(duplicate, separate):
+    twin = duplicate(separate)
+    assert behaviour(twin) == behaviour(separate)
     twin.add_tokens(["added"])
     twin.add_tokens(["added too"], side="target")
-    assert "added" not in tokenizer.get_vocab()
-    assert "added too" not in tokenizer.get_vocab(side="target")
+    assert "added" not in separate.get_vocab()
+    assert "added too" not in separate.get_vocab(side="target")
 
 
 def test_maps_over_datasets_with_processes_and_a_stable_fingerprint(separate):
