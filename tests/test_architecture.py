@@ -86,7 +86,6 @@ def files_imported(path):
 
 
 OPEN_CIRCLES = {  # what a file may still import of its room; the list is to become empty
-    ("data", "parallel_data"): {"corpora"},
     ("inference", "engines"): {"ctranslate2_engine"},
     ("inference", "loading"): {"ctranslate2_engine"},
 }
