@@ -46,7 +46,7 @@ class Cost:
     target_cache_bytes: int
 
     def __str__(self) -> str:
-        """Returns the names and numbers, one a line."""
+        """Returns a line for each number."""
         return "\n".join(f"{name:<24}{value:>20,.0f}" for name, value in asdict(self).items())
 
 

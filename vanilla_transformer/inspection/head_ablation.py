@@ -49,12 +49,9 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
         heads: Heads by module and layer, such as `{"decoder.encoder_attn": {0: [1, 3]}}`; see
             `attention_heads`. Layers and heads count from 0.
 
-    Yields:
-        Nothing. At the end of the block, also after an error, all its heads work again.
-
     Raises:
-        KeyError: If the model has no such module or layer; a call of the model raises an IndexError
-            if it has no such head.
+        KeyError: If the model has no such module or layer; a call raises an IndexError if it has no
+            such head.
     """
     modules = find_attention_modules(model)
     with ExitStack() as stack:
@@ -66,10 +63,7 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
         yield
 
 
-def head_scores(
-    model: nn.Module,
-    score: Callable[[Any], float],
-) -> dict[str, torch.Tensor]:
+def head_scores(model: nn.Module, score: Callable[[Any], float]) -> dict[str, torch.Tensor]:
     """Measures how much a score changes when one head is ablated, for one head after another.
 
     Args:

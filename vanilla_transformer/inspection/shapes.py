@@ -87,9 +87,6 @@ def shape_walk(model: nn.Module, inputs: Mapping[str, Any]) -> ShapeWalk:
 
     Args:
         inputs: Arguments of the call by name, such as a tokenizer's output.
-
-    Raises:
-        ValueError: If the model refuses the inputs.
     """
     recorder = _CallRecorder(model)
     with ExitStack() as stack:

@@ -181,28 +181,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     """
 
     model_type = "vanilla_transformer"
-    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012 - as below
-    attribute_map = {  # noqa: RUF012 - as the base class declares it
-        "hidden_size": "d_model",
-        "num_attention_heads": "encoder_attention_heads",
-        "num_hidden_layers": "encoder_layers",
-        "num_key_value_heads": "encoder_num_key_value_heads",
-    }
-
-    # Names relative to a stack. Each model keeps the rules that match one of its modules.
-    base_model_tp_plan = {  # noqa: RUF012 - as the base class declares it
-        "shared": "embedding_rowwise",
-        **{f"layers.*.self_attn.{name}": style for name, style in ATTENTION_TP_PLAN.items()},
-        **{f"layers.*.encoder_attn.{name}": style for name, style in ATTENTION_TP_PLAN.items()},
-        "layers.*.feed_forward.fc1": "colwise",
-        "layers.*.feed_forward.gate": "colwise",
-        "layers.*.feed_forward.fc2": "rowwise",
-    }
-    # The embeddings stay in the root's group: only there do shared matrices stay shared.
-    base_model_fsdp_plan = {  # noqa: RUF012 - as the base class declares it
-        "layers.*": "free_full_weight",
-        "final_norm": "keep_full_weight",
-    }
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012 - as in the base class
 
     vocab_size: int = 32000
     decoder_vocab_size: int | None = None
@@ -259,6 +238,28 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     eos_token_id: int | list | None = 2  # type: ignore[type-arg]  # isinstance accepts no list[int]
     decoder_start_token_id: int | None = 0
     forced_eos_token_id: int | list | None = None  # type: ignore[type-arg]  # isinstance accepts no list[int]
+
+    attribute_map = {  # noqa: RUF012 - as the base class declares it
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+        "num_key_value_heads": "encoder_num_key_value_heads",
+    }
+
+    # Names relative to a stack. Each model keeps the rules that match one of its modules.
+    base_model_tp_plan = {  # noqa: RUF012 - as the base class declares it
+        "shared": "embedding_rowwise",
+        **{f"layers.*.self_attn.{name}": style for name, style in ATTENTION_TP_PLAN.items()},
+        **{f"layers.*.encoder_attn.{name}": style for name, style in ATTENTION_TP_PLAN.items()},
+        "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.gate": "colwise",
+        "layers.*.feed_forward.fc2": "rowwise",
+    }
+    # The embeddings stay in the root's group: only there do shared matrices stay shared.
+    base_model_fsdp_plan = {  # noqa: RUF012 - as the base class declares it
+        "layers.*": "free_full_weight",
+        "final_norm": "keep_full_weight",
+    }
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Resolves other names of fields, fills in dependent defaults and checks every field."""

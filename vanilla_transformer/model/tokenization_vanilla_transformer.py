@@ -735,7 +735,6 @@ def _detect_kind(state: dict[str, Any]) -> str | None:
     return {
         ("BPE", "Metaspace"): "bpe",
         ("Unigram", "Metaspace"): "unigram",
-        ("WordLevel", None): "word",  # as earlier versions trained it
         ("WordLevel", "Sequence"): "word",
         ("WordLevel", "Fuse"): "char",
         ("BPE", "ByteLevel"): "byte_bpe",
