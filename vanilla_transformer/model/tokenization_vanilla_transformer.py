@@ -731,14 +731,15 @@ def _explain_text_error(batch: object, error: Exception) -> Exception:
 
 def _detect_kind(state: dict[str, Any]) -> str | None:
     """Returns the kind of a saved backend, or None if it is not one of `KINDS`."""
-    parts = (state["model"]["type"], (state["decoder"] or {}).get("type"))
-    return {
+    parts: tuple[str, str | None] = (state["model"]["type"], (state["decoder"] or {}).get("type"))
+    kinds: dict[tuple[str, str | None], str] = {
         ("BPE", "Metaspace"): "bpe",
         ("Unigram", "Metaspace"): "unigram",
         ("WordLevel", "Sequence"): "word",
         ("WordLevel", "Fuse"): "char",
         ("BPE", "ByteLevel"): "byte_bpe",
-    }.get(parts)
+    }
+    return kinds.get(parts)
 
 
 def puts_space_before(backend: Tokenizer) -> bool:
