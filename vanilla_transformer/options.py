@@ -142,9 +142,9 @@ class TypedEngineOptions(EngineOptions):
 
 def _pattern(text: str) -> str:
     """Reads a regular expression."""
-    from vanilla_transformer.documents.kept import finder
+    from vanilla_transformer.documents.kept import make_kept_finder
 
-    finder(patterns=[text])
+    make_kept_finder(patterns=[text])
     return text
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from vanilla_transformer import Translator
-from vanilla_transformer.documents.kept import is_kept, kept_spans
+from vanilla_transformer.documents.kept import Copies, kept_spans
 from vanilla_transformer.languages import score_tokenizer
 
 
@@ -46,7 +46,7 @@ def share_kept(sources: Sequence[str], outputs: Sequence[str]) -> str:
     """Returns the share of outputs with all that is kept, as a cell: right / all."""
     spans = [kept_spans(source) for source in sources]
     right = [
-        is_kept(source, found, output)
+        Copies.find(source, found, output).are_right
         for source, found, output in zip(sources, spans, outputs, strict=True)
         if found
     ]

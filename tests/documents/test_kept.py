@@ -4,12 +4,12 @@ import pytest
 import regex
 
 from vanilla_transformer.documents.kept import (
+    Copies,
     TokenLinks,
     apply_edits,
     edits_to_keep,
-    finder,
-    is_kept,
     kept_spans,
+    make_kept_finder,
 )
 
 
@@ -25,8 +25,8 @@ def repaired(source, output, aligned):
     """Repairs an output whose words are aligned with those of the source."""
     spans = kept_spans(source)
     links = TokenLinks(words(source), words(output), aligned)
-    result = apply_edits(output, edits_to_keep(source, spans, output, links))
-    assert is_kept(source, spans, result)
+    result = apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+    assert Copies.find(source, spans, result).are_right
     return result
 
 
@@ -83,43 +83,46 @@ def test_each_span_is_in_the_output_once(source, output, aligned, result):
 def test_a_text_without_spaces_is_entered_between_its_letters():
     source, output = "Save %s now", "立即保存文件"
     links = TokenLinks(words(source), [(0, 2), (2, 4), (4, 6)], [2, 0, 0])
-    edits = edits_to_keep(source, kept_spans(source), output, links)
+    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
     assert apply_edits(output, edits) == "立即保存文件 %s"
 
 
 def test_no_letter_follows_a_placeholder():
     source, output = "<tt>%s</tt>", "<br>"
     links = TokenLinks([(0, 4), (4, 6), (6, 11)], [(0, 1), (1, 4)], [0, 2])
-    edits = edits_to_keep(source, kept_spans(source), output, links)
+    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
     assert apply_edits(output, edits) == "<%s br>"
 
 
 def test_an_unknown_character_is_kept():
     source, output = "Dear Žofie !", "Liebe ofie !"
     spans = kept_spans(source, [(5, 6)])
-    assert not is_kept(source, spans, output)
+    assert not Copies.find(source, spans, output).are_right
     links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
-    assert apply_edits(output, edits_to_keep(source, spans, output, links)) == "Liebe Žofie !"
+    assert (
+        apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+        == "Liebe Žofie !"
+    )
 
 
 def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
-    find = finder(patterns=[r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
+    find = make_kept_finder(patterns=[r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
     text = "Acme Cloud {0} v1.2 at Büro {0} http://v1.org"
     kept = ["Acme Cloud", "{0}", "v1.2", "Büro {0}", "http://v1.org"]
     assert [text[slice(*span)] for span in find(text)] == kept
     spans = find(text)
     output = "Im Büro {0} ist Acme Wolke v1.2 {0} http://v1.org"
-    assert not is_kept(text, spans, output)
-    assert is_kept(text, spans, output.replace("Acme Wolke", "Acme Cloud"))
+    assert not Copies.find(text, spans, output).are_right
+    assert Copies.find(text, spans, output.replace("Acme Wolke", "Acme Cloud")).are_right
     links = TokenLinks([(0, 4), (5, 10)], [(16, 20), (21, 26)], [0, 1])
-    result = apply_edits(output, edits_to_keep(text, spans, output, links))
+    result = apply_edits(output, edits_to_keep(Copies.find(text, spans, output), links))
     assert result == "Im Büro {0} ist Acme Cloud v1.2 {0} http://v1.org"
 
 
 @pytest.mark.parametrize("pattern", [r"(a|aa)+$", "("])
 def test_a_pattern_that_is_wrong_or_would_take_years_is_named(pattern):
     with pytest.raises(ValueError, match=regex.escape(repr(pattern))):
-        finder(patterns=[pattern])("a" * 5000 + "b")
+        make_kept_finder(patterns=[pattern])("a" * 5000 + "b")
 
 
 def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():

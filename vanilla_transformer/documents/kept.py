@@ -115,7 +115,7 @@ class Edit:
     source: Span = (0, 0)
 
 
-def finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
+def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
     """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing.
 
     Args:
@@ -171,44 +171,29 @@ def kept_spans(text: str, unknown: Sequence[Span] = (), patterns: Sequence[Any] 
     return sorted(spans + words)
 
 
-def is_kept(source: str, spans: Sequence[Span], output: str) -> bool:
-    """Returns whether an output has each span as often as the source, and no other placeholder."""
-    _, missing, spare = _compare(source, spans, output)
-    return not missing and not any(is_surplus for _, is_surplus in spare)
-
-
-def kept_in(source: str, spans: Sequence[Span], output: str) -> list[Span]:
-    """Returns where an output has the spans of its source, in order."""
-    return _compare(source, spans, output)[0]
-
-
 def edits_to_keep(
-    source: str,
-    spans: Sequence[Span],
-    output: str,
-    links: TokenLinks,
-    whole: Sequence[Span] = (),
+    copies: "Copies", links: TokenLinks, protected: Sequence[Span] = ()
 ) -> list[Edit]:
-    """Finds what is to be changed in an output, so that it has each span as often as the source.
+    """Finds what is to be changed in an output, so that it has each span as often as its source.
 
     Args:
-        spans: The spans of the source that are kept, in order.
-        whole: Parts of the output that stay as they are, such as terms.
+        copies: What the output has of them.
+        protected: Parts of the output that stay as they are, such as terms.
 
     Returns:
         Edits in the order of their places; they do not overlap.
     """
-    taken, missing, found = _compare(source, spans, output)
-    spare = dict(found)
+    source, output = copies.source, copies.output
+    taken, spare = [*copies.places], dict(copies.spare)
     lacking = [
         span
-        for text, count in missing.items()
+        for text, count in copies.missing.items()
         for span in sorted(
-            (span for span in spans if source[slice(*span)] == text),
+            (span for span in copies.spans if source[slice(*span)] == text),
             key=lambda span: any(meets(part, taken) for part in links.of_source(span)),
         )[:count]
     ]
-    taken += whole
+    taken += protected
     edits: list[Edit] = []
     for span in sorted(lacking):
         edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
@@ -217,7 +202,7 @@ def edits_to_keep(
         others = "".join(other.text for other in edits if other.begin == other.end == edit.begin)
         head = f"{output[: edit.begin]}{others}{before}"
         # %d before a letter is no placeholder, /tmp behind one no path.
-        part = set_apart(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
+        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
         edit = replace(edit, text=f"{before}{part}{behind}")
         edits.append(edit)
         taken.append((edit.begin, edit.end))
@@ -236,7 +221,7 @@ def stripped(text: str, span: Span) -> Span:
     return begin, begin + len(part.strip())
 
 
-def set_apart(span: str, text: str, begin: int, end: int) -> str:
+def with_needed_spaces(span: str, text: str, begin: int, end: int) -> str:
     """Returns a span for a place of a text, with spaces where it would not be the same there."""
     for before, behind in product(("", " "), repeat=2):
         head = text[:begin] + before
@@ -270,31 +255,49 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
     return begin + shift_begin, end + shift_end
 
 
-def _compare(
-    source: str, spans: Sequence[Span], output: str
-) -> tuple[list[Span], Counter[str], list[tuple[Span, bool]]]:
-    """Compares the spans of a source with those of an output.
+@dataclass(frozen=True)
+class Copies:
+    """What an output has of the spans of its source that are kept.
 
-    Returns:
-        What the output has of them, what it lacks, and what it has besides, with whether that must
-        go: a placeholder, or a span that is there already.
+    Attributes:
+        places: Where it has them, in order.
+        missing: How often it lacks each.
+        spare: What it has besides, with whether that must go: a placeholder, or a span that is
+            there already.
     """
-    texts = Counter(source[begin:end] for begin, end in spans)
-    missing = Counter(texts)
-    # Unknown characters, and what patterns of the user match.
-    others = sorted((text for text in texts if not _KEPT.fullmatch(text)), key=len, reverse=True)
-    of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
-    in_output = kept_spans(output, patterns=of_others)
-    taken: list[Span] = []
-    spare: list[tuple[Span, bool]] = []
-    for begin, end in in_output:
-        text = output[begin:end]
-        if missing[text]:
-            missing[text] -= 1
-            taken.append((begin, end))
-        else:
-            spare.append(((begin, end), text in texts or bool(PLACEHOLDER.fullmatch(text))))
-    return taken, +missing, spare
+
+    source: str
+    spans: Sequence[Span]
+    output: str
+    places: Sequence[Span]
+    missing: Counter[str]
+    spare: Sequence[tuple[Span, bool]]
+
+    @classmethod
+    def find(cls, source: str, spans: Sequence[Span], output: str) -> "Copies":
+        """Compares the spans of a source with those of an output."""
+        texts = Counter(source[begin:end] for begin, end in spans)
+        missing = Counter(texts)
+        # Unknown characters, and what patterns of the user match.
+        others = sorted(
+            (text for text in texts if not _KEPT.fullmatch(text)), key=len, reverse=True
+        )
+        of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+        places: list[Span] = []
+        spare: list[tuple[Span, bool]] = []
+        for begin, end in kept_spans(output, patterns=of_others):
+            text = output[begin:end]
+            if missing[text]:
+                missing[text] -= 1
+                places.append((begin, end))
+            else:
+                spare.append(((begin, end), text in texts or bool(PLACEHOLDER.fullmatch(text))))
+        return cls(source, spans, output, places, +missing, spare)
+
+    @property
+    def are_right(self) -> bool:
+        """Whether the output has each span as often as the source, and no other placeholder."""
+        return not self.missing and not any(is_surplus for _, is_surplus in self.spare)
 
 
 def _edit_for(

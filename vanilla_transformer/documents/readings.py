@@ -13,7 +13,7 @@ from vanilla_transformer.documents.kept import (
     apply_edits,
     kept_spans,
     moved,
-    set_apart,
+    with_needed_spaces,
 )
 
 _TOKEN = regex.compile(r"<ph\d>")
@@ -70,7 +70,7 @@ class Reading:
         edits = []
         for match in _TOKEN.finditer(output):
             if span := spans.get(match[0]):
-                text = set_apart(self.original[slice(*span)], output, *match.span())
+                text = with_needed_spaces(self.original[slice(*span)], output, *match.span())
                 edits.append(Edit(match.start(), match.end(), text, span))
         return edits
 

@@ -7,6 +7,7 @@ Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and P
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from unicodedata import normalize
 
@@ -40,6 +41,13 @@ class Term:
         """Returns what the source has in common with equal texts, part by part."""
         parts = (self.source[slice(*span)] for span in word_parts(self.source))
         return tuple(_form(part, language, self.case, inflected) for part in parts)
+
+    @cached_property
+    def target_finder(self) -> "Glossary":
+        """Finds the target in an output; a name such as "iPhone" is written in one way alone."""
+        words = [self.target[slice(*span)] for span in word_parts(self.target)]
+        is_name = any(word[1:] != word[1:].lower() for word in words)
+        return Glossary([Term(self.target, self.target, case=is_name, exact=is_name)])
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,8 @@ def targets_in(
     output: str, terms: Iterable[Term], language: str | None, kept: Sequence[Span] = ()
 ) -> list[Match]:
     """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
-    by_key = {target.key(None, False): target for target in map(_target, terms)}
+    targets = (target for term in terms for target in term.target_finder.terms)
+    by_key = {target.key(None, False): target for target in targets}
     return Glossary(by_key.values()).find(output, language, kept)
 
 
@@ -166,20 +175,16 @@ def missing_targets(
 
     A target within another one counts in both.
     """
-
-    def count(target: Term, text: str) -> int:
-        return len(Glossary([target]).find(text, language))
-
-    targets = [*map(_target, terms)]
-    needed = {target: sum(count(target, other.target) for other in targets) for target in targets}
-    return tuple(target.target for target, least in needed.items() if count(target, output) < least)
-
-
-def _target(term: Term) -> Term:
-    """Returns a term that finds a target; a name such as "iPhone" is written in one way alone."""
-    words = [term.target[slice(*span)] for span in word_parts(term.target)]
-    is_name = any(word[1:] != word[1:].lower() for word in words)
-    return Term(term.target, term.target, case=is_name, exact=is_name)
+    finders = {term.target: term.target_finder for term in terms}
+    needed = {
+        target: sum(len(finder.find(term.target, language)) for term in terms)
+        for target, finder in finders.items()
+    }
+    return tuple(
+        target
+        for target, finder in finders.items()
+        if len(finder.find(output, language)) < needed[target]
+    )
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:

@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import count_characters
 from vanilla_transformer.data.word_alignment import Links, format_links, word_links, words_of_spans
-from vanilla_transformer.documents.kept import Span, TokenLinks, kept_in
+from vanilla_transformer.documents.kept import Copies, Span, TokenLinks
 from vanilla_transformer.documents.lines import Document, Segment
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.documents.terms import targets_in
@@ -244,7 +244,7 @@ def _join_marks(
             place += len(part)
             continue
         source, text = outputs[part].source, outputs[part].text
-        kept = kept_in(source.text, source.kept, text)
+        kept = Copies.find(source.text, source.kept, text).places
         language = known_tag(source.direction.target)
         terms = targets_in(text, (match.term for match in source.matches), language, kept)
         marks += [Mark(place + begin, place + end, "kept") for begin, end in kept]

@@ -26,11 +26,11 @@ from vanilla_transformer.data.token_words import (
 )
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import (
+    Copies,
     TokenLinks,
     apply_edits,
     edits_to_keep,
-    finder,
-    is_kept,
+    make_kept_finder,
     meets,
     stripped,
 )
@@ -438,7 +438,7 @@ class Translator:
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         directions = directions or self.directions(len(texts))
-        find = finder(keep, keep_patterns)
+        find = make_kept_finder(keep, keep_patterns)
         make = partial(self._make_segments, find, glossary or Glossary(()))
         split = split_texts(texts, make, self.source_limit, directions, self._tags, find)
         return without_unknown(split)
@@ -591,7 +591,7 @@ class Translator:
         ]
         texts = list(map(apply_edits, written, put_back))
         lacks = [
-            bool(segment.kept) and not is_kept(segment.text, segment.kept, text)
+            bool(segment.kept) and not Copies.find(segment.text, segment.kept, text).are_right
             for segment, text in zip(segments, texts, strict=True)
         ]
         some = [number for number, lack in enumerate(lacks) if lack or call.details.linked]
@@ -626,7 +626,8 @@ class Translator:
             if lacks[number]:
                 found = targets_in(text, terms, language)
                 whole = [(match.begin, match.end) for match in found]
-                edits = edits_to_keep(segment.text, segment.kept, text, of_tokens, whole)
+                copies = Copies.find(segment.text, segment.kept, text)
+                edits = edits_to_keep(copies, of_tokens, whole)
                 text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
                 restored = tuple(edit.text.strip() for edit in edits if edit.text)
             outputs.append(
