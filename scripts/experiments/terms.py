@@ -80,7 +80,7 @@ def score(options: argparse.Namespace) -> None:
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     glossary, translator = Glossary.of(options.glossary), Translator.from_pretrained(options.model)
     if options.constrained:
-        translator.reads_terms = False
+        translator.reader.reads_terms = False
     asked = [
         [
             match

@@ -56,7 +56,7 @@ def test_a_reading_may_lack_parts(text, read):
 )
 def test_the_parts_come_back_from_their_tokens(source, output, restored):
     reading = TOKENS.reading(source, kept_spans(source))
-    assert apply_edits(output, reading.restored(output)) == restored
+    assert apply_edits(output, reading.edits_to_restore(output)) == restored
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def translate(translator, texts, terms, languages=(None, None), **options):
         for segment, of_text in zip(split.segments, terms, strict=True)
     ]
     computed = translator.compute_segments(segments, call)
-    rows = [translator.join_outputs(document, computed, call) for document in split.documents]
+    rows = [translator.join_outputs(layout, computed, call) for layout in split.layouts]
     return [row if options.get("n_best") else row[0] for row in rows]
 
 
@@ -66,7 +66,7 @@ def test_a_model_that_reads_terms_loses_none_that_it_had():
     terms = [
         [*text.split()[:1], *[word for word in WORDS if word not in text][:1]] for text in plain
     ]
-    translator.reads_terms = True
+    translator.reader.reads_terms = True
     assert {output.missing_terms for output in translate(translator, TEXTS, terms)} == {()}
 
 

@@ -3,6 +3,7 @@
 import math
 import random
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,6 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.results import (
     OutputOptions,
-    SegmentOutput,
     least_risk,
     metric_by_name,
 )
@@ -93,7 +93,7 @@ def test_ctranslate2_needs_a_library_on_a_gpu(trained, monkeypatch):
     def missing(name):
         raise OSError(name)
 
-    monkeypatch.setattr("vanilla_transformer.inference.loading.CDLL", missing)
+    monkeypatch.setattr("vanilla_transformer.inference.engine_choice.CDLL", missing)
     with pytest.raises(ValueError, match="libcublas"):
         Translator.from_pretrained(str(trained), engine="ctranslate2", device="cuda")
 
@@ -231,14 +231,14 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
     pieces = ["今天天气很好、", "我们在公园里走", "路。", "z. B. so"]
     assert [segment.text for segment in split.segments] == pieces
     assert max(map(len, split.segments)) == 9
-    (document,) = split.documents
+    (layout,) = split.layouts
     search = SimpleNamespace(n_best=1, length_penalty=1.0)
     call = SimpleNamespace(search=search, details=OutputOptions())
     for language, space in (("eng_Latn", " "), ("jpn_Jpan", ""), (None, "")):
         tokenizer.tgt_lang = language
         (segment, *_) = translator.split_texts([line]).segments
-        outputs = [[SegmentOutput(piece, segment, True)] for piece in ["今天", "我", "路", "で"]]
-        (output,) = translator.join_outputs(document, outputs, call)
+        outputs = [[replace(segment, output=piece)] for piece in ["今天", "我", "路", "で"]]
+        (output,) = translator.join_outputs(layout, outputs, call)
         assert output.text == space.join(("今天", "我", "路", "で"))
 
 
@@ -320,7 +320,9 @@ def test_white_space_around_given_texts_does_not_count(tmp_path, tiny_model):
     translator = Translator.from_model(tiny_model(vocab_size=len(tokenizer)), tokenizer)
     assert tokenizer("a dog ").input_ids != tokenizer("a dog").input_ids
     (plain,) = translator.score(["a dog"], ["a cat"])
-    assert translator.score([" a dog\u3000", "a dog\t"], ["a cat\n", "\ufeffa cat"]) == [plain] * 2
+    for score in translator.score([" a dog\u3000", "a dog\t"], ["a cat\n", "\ufeffa cat"]):
+        assert score.tokens == plain.tokens
+        assert score.token_scores == pytest.approx(plain.token_scores, abs=1e-5)
     aligned = translator.align(["a dog", "a dog \n"], ["a cat", "  a cat "])
     assert aligned[0] == aligned[1]
 
@@ -348,7 +350,7 @@ def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch):
     assert translator.engine.name == "ctranslate2"
     assert translator.translate(LINE, do_sample=True, temperature=0.01) == OUTPUT
     assert translator.translate(LINE, num_beams=2, early_stopping=False) == OUTPUT
-    monkeypatch.setattr("vanilla_transformer.inference.loading.find_spec", lambda name: None)
+    monkeypatch.setattr("vanilla_transformer.inference.engine_choice.find_spec", lambda name: None)
     assert Translator.from_pretrained(str(trained), device="cpu").engine.name == "transformers"
     with pytest.raises(ValueError, match=r"pip install"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu")

@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import regex
@@ -12,6 +13,7 @@ from vanilla_transformer.documents.kept import (
     Span,
     apply_edits,
     kept_spans,
+    meets,
     moved,
     with_needed_spaces,
 )
@@ -36,14 +38,19 @@ class Reading:
         """What the model reads."""
         return apply_edits(self.original, self.edits)
 
-    def place(self, span: Span) -> Span:
-        """Returns the part of the original that a part of what is read stands for."""
+    @cached_property
+    def undone(self) -> list[Edit]:
+        """What makes the original of what is read."""
         undone, grown = [], 0
         for edit in self.edits:
-            begin = edit.begin + grown
-            undone.append(Edit(begin, begin + len(edit.text), self.original[edit.begin : edit.end]))
-            grown += len(edit.text) - (edit.end - edit.begin)
-        return moved(span, undone)
+            begin, original = edit.begin + grown, self.original[edit.begin : edit.end]
+            undone.append(Edit(begin, begin + len(edit.text), original, edit.source))
+            grown += len(edit.text) - len(original)
+        return undone
+
+    def place(self, span: Span) -> Span:
+        """Returns the part of the original that a part of what is read stands for."""
+        return moved(span, self.undone)
 
     def without(self, spans: Sequence[Span]) -> "Reading":
         """Returns a reading that also lacks some spans, unless nothing would be left.
@@ -62,7 +69,7 @@ class Reading:
         reading = Reading(self.original, sorted(edits, key=lambda edit: edit.begin))
         return reading if reading.text.strip() else self
 
-    def restored(self, output: str) -> list[Edit]:
+    def edits_to_restore(self, output: str) -> list[Edit]:
         """Returns what puts the parts that tokens stand for into an output with these tokens."""
         if not self.edits:  # the usual case
             return []
@@ -110,15 +117,33 @@ class Placeholders:
         ]
         equal = {part for part, count in counts[0].items() if counts[1][part] == count}
         reading = self.reading(source, [s for s in of_source if source[slice(*s)] in equal])
-        tokens: dict[str, deque[str]] = defaultdict(deque)
-        for edit in reading.edits:
-            tokens[source[edit.begin : edit.end]].append(edit.text)
-        edits = [
-            Edit(begin, end, tokens[part].popleft())
-            for begin, end in of_target
-            if tokens[part := target[begin:end]]
+        return reading.text, self.reading_of_target(target, of_target, reading).text
+
+    def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
+        """Returns a reading of a given target, as the model writes what it reads of the source.
+
+        The edits name the parts of the source.
+
+        Args:
+            spans: Parts of the target that are kept from the source.
+        """
+        parts: dict[str, deque[Edit]] = defaultdict(deque)
+        for edit in source.edits:
+            parts[source.original[edit.begin : edit.end].strip()].append(edit)
+        pairs = [
+            (span, parts[part].popleft())
+            for span in self._fitting(text, spans)
+            if parts[part := text[slice(*span)]]
         ]
-        return reading.text, apply_edits(target, edits)
+        tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
+        reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
+        edits = [
+            replace(edit, source=(of_source.begin, of_source.end))
+            for edit in reading.edits
+            for span, of_source in pairs
+            if meets(span, [(edit.begin, edit.end)])
+        ]
+        return Reading(text, edits)
 
     def _fitting(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
         if not self.whole_words:

@@ -5,7 +5,8 @@ from typing import Any
 
 from vanilla_transformer.documents.formats import TextsOfFile
 from vanilla_transformer.documents.markup import MarkedText, place_tags
-from vanilla_transformer.inference.results import NO_LINKS, Translation
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
 
 

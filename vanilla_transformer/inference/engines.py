@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from math import log
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -26,9 +26,6 @@ from vanilla_transformer.inference.constrained import Forms, Joints, constrained
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import closed_ids, evaluation_mode
 from vanilla_transformer.search import Search, end_tokens_of
-
-if TYPE_CHECKING:
-    from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
 
 Ids = Sequence[int]
 
@@ -54,9 +51,10 @@ class Hypothesis:
     end: int | None
     aligned: tuple[int, ...] | None = None
 
-
-Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
-"""What computes outputs: both have the same methods, which `TransformersEngine` describes."""
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its ids with the end that it has."""
+        return self.ids if self.end is None else (*self.ids, self.end)
 
 
 class TransformersEngine:
@@ -244,6 +242,23 @@ def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> 
     forced = settings.forced_eos_token_id is not None
     ended = output.end is not None and not forced
     return not ended and len(output.ids) >= longest - forced
+
+
+def chosen_scores(
+    values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
+) -> tuple[float, ...]:
+    """Returns the scores of tokens, where those that the settings force have the probability 1.
+
+    Args:
+        ids: The tokens, of which the first may be that of `forced_bos_token_id`.
+        longest: Length at which `forced_eos_token_id` puts an end. None: it puts none.
+    """
+    chosen = list(values)
+    if chosen and ids[0] == settings.forced_bos_token_id:
+        chosen[0] = 0.0
+    if settings.forced_eos_token_id is not None and len(chosen) == longest:
+        chosen[-1] = 0.0
+    return tuple(chosen)
 
 
 def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

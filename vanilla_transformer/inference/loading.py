@@ -1,97 +1,18 @@
-"""Loads a saved model, its tokenizer and its settings, and the engine that computes it."""
+"""Loads a saved model, its tokenizer and its settings."""
 
 import warnings
 from copy import deepcopy
-from ctypes import CDLL
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import (
-    get_hf_file_metadata,
-    hf_hub_url,
-    snapshot_download,
-    try_to_load_from_cache,
-)
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
-from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.inference.engines import Engine, EnsembleEngine, TransformersEngine
 from vanilla_transformer.model.wide_states import WideLinear
-from vanilla_transformer.names import ENGINES
-
-logger = logging.get_logger(__name__)
-
-_CUBLAS = "libcublas.so.12"
-"""What the packages of CTranslate2 load for a GPU, when they compute for the first time."""
-
-
-def load_engine(
-    name: str,
-    paths: list[str],
-    config: Any,
-    tokenizer: Any,
-    device: str,
-    compute_type: str,
-    workers: int,
-) -> Engine:
-    """Loads models with the engine that computes them; see `Translator.from_pretrained`.
-
-    Args:
-        name: One of `ENGINES`. "auto" takes CTranslate2 if it can, otherwise transformers.
-        config: The config of the first model.
-
-    Raises:
-        ValueError: If the engine is unknown, or cannot compute the models.
-    """
-    if name not in ENGINES:
-        raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
-    limits = {
-        "ctranslate2": _limits_of_ctranslate2(paths, config, device),
-        "int8": ["several models"] if len(paths) > 1 else [],
-    }
-    if name == "auto":
-        logger.info(f"Limits of CTranslate2: {'; '.join(limits['ctranslate2']) or 'none'}.")
-        name = "transformers" if limits["ctranslate2"] else "ctranslate2"
-    if limits.get(name):
-        raise ValueError(f"The engine {name!r} cannot do this: {'; '.join(limits[name])}.")
-    if name == "ctranslate2":
-        from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
-
-        (path,) = paths
-        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        return CTranslate2Engine(folder, config, tokenizer, compute_type, device, workers)
-    models = [load_weights(path).to(device).eval() for path in paths]
-    if len(models) > 1:
-        return EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])])
-    if name == "int8":
-        return TransformersEngine(with_int8_weights(models[0]), "int8", tokenizer)
-    return TransformersEngine(models[0], tokenizer=tokenizer)
-
-
-def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:
-    """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
-    if find_spec("ctranslate2") is None:
-        return ['anything before `pip install ".[ctranslate2]"`']
-    from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
-
-    problems = problems_for_ctranslate2(config, holds_start=False)
-    limits = [problem.removesuffix(".") for problem in problems]
-    if (kind := device.partition(":")[0]) not in ("cpu", "cuda"):
-        limits.append(f"the device {device!r}")
-    if kind == "cuda":
-        try:
-            CDLL(_CUBLAS)
-        except OSError:  # torch may have another version
-            limits.append(
-                f"a GPU without the library {_CUBLAS} (CUDA 12: put its directory into "
-                "LD_LIBRARY_PATH)"
-            )
-    return ["several models", *limits] if len(paths) > 1 else limits
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:

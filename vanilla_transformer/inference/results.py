@@ -1,21 +1,17 @@
 """What a `Translator` returns: the outputs of segments joined, and the chosen one of several."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
-from vanilla_transformer.data.token_words import count_characters
 from vanilla_transformer.data.word_alignment import Links, format_links, word_links, words_of_spans
-from vanilla_transformer.documents.kept import Copies, Span, TokenLinks
-from vanilla_transformer.documents.lines import Document, Segment
-from vanilla_transformer.documents.sentences import Cut
-from vanilla_transformer.documents.terms import targets_in
+from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import known_tag, tag_of_texts, words_have_spaces
+from vanilla_transformer.languages import tag_of_texts, words_have_spaces
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -154,124 +150,6 @@ class OutputOptions(NamedTuple):
     def linked(self) -> bool:
         """Whether tokens are to be aligned."""
         return self.alignment or self.words or self.links
-
-
-NO_LINKS = TokenLinks((), (), ())
-
-
-@dataclass(frozen=True)
-class SegmentOutput:
-    """One output for one segment. What was not asked for is empty.
-
-    Attributes:
-        aligned: Index of a source token for each token but the end.
-        links: The same with the places of the tokens, and with what is restored.
-        is_complete: Whether the model ended it; False if it is cut off at the longest length.
-    """
-
-    text: str
-    source: Segment
-    is_complete: bool
-    tokens: tuple[str, ...] = ()
-    token_scores: tuple[float, ...] = ()
-    aligned: tuple[int, ...] = ()
-    links: TokenLinks = NO_LINKS
-    restored: tuple[str, ...] = ()
-    missing_terms: tuple[str, ...] = ()
-
-
-def join_segments(
-    document: Document,
-    outputs: Mapping[int, SegmentOutput],
-    details: OutputOptions,
-    length_penalty: float,
-) -> Translation:
-    """Makes the output of a text from one for each of its segments.
-
-    Args:
-        length_penalty: Exponent of the number of tokens by which the score is divided.
-    """
-    parts = [outputs[number] for number in document.segments]
-
-    def language() -> str | None:
-        target = known_tag(parts[0].source.direction.target)
-        return target or tag_of_texts(part.text for part in parts)
-
-    written = document.in_language(language)
-    source, links = _join_links(document, written, outputs)
-    text = "".join(outputs[part].text if isinstance(part, int) else part for part in written)
-    characters = sum(count_characters(part.source.text) for part in parts)
-    share = sum(part.source.unknown for part in parts) / max(characters, 1)
-    values = tuple(value for part in parts for value in part.token_scores)
-    normaliser = float(max(len(values), 1)) ** length_penalty
-    return Translation(
-        text=text,
-        score=sum(values) / normaliser if details.scores else None,
-        token_scores=values if details.scores else None,
-        tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
-        alignment=_join_alignments(parts) if details.alignment else None,
-        word_alignment=linked_words(source, text, links) if details.words else None,
-        links=links if details.links else None,
-        is_complete=all(part.is_complete for part in parts),
-        unknown_share=share,
-        restored=tuple(span for part in parts for span in part.restored),
-        terms=tuple(
-            (part.source.text[match.begin : match.end], match.term.target)
-            for part in parts
-            for match in part.source.matches
-        ),
-        missing_terms=tuple(term for part in parts for term in part.missing_terms),
-        marks=_join_marks(written, outputs) if details.marks else (),
-    )
-
-
-def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], ...]:
-    links, sources, targets = [], 0, 0
-    for part in parts:
-        links += [(sources + s, targets + t) for t, s in enumerate(part.aligned)]
-        sources += len(part.source)
-        targets += len(part.tokens)
-    return tuple(links)
-
-
-def _join_marks(
-    written: Sequence[str | int], outputs: Mapping[int, SegmentOutput]
-) -> tuple[Mark, ...]:
-    marks: list[Mark] = []
-    place = 0
-    for part in written:
-        if isinstance(part, str):
-            place += len(part)
-            continue
-        source, text = outputs[part].source, outputs[part].text
-        kept = Copies.find(source.text, source.kept, text).places
-        language = known_tag(source.direction.target)
-        terms = targets_in(text, (match.term for match in source.matches), language, kept)
-        marks += [Mark(place + begin, place + end, "kept") for begin, end in kept]
-        marks += [Mark(place + term.begin, place + term.end, "term") for term in terms]
-        place += len(text)
-    return tuple(sorted(marks))
-
-
-def _join_links(
-    document: Document, written: Sequence[str | int], outputs: Mapping[int, SegmentOutput]
-) -> tuple[str, TokenLinks]:
-    """Returns a whole source, and the links of its segments with places in it and in its output."""
-    source, target = "", 0
-    sources: list[Span] = []
-    targets: list[Span] = []
-    aligned: list[int] = []
-    for origin, part in zip(document.parts, written, strict=True):
-        if isinstance(part, str):
-            source += origin.space if isinstance(origin, Cut) else part
-            target += len(part)
-            continue
-        output = outputs[part]
-        aligned += [len(sources) + index for index in output.links.aligned]
-        sources += [(begin + len(source), end + len(source)) for begin, end in output.links.sources]
-        targets += [(begin + target, end + target) for begin, end in output.links.targets]
-        source, target = source + output.source.text, target + len(output.text)
-    return source, TokenLinks(sources, targets, aligned)
 
 
 def linked_words(source: str, target: str, links: TokenLinks) -> Links:

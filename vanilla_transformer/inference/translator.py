@@ -1,100 +1,53 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import (
-    count_characters,
-    has_two_vocabularies,
-    in_groups,
-    spans_of_encoding,
-    spans_of_ids,
-    target_side,
-    tokens_of_ids,
-    unknown_spans,
-    vocabulary_of,
-)
-from vanilla_transformer.data.word_alignment import Span
-from vanilla_transformer.documents.kept import (
-    Copies,
-    TokenLinks,
-    apply_edits,
-    edits_to_keep,
-    make_kept_finder,
-    meets,
-    stripped,
-)
-from vanilla_transformer.documents.lines import (
-    Document,
-    Segment,
-    SplitTexts,
-    split_texts,
-    without_unknown,
-)
-from vanilla_transformer.documents.readings import Placeholders, Reading
-from vanilla_transformer.documents.terms import (
-    Glossary,
-    GlossaryLike,
-    edits_to_annotate,
-    missing_targets,
-    targets_in,
-)
-from vanilla_transformer.inference.constrained import forms_of_term, search_with_terms
-from vanilla_transformer.inference.engines import (
-    Engine,
-    Hypothesis,
-    Ids,
-    TransformersEngine,
-    is_cut_off,
-)
+from vanilla_transformer.data.token_words import count_characters, in_groups
+from vanilla_transformer.documents.kept import TokenLinks, make_kept_finder
+from vanilla_transformer.documents.lines import TextLayout
+from vanilla_transformer.documents.terms import Glossary, GlossaryLike
+from vanilla_transformer.inference.engine_choice import Engine, load_engine
+from vanilla_transformer.inference.engines import Ids, TransformersEngine, chosen_scores
 from vanilla_transformer.inference.loading import (
     default_device,
-    load_engine,
     load_generation_settings,
     load_tokenizer,
     load_weights,
 )
 from vanilla_transformer.inference.results import (
-    NO_LINKS,
     Alignment,
     Metric,
     OutputOptions,
     Score,
-    SegmentOutput,
     Translation,
-    join_segments,
     least_risk,
     linked_words,
     metric_by_name,
 )
+from vanilla_transformer.inference.segments import (
+    Demands,
+    Pair,
+    Reader,
+    Segment,
+    SplitTexts,
+    without_unknown,
+)
+from vanilla_transformer.inference.stages import Stages, TranslatorCall
 from vanilla_transformer.languages import closest_tag, known_tag
-from vanilla_transformer.model.directions import (
-    Begin,
-    Direction,
-    begun_by,
-    in_language,
-    language_tokens,
-    tags_of_sources,
-)
+from vanilla_transformer.model.directions import Begin, Direction, begun_by, language_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS, WHITE_SPACE
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
-from vanilla_transformer.search import (
-    Search,
-    SearchError,
-    learned_positions,
-    needed_start,
-)
+from vanilla_transformer.search import Search, SearchError, learned_positions, needed_start
 
 logger = logging.get_logger(__name__)
 
@@ -151,17 +104,10 @@ class Translator:
         self.config = config
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
-        self._target_tokenizer = target_side(tokenizer)
-        # They share the vocabulary, and no call changes the tokenizer itself.
-        self._in_language = {
-            "source": lru_cache(partial(in_language, tokenizer)),
-            "target": lru_cache(partial(target_side, tokenizer)),
-        }
-        self._tags = tags_of_sources(tokenizer)
-        self._placeholders = Placeholders.of(tokenizer)
-        self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
         ends = settings.eos_token_id
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
+        self.reader = Reader(tokenizer, source_limit)
+        self._stages = Stages(self.reader, lambda: self._transformers_engine, self.end_token_id)
 
     @classmethod
     def from_pretrained(
@@ -231,11 +177,6 @@ class Translator:
             _source_limit(None, tokenizer, model.config),
             config=model.config,
         )
-
-    @cached_property
-    def _letters(self) -> set[str]:
-        """The characters that tokens of sources have, without those that only join emoji."""
-        return set("".join(vocabulary_of(self.tokenizer, "source"))) - {"\ufe0f", "\u200d"}
 
     @property
     def _transformers_engine(self) -> TransformersEngine:
@@ -329,14 +270,16 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        terms = None if glossary is None else Glossary.of(glossary)
-        split = partial(self.split_texts, keep=keep, keep_patterns=keep_patterns, glossary=terms)
-        how = call, split, metric, n_best
+        demands = _demands(keep, keep_patterns, glossary)
+        given = [texts] if isinstance(texts, str) else texts
+        rows = self._translate_stream(given, directions, call, demands, metric, progress=progress)
+        has_details = any(call.details)
+        outputs = ([output if has_details else output.text for output in row] for row in rows)
+        results = (row[0] if n_best is None else row for row in outputs)
         if isinstance(texts, str):
-            (output,) = self._translate_stream([texts], directions, *how, progress=False)
+            (output,) = results
             return output
-        stream = self._translate_stream(texts, directions, *how, progress=progress)
-        return list(stream) if isinstance(texts, list | tuple) else stream
+        return list(results) if isinstance(texts, list | tuple) else results
 
     def resolve_search(
         self, n_best: int | None = None, candidates: int | None = None, **options: Any
@@ -434,248 +377,52 @@ class Translator:
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
         """
+        demands = _demands(keep, keep_patterns, glossary)
+        return self._split_texts(texts, directions or self.directions(len(texts)), demands)
+
+    def _split_texts(
+        self, texts: Sequence[str], directions: Sequence[Direction], demands: Demands
+    ) -> SplitTexts:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        directions = directions or self.directions(len(texts))
-        find = make_kept_finder(keep, keep_patterns)
-        make = partial(self._make_segments, find, glossary or Glossary(()))
-        split = split_texts(texts, make, self.source_limit, directions, self._tags, find)
-        return without_unknown(split)
-
-    def _make_segments(
-        self,
-        find_kept: Callable[..., list[Span]],
-        glossary: Glossary,
-        texts: Sequence[str],
-        directions: Sequence[Direction],
-    ) -> list[Segment]:
-        """Decides what is kept of lines, and what the model reads of them."""
-        # With two vocabularies, a target need not be in the letters of its source.
-        keeps_unknown = not has_two_vocabularies(self.tokenizer)
-        segments = list(map(Segment, texts, self._encode_sources(texts, directions), directions))
-        for number, (text, direction) in enumerate(zip(texts, directions, strict=True)):
-            unknown: list[Span] = []
-            if self.tokenizer.unk_token_id in (ids := segments[number].ids):
-                (unknown,) = unknown_spans(self.tokenizer, [text])
-            kept = find_kept(text, unknown if keeps_unknown else ())
-            matches = tuple(glossary.find(text, known_tag(direction.source), kept))
-            if not kept and not unknown and not matches:
-                continue
-            reading = self._placeholders.reading(text, kept)
-            read = [(edit.begin, edit.end) for edit in reading.edits]
-            unknown = [span for span in unknown if not meets(span, read)]
-            if unknown:  # what a model reads for unknown characters would mislead it
-                reading = reading.without(
-                    [
-                        span
-                        for span in kept
-                        if meets(span, unknown) and self._letters.isdisjoint(text[slice(*span)])
-                    ]
-                )
-            if reading.edits:
-                (ids,) = self._encode_sources([reading.text], [direction])
-            count = sum(count_characters(text[slice(*span)]) for span in unknown)
-            segments[number] = Segment(
-                text, ids, direction, count, tuple(kept), reading.edits, matches
-            )
-        return segments
+        split = self.reader.split(texts, directions)
+        split = replace(split, segments=self.reader.read(split.segments, demands))
+        return without_unknown(self.reader.cut(split, demands))
 
     def compute_segments(
         self,
         segments: Sequence[Segment],
-        call: "TranslatorCall",
+        call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
-    ) -> list[list[SegmentOutput]]:
-        """Computes `n_best` outputs for each segment, best first; see `TransformersEngine`.
+    ) -> list[list[Segment]]:
+        """Computes `n_best` outputs for each segment, best first; see `Stages.compute`.
 
         Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned. Those whose outputs lack terms are computed once more, from
-        sources with the terms if the model reads them; and where that does not help, by a search of
-        transformers that must place them.
+        are kept, which are aligned.
         """
 
-        def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[SegmentOutput]]:
-            begin, _ = key
-            search, engine = call.search, call.engine
-            if (settings := begun_by(search.settings, begin)) is not search.settings:
-                search = replace(search, settings=settings)
+        def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[Segment]]:
+            settings = begun_by(call.search.settings, key[0])
+            of_these = call
+            if settings is not call.search.settings:
+                search = replace(call.search, settings=settings)
                 engine = self._engine_without(self.engine.problems(search))
-            of_these = replace(call, search=search, engine=engine)
-            rows = self._compute_alike(alike, of_these, on_batch)
-            ways = [self._compute_with_terms]
-            if self.reads_terms:
-                ways.insert(0, self._compute_reading_terms)
-            for compute_again in ways:
-                lacking = [
-                    number
-                    for number, row in enumerate(rows)
-                    if any(output.missing_terms for output in row)
-                ]
-                again = compute_again([rows[number][0] for number in lacking], of_these)
-                for number, row in zip(lacking, again, strict=True):
-                    rows[number] = row
-            return rows
+                of_these = replace(call, search=search, engine=engine)
+            return self._stages.compute(alike, of_these, on_batch)
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         return in_groups(segments, keys, compute)
 
-    def _compute_reading_terms(
-        self, outputs: Sequence[SegmentOutput], call: "TranslatorCall"
-    ) -> list[list[SegmentOutput]]:
-        """Computes outputs of sources with their terms, where the model has room for these."""
-        segments = []
-        for segment in (output.source for output in outputs):
-            terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
-            edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
-            reading = Reading(segment.text, sorted(edits, key=lambda edit: edit.begin))
-            (ids,) = self._encode_sources([reading.text], [segment.direction])
-            if len(ids) <= self.source_limit:
-                segment = replace(segment, ids=ids, edits=reading.edits)
-            segments.append(segment)
-        return self._compute_alike(segments, call)
-
-    def _compute_with_terms(
-        self, outputs: Sequence[SegmentOutput], call: "TranslatorCall"
-    ) -> list[list[SegmentOutput]]:
-        """Computes outputs that contain the terms of others; equally many beams share batches.
-
-        A model that reads terms may inflect those that it has inflected in these outputs.
-        """
-        if outputs and not isinstance(call.engine, TransformersEngine):
-            logger.warning_once("Terms that outputs lack are placed by transformers.")
-            call = replace(call, engine=self._transformers_engine)
-        segments, rows = [output.source for output in outputs], []
-        for segment, output in zip(segments, outputs, strict=True):
-            terms = [match.term for match in segment.matches]
-            wanted = Counter(term.target for term in terms)
-            if self.reads_terms:
-                other_forms = Counter(missing_targets(terms, output.text))
-                wanted -= other_forms - Counter(output.missing_terms)
-            language = known_tag(segment.direction.target)
-            forms = (
-                forms_of_term(self._target_tokenizer, term, language) for term in wanted.elements()
-            )
-            rows.append([of_term for of_term in forms if of_term is not None])
-        searches = [search_with_terms(call.search, terms) for terms in rows]
-
-        def compute(beams: int, alike: list[int]) -> list[list[SegmentOutput]]:
-            batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
-            return self._compute_alike(
-                [segments[number] for number in alike],
-                replace(call, search=searches[alike[0]], batch_tokens=batch_tokens),
-                terms=[rows[number] for number in alike],
-            )
-
-        numbers = list(range(len(segments)))
-        return in_groups(numbers, [search.num_beams for search in searches], compute)
-
-    def _compute_alike(
-        self,
-        segments: Sequence[Segment],
-        call: "TranslatorCall",
-        on_batch: Callable[[int], None] | None = None,
-        **options: Any,
-    ) -> list[list[SegmentOutput]]:
-        """Computes the outputs of segments whose targets begin with the same token."""
-        search, sources = call.search, [segment.ids for segment in segments]
-        align = any(segment.kept for segment in segments) or call.details.linked
-        rows = call.engine.generate(sources, search, call.batch_tokens, align, on_batch, **options)
-        # From here on there is a row for each output.
-        hypotheses = [hypothesis for row in rows for hypothesis in row]
-        segments = [segment for segment, row in zip(segments, rows, strict=True) for _ in row]
-        ids = [list(hypothesis.ids) for hypothesis in hypotheses]
-        written = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True) if ids else []
-        put_back = [
-            segment.reading.restored(text) for segment, text in zip(segments, written, strict=True)
-        ]
-        texts = list(map(apply_edits, written, put_back))
-        lacks = [
-            bool(segment.kept) and not Copies.find(segment.text, segment.kept, text).are_right
-            for segment, text in zip(segments, texts, strict=True)
-        ]
-        some = [number for number, lack in enumerate(lacks) if lack or call.details.linked]
-        of_some = self._links(
-            [segments[number] for number in some],
-            [hypotheses[number] for number in some],
-            [written[number] for number in some],
-            call,
-        )
-        links = dict(zip(some, of_some, strict=True))
-        # A score needs an end; that of an output without one is left out below.
-        ended = [self._ended(hypothesis) for hypothesis in hypotheses]
-        scores: list[list[float]] = [[]] * len(ended)
-        if call.details.scores:
-            scores = call.engine.token_scores(
-                [segment.ids for segment in segments],
-                ended,
-                call.batch_tokens,
-                needed_start(search.settings),
-            )
-        outputs = []
-        for number, (segment, hypothesis, text) in enumerate(
-            zip(segments, hypotheses, texts, strict=True)
-        ):
-            length = len(hypothesis.ids) + (hypothesis.end is not None)
-            language = known_tag(segment.direction.target)
-            terms = [match.term for match in segment.matches]
-            of_tokens = links.get(number, NO_LINKS)
-            restored: tuple[str, ...] = ()
-            aligned = tuple(of_tokens.aligned)
-            of_tokens = of_tokens.edited(put_back[number])
-            if lacks[number]:
-                found = targets_in(text, terms, language)
-                whole = [(match.begin, match.end) for match in found]
-                copies = Copies.find(segment.text, segment.kept, text)
-                edits = edits_to_keep(copies, of_tokens, whole)
-                text, of_tokens = apply_edits(text, edits), of_tokens.edited(edits)
-                restored = tuple(edit.text.strip() for edit in edits if edit.text)
-            outputs.append(
-                SegmentOutput(
-                    text,
-                    segment,
-                    is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
-                    tokens=self._target_tokens(ended[number][:length]),
-                    token_scores=_chosen_scores(
-                        scores[number][:length],
-                        ended[number],
-                        search.settings,
-                        search.max_new_tokens,
-                    ),
-                    aligned=aligned,
-                    links=of_tokens,
-                    restored=restored,
-                    missing_terms=missing_targets(terms, text, language),
-                )
-            )
-        remaining = iter(outputs)
-        return [list(islice(remaining, len(row))) for row in rows]
-
     def join_outputs(
-        self,
-        document: Document,
-        outputs: Sequence[Sequence[SegmentOutput]],
-        call: "TranslatorCall",
+        self, layout: TextLayout, outputs: Sequence[Sequence[Segment]], call: TranslatorCall
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments, in the order of their scores.
-
-        The language of its target, or else their script, tells how the parts of a long line are
-        joined.
-        """
-        joined = [
-            join_segments(
-                document,
-                {number: outputs[number][rank] for number in document.segments},
-                call.details,
-                call.search.length_penalty,
-            )
-            for rank in range(call.search.n_best)
-        ]
-        return sorted(joined, key=lambda output: -(output.score or 0.0))
+        """Makes the outputs of a text from those of its segments, in the order of their scores."""
+        return self._stages.join(layout, outputs, call)
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of a segment, whose ids `split_texts` returned."""
-        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
+        return self.reader.source_tokens(ids)
 
     def score(
         self,
@@ -696,11 +443,11 @@ class Translator:
                 the model needs a language.
         """
 
-        def score(settings: GenerationConfig, pairs: list[_Pair]) -> list[Score]:
+        def score(settings: GenerationConfig, pairs: list[Pair]) -> list[Score]:
             engine = self._engine_without(self.engine.token_problems(settings))
             scores = engine.token_scores(*_ids_of(pairs), batch_tokens, needed_start(settings))
             return [
-                Score(self._target_tokens(pair.ids), _chosen_scores(row, pair.ids, settings))
+                Score(self.reader.target_tokens(pair.ids), chosen_scores(row, pair.ids, settings))
                 for pair, row in zip(pairs, scores, strict=True)
             ]
 
@@ -730,34 +477,30 @@ class Translator:
                 model needs a language.
         """
 
-        def align(settings: GenerationConfig, pairs: list[_Pair]) -> list[Alignment]:
+        def align(settings: GenerationConfig, pairs: list[Pair]) -> list[Alignment]:
             rows = self._transformers_engine.alignments(
                 *_ids_of(pairs), batch_tokens, needed_start(settings)
             )
-            source_spans = self._spans_of_sources([pair.source for pair in pairs])
-            target_spans = self._encode(
-                "target",
-                [pair.target for pair in pairs],
-                [pair.source.direction.target for pair in pairs],
-                partial(spans_of_encoding, self.tokenizer, side="target"),
-            )
-            return [
-                Alignment(
-                    words=linked_words(source.text, target, TokenLinks(*spans, row[:-1])),
-                    tokens=tuple((s, t) for t, s in enumerate(row[:-1])),  # none of the end
-                    source_tokens=self.source_tokens(source.ids),
-                    target_tokens=self._target_tokens(ids),
-                )
-                for (source, target, ids), row, spans in zip(
-                    pairs, rows, zip(source_spans, target_spans, strict=True), strict=True
-                )
-            ]
+            # None of the end.
+            return [self._alignment(pair, row[:-1]) for pair, row in zip(pairs, rows, strict=True)]
 
         return self._compute_pairs(align, sources, targets, src_lang, tgt_lang)
 
+    def _alignment(self, pair: Pair, aligned: list[int]) -> Alignment:
+        """Makes the alignment of a pair from the source token of each target token."""
+        reader, target = self.reader, pair.reading
+        places = reader.spans(pair.encoded, "target")[: len(aligned)]
+        links = TokenLinks(reader.spans_in_text(pair.source), places, aligned)
+        return Alignment(
+            words=linked_words(pair.source.text, target.original, links.edited(target.undone)),
+            tokens=tuple((source, number) for number, source in enumerate(aligned)),
+            source_tokens=reader.source_tokens(pair.source.ids),
+            target_tokens=reader.target_tokens(pair.ids),
+        )
+
     def _compute_pairs(
         self,
-        compute: Callable[[GenerationConfig, list["_Pair"]], list[Row]],
+        compute: Callable[[GenerationConfig, list[Pair]], list[Row]],
         sources: Sequence[str],
         targets: Sequence[str],
         src_lang: Languages,
@@ -775,22 +518,14 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        directions = [
-            direction.for_text(text, self._tags)
-            for text, direction in zip(
-                sources, self.directions(len(sources), src_lang, tgt_lang), strict=True
-            )
-        ]
-        source_ids = self._encode_sources(sources, directions)
-        for number, ids in enumerate(source_ids):
-            if len(ids) > self.source_limit:
-                raise LongSourceError(number, len(ids), self.source_limit)
-        languages = [direction.target for direction in directions]
-        target_ids = self._encode("target", targets, languages, _ids_of_encoding)
-        segments = map(Segment, sources, source_ids, directions)
+        directions = self.directions(len(sources), src_lang, tgt_lang)
+        pairs = self.reader.read_pairs(sources, targets, directions)
+        for number, pair in enumerate(pairs):
+            if len(pair.source) > self.source_limit:
+                raise LongSourceError(number, len(pair.source), self.source_limit)
         return in_groups(
-            list(map(_Pair, segments, targets, target_ids)),
-            [direction.begin for direction in directions],
+            pairs,
+            [pair.source.direction.begin for pair in pairs],
             lambda begin, pairs: compute(begun_by(self.settings, begin), pairs),
         )
 
@@ -811,14 +546,13 @@ class Translator:
         self,
         texts: Iterable[str],
         directions: Sequence[Direction],
-        call: "TranslatorCall",
-        split_texts: Callable[[list[str], Sequence[Direction]], SplitTexts],
+        call: TranslatorCall,
+        demands: Demands,
         metric: Metric | None,
-        n_best: int | None,
         *,
         progress: bool,
-    ) -> Iterator[Any]:
-        """Yields what is returned for each text; warns at the end of what is cut off or unknown."""
+    ) -> Iterator[list[Translation]]:
+        """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
         remaining, num_cut, num_done = iter(texts), 0, 0
         of_remaining = cycle(directions)  # a stream has one for all of its texts
         num_computed = 0  # segments of a chunk
@@ -832,16 +566,15 @@ class Translator:
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
+                split = self._split_texts(chunk, list(islice(of_remaining, len(chunk))), demands)
                 num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
-                for document in split.documents:
-                    outputs = self.join_outputs(document, computed, call)
+                for layout in split.layouts:
+                    outputs = self.join_outputs(layout, computed, call)
                     if metric is not None:
                         outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
                     num_cut += sum(not output.is_complete for output in outputs)
-                    returned = [output if any(call.details) else output.text for output in outputs]
-                    yield returned[0] if n_best is None else returned
+                    yield outputs
                 num_unknown += sum(segment.unknown for segment in split.segments)
                 num_characters += sum(count_characters(segment.text) for segment in split.segments)
                 num_done += len(chunk)
@@ -858,125 +591,13 @@ class Translator:
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
 
-    def _ended(self, hypothesis: Hypothesis) -> Ids:
-        """Returns the ids of an output with an end."""
-        end = self.end_token_id if hypothesis.end is None else hypothesis.end
-        return [*hypothesis.ids, *([] if end is None else [end])]
 
-    def _links(
-        self,
-        segments: Sequence[Segment],
-        hypotheses: Sequence[Hypothesis],
-        texts: Sequence[str],
-        call: "TranslatorCall",
-    ) -> list[TokenLinks]:
-        """Returns the links of outputs with their segments."""
-        aligned: list[Any] = [hypothesis.aligned for hypothesis in hypotheses]
-        if None in aligned:  # the search itself has not aligned them
-            aligned = self._transformers_engine.alignments(
-                [segment.ids for segment in segments],
-                [self._ended(hypothesis) for hypothesis in hypotheses],
-                call.batch_tokens,
-                needed_start(call.search.settings),
-            )
-        links = []
-        for spans, hypothesis, text, row in zip(
-            self._spans_of_sources(segments), hypotheses, texts, aligned, strict=True
-        ):
-            targets = spans_of_ids(self._target_tokenizer, hypothesis.ids, text)
-            of_tokens = [stripped(text, span) for span in targets]
-            links.append(TokenLinks(spans, of_tokens, row[: len(of_tokens)]))
-        return links
-
-    def _spans_of_sources(self, segments: Sequence[Segment]) -> list[list[Span]]:
-        """Returns the span of each token in its text, without the tag that is read before it."""
-        readings = [segment.reading for segment in segments]
-        texts = [reading.text for reading in readings]
-        directions = [segment.direction for segment in segments]
-        find = partial(spans_of_encoding, self.tokenizer, side="source")
-        rows = self._read_sources(texts, directions, find)
-        spans = []
-        for reading, direction, row in zip(readings, directions, rows, strict=True):
-            shift = len(direction.read(""))
-            places = (reading.place((max(b - shift, 0), max(e - shift, 0))) for b, e in row)
-            spans.append([stripped(reading.original, place) for place in places])
-        return spans
-
-    def _encode_sources(self, texts: Sequence[str], directions: Sequence[Direction]) -> list[Ids]:
-        return self._read_sources(texts, directions, _ids_of_encoding)
-
-    def _read_sources(
-        self,
-        texts: Sequence[str],
-        directions: Sequence[Direction],
-        compute: Callable[[list[str], Any], list[Row]],
-    ) -> list[Row]:
-        """Computes a row for each source from its text as the model reads it, and its encoding."""
-        read = [direction.read(text) for text, direction in zip(texts, directions, strict=True)]
-        return self._encode("source", read, [each.source for each in directions], compute)
-
-    def _encode(
-        self,
-        side: str,
-        texts: Sequence[str],
-        languages: Sequence[str | None],
-        compute: Callable[[list[str], Any], list[Row]],
-    ) -> list[Row]:
-        """Computes a row for each text of one side from its encoding in its language."""
-        name = {"source": "text", "target": "text_target"}[side]
-        options = {"truncation": False, "verbose": False, "return_attention_mask": False}
-
-        def encode(language: str | None, texts: list[str]) -> list[Row]:
-            return compute(texts, self._in_language[side](language)(**{name: texts}, **options))
-
-        return in_groups(texts, languages, encode)
-
-    def _target_tokens(self, ids: Ids) -> tuple[str, ...]:
-        return tuple(self._target_tokenizer.convert_ids_to_tokens(list(ids)))
+def _demands(keep: bool, keep_patterns: Sequence[str], glossary: GlossaryLike | None) -> Demands:
+    return Demands(make_kept_finder(keep, keep_patterns), Glossary.of(glossary or ()))
 
 
-class _Pair(NamedTuple):
-    """A source, and a given target with its ids."""
-
-    source: Segment
-    target: str
-    ids: Ids
-
-
-def _ids_of(pairs: Sequence[_Pair]) -> tuple[list[Ids], list[Ids]]:
+def _ids_of(pairs: Sequence[Pair]) -> tuple[list[Ids], list[Ids]]:
     return [pair.source.ids for pair in pairs], [pair.ids for pair in pairs]
-
-
-def _ids_of_encoding(_: Sequence[str], encoding: Any) -> list[Ids]:
-    ids: list[Ids] = encoding["input_ids"]
-    return ids
-
-
-@dataclass(frozen=True)
-class TranslatorCall:
-    """What one call of `Translator.translate` computes, and with which engine."""
-
-    search: Search
-    engine: Engine
-    details: OutputOptions
-    batch_tokens: int
-
-
-def _chosen_scores(
-    values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
-) -> tuple[float, ...]:
-    """Returns the scores of tokens, where those that the settings force have the probability 1.
-
-    Args:
-        ids: The tokens, of which the first may be that of `forced_bos_token_id`.
-        longest: Length at which `forced_eos_token_id` puts an end. None: it puts none.
-    """
-    chosen = list(values)
-    if chosen and ids[0] == settings.forced_bos_token_id:
-        chosen[0] = 0.0
-    if settings.forced_eos_token_id is not None and len(chosen) == longest:
-        chosen[-1] = 0.0
-    return tuple(chosen)
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -15,7 +15,8 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.inference.stages import TranslatorCall
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
@@ -219,8 +220,8 @@ def score_training(
                 progress.update(min(progress.done + count, most))
 
             computed = translator.compute_segments(split.segments, call, on_batch)
-            for number, document in zip(numbers, split.documents, strict=True):
-                (done[number],) = translator.join_outputs(document, computed, call)
+            for number, layout in zip(numbers, split.layouts, strict=True):
+                (done[number],) = translator.join_outputs(layout, computed, call)
             progress.update(len(done))
     shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]

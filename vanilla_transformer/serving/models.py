@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from vanilla_transformer.documents.lines import SplitTexts
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.inference.segments import SplitTexts
+from vanilla_transformer.inference.stages import TranslatorCall
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.languages import closest_tag, detect, is_language
 from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.batching import Batcher
@@ -132,13 +133,13 @@ class ServedModel:
             source_tokens = [
                 [
                     token
-                    for number in document.segments
+                    for number in layout.segments
                     for token in self.translator.source_tokens(split.segments[number].ids)
                 ]
-                for document in split.documents
+                for layout in split.layouts
             ]
         return Answers(
-            [join(document, outputs, call) for document in split.documents], source_tokens, tokens
+            [join(layout, outputs, call) for layout in split.layouts], source_tokens, tokens
         )
 
 

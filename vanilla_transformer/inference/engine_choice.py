@@ -1,0 +1,88 @@
+"""Which engine computes a model."""
+
+from ctypes import CDLL
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from huggingface_hub import snapshot_download
+from transformers.utils import logging
+
+from vanilla_transformer.inference.engines import EnsembleEngine, TransformersEngine
+from vanilla_transformer.inference.loading import load_tokenizer, load_weights, with_int8_weights
+from vanilla_transformer.names import ENGINES
+
+if TYPE_CHECKING:
+    from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
+
+logger = logging.get_logger(__name__)
+
+Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
+"""What computes outputs: both have the same methods, which `TransformersEngine` describes."""
+
+_CUBLAS = "libcublas.so.12"
+"""What the packages of CTranslate2 load for a GPU, when they compute for the first time."""
+
+
+def load_engine(
+    name: str,
+    paths: list[str],
+    config: Any,
+    tokenizer: Any,
+    device: str,
+    compute_type: str,
+    workers: int,
+) -> Engine:
+    """Loads models with the engine that computes them; see `Translator.from_pretrained`.
+
+    Args:
+        name: One of `ENGINES`. "auto" takes CTranslate2 if it can, otherwise transformers.
+        config: The config of the first model.
+
+    Raises:
+        ValueError: If the engine is unknown, or cannot compute the models.
+    """
+    if name not in ENGINES:
+        raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
+    limits = {
+        "ctranslate2": _limits_of_ctranslate2(paths, config, device),
+        "int8": ["several models"] if len(paths) > 1 else [],
+    }
+    if name == "auto":
+        logger.info(f"Limits of CTranslate2: {'; '.join(limits['ctranslate2']) or 'none'}.")
+        name = "transformers" if limits["ctranslate2"] else "ctranslate2"
+    if limits.get(name):
+        raise ValueError(f"The engine {name!r} cannot do this: {'; '.join(limits[name])}.")
+    if name == "ctranslate2":
+        from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
+
+        (path,) = paths
+        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
+        return CTranslate2Engine(folder, config, tokenizer, compute_type, device, workers)
+    models = [load_weights(path).to(device).eval() for path in paths]
+    if len(models) > 1:
+        return EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])])
+    if name == "int8":
+        return TransformersEngine(with_int8_weights(models[0]), "int8", tokenizer)
+    return TransformersEngine(models[0], tokenizer=tokenizer)
+
+
+def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:
+    """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
+    if find_spec("ctranslate2") is None:
+        return ['anything before `pip install ".[ctranslate2]"`']
+    from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
+
+    problems = problems_for_ctranslate2(config, holds_start=False)
+    limits = [problem.removesuffix(".") for problem in problems]
+    if (kind := device.partition(":")[0]) not in ("cpu", "cuda"):
+        limits.append(f"the device {device!r}")
+    if kind == "cuda":
+        try:
+            CDLL(_CUBLAS)
+        except OSError:  # torch may have another version
+            limits.append(
+                f"a GPU without the library {_CUBLAS} (CUDA 12: put its directory into "
+                "LD_LIBRARY_PATH)"
+            )
+    return ["several models", *limits] if len(paths) > 1 else limits

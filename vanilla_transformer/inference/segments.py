@@ -1,0 +1,366 @@
+"""Texts become segments, and what the model reads of these: the stages `split` and `read`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
+
+from vanilla_transformer.data.token_words import (
+    count_characters,
+    has_two_vocabularies,
+    in_groups,
+    spans_of_encoding,
+    target_side,
+    tokens_of_ids,
+    unknown_spans,
+    vocabulary_of,
+)
+from vanilla_transformer.documents.kept import (
+    Copies,
+    Edit,
+    Span,
+    TokenLinks,
+    apply_edits,
+    make_kept_finder,
+    meets,
+    stripped,
+)
+from vanilla_transformer.documents.lines import TextLayout, split_lines
+from vanilla_transformer.documents.readings import Placeholders, Reading
+from vanilla_transformer.documents.sentences import Cut, cut_line
+from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
+from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.languages import known_tag
+from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+
+NO_LINKS = TokenLinks((), (), ())
+
+
+class Encoded(NamedTuple):
+    """A text as tokens.
+
+    Attributes:
+        text: With the tag that the model reads before it.
+        ids: Those of its tokens, the end included.
+        row: What a fast tokenizer knows of them. None: the tokenizer is not fast.
+    """
+
+    text: str
+    ids: Ids = ()
+    row: Any = None
+
+
+_UNREAD, _UNSEARCHED = Encoded(""), Hypothesis((), None)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A line, or a part of one, on its way; each stage fills in what it decides.
+
+    Attributes:
+        text: What stands in the document.
+        direction: Its languages, and the tag that the model reads before it.
+        encoded: What the model reads.
+        kept: Spans that its output has too, unchanged.
+        matches: The terms of a glossary in it.
+        unknown: Number of its characters that the model reads as unknown.
+        edits: What the model reads in the place of parts of it.
+        hypothesis: One of the outputs that the search has found.
+        written: Its text.
+        put_back: What puts the parts into it that tokens stand for.
+        output: The text with these parts, and with what the model did not copy.
+        is_complete: Whether the model ended it; False if it is cut off at the longest length.
+        aligned: Index of a source token for each token but the end. Empty: it was not needed.
+        links: The same with the places of the tokens, and with what was put in.
+        copies: What the output has of the spans that are kept. None: there are none.
+        restored: What the model did not copy.
+        missing_terms: Targets of terms that the output lacks.
+        token_scores: Log-probability of each token in nats. Empty: it was not asked for.
+    """
+
+    text: str
+    direction: Direction
+    encoded: Encoded = _UNREAD
+    kept: tuple[Span, ...] = ()
+    matches: tuple[Match, ...] = ()
+    unknown: int = 0
+    edits: Sequence[Edit] = ()
+    hypothesis: Hypothesis = _UNSEARCHED
+    written: str = ""
+    put_back: Sequence[Edit] = ()
+    output: str = ""
+    is_complete: bool = True
+    aligned: tuple[int, ...] = ()
+    links: TokenLinks = NO_LINKS
+    copies: Copies | None = field(default=None, repr=False)
+    restored: tuple[str, ...] = ()
+    missing_terms: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of what the model reads, the end included."""
+        return self.encoded.ids
+
+    @property
+    def reading(self) -> Reading:
+        """What the model reads of the text."""
+        return Reading(self.text, self.edits)
+
+    @property
+    def terms(self) -> list[Term]:
+        """The terms in it, each as often as it is there."""
+        return [match.term for match in self.matches]
+
+    @property
+    def target_language(self) -> str | None:
+        """The tag of its target's language; None: it is unknown."""
+        return known_tag(self.direction.target)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """Texts that are split into segments.
+
+    Attributes:
+        layouts: Each text, with numbers into `segments` in the place of its segments.
+    """
+
+    layouts: list[TextLayout]
+    segments: list[Segment]
+
+    def with_parts(self, rows: Iterable[Iterable[Segment | Cut | str]]) -> "SplitTexts":
+        """Returns the texts with a row of parts in the place of each segment."""
+        segments: list[Segment] = []
+        numbered: list[list[int | Cut | str]] = []
+        for row in rows:
+            numbered.append([])
+            for part in row:
+                if isinstance(part, Segment):
+                    numbered[-1].append(len(segments))
+                    segments.append(part)
+                else:
+                    numbered[-1].append(part)
+        return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
+
+
+class Demands(NamedTuple):
+    """What is decided of outputs before they are made.
+
+    Attributes:
+        find_kept: Finds the parts of a text that its output has too.
+        glossary: Terms whose translation is decided.
+    """
+
+    find_kept: Callable[..., list[Span]] = make_kept_finder()
+    glossary: Glossary = Glossary(())
+
+
+class Pair(NamedTuple):
+    """A source, and a given target, as a model that translates reads and writes them."""
+
+    source: Segment
+    reading: Reading
+    encoded: Encoded
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of the target, the end included."""
+        return self.encoded.ids
+
+
+class Reader:
+    """Splits texts for a model, and encodes what it reads of them.
+
+    Args:
+        limit: Longest source in tokens.
+    """
+
+    def __init__(self, tokenizer: Any, limit: int) -> None:
+        self.tokenizer, self.limit = tokenizer, limit
+        self.of_targets = target_side(tokenizer)
+        # They share the vocabulary, and no call changes the tokenizer itself.
+        self._in_language = {
+            "source": lru_cache(partial(in_language, tokenizer)),
+            "target": lru_cache(partial(target_side, tokenizer)),
+        }
+        self._tags = tags_of_sources(tokenizer)
+        self._placeholders = Placeholders.of(tokenizer)
+        # With two vocabularies, a target need not be in the letters of its source.
+        self._keeps_unknown = not has_two_vocabularies(tokenizer)
+        self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
+
+    @cached_property
+    def _letters(self) -> set[str]:
+        """The characters that tokens of sources have, without those that only join emoji."""
+        return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
+
+    def split(self, texts: Sequence[str], directions: Sequence[Direction]) -> SplitTexts:
+        """Splits texts into lines."""
+        layouts, lines = split_lines(texts)
+        of_lines = (
+            direction
+            for direction, layout in zip(directions, layouts, strict=True)
+            for _ in layout.segments
+        )
+        return SplitTexts(
+            layouts,
+            [
+                Segment(line, direction.for_text(line, self._tags))
+                for line, direction in zip(lines, of_lines, strict=True)
+            ],
+        )
+
+    def read(self, segments: Sequence[Segment], demands: Demands) -> list[Segment]:
+        """Decides what is kept of segments, and what the model reads of them."""
+        texts = [segment.direction.read(segment.text) for segment in segments]
+        languages = [segment.direction.source for segment in segments]
+        return [
+            self._read(Segment(segment.text, segment.direction, encoded), demands)
+            for segment, encoded in zip(
+                segments, self.encode("source", texts, languages), strict=True
+            )
+        ]
+
+    def _read(self, segment: Segment, demands: Demands) -> Segment:
+        text = segment.text
+        unknown: list[Span] = []
+        if self.tokenizer.unk_token_id in segment.ids:
+            (unknown,) = unknown_spans(self.tokenizer, [text])
+        kept = demands.find_kept(text, unknown if self._keeps_unknown else ())
+        matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
+        if not kept and not unknown and not matches:  # the usual case
+            return segment
+        reading = self._placeholders.reading(text, kept)
+        read = [(edit.begin, edit.end) for edit in reading.edits]
+        unknown = [span for span in unknown if not meets(span, read)]
+        if unknown:  # what a model reads for unknown characters would mislead it
+            reading = reading.without(
+                [
+                    span
+                    for span in kept
+                    if meets(span, unknown) and self._letters.isdisjoint(text[slice(*span)])
+                ]
+            )
+        count = sum(count_characters(text[slice(*span)]) for span in unknown)
+        segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
+        return self._reading(segment, reading.edits) if reading.edits else segment
+
+    def _reading(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
+        """Returns a segment of which the model reads something else."""
+        segment = replace(segment, edits=edits)
+        text = segment.direction.read(segment.reading.text)
+        (encoded,) = self.encode("source", [text], [segment.direction.source])
+        return replace(segment, encoded=encoded)
+
+    def read_terms(self, segment: Segment) -> Segment:
+        """Returns a segment that is read with the targets of its terms, if there is room."""
+        terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
+        edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
+        annotated = self._reading(segment, sorted(edits, key=lambda edit: edit.begin))
+        return annotated if len(annotated) <= self.limit else segment
+
+    def cut(self, split: SplitTexts, demands: Demands) -> SplitTexts:
+        """Cuts segments that are too long, and reads their pieces."""
+        if max(map(len, split.segments), default=0) <= self.limit:  # the usual case
+            return split
+        return split.with_parts(
+            [segment] if len(segment) <= self.limit else self._pieces(segment, demands)
+            for segment in split.segments
+        )
+
+    def _pieces(self, segment: Segment, demands: Demands) -> list[Segment | Cut]:
+        # Each piece is read with the tag, which the first one may have in its text.
+        tag, direction = segment.direction.of_text(segment.text, self._tags)
+        line = segment.text[len(tag) :]
+
+        def read(text: str, direction: Direction) -> Segment:
+            (read,) = self.read([Segment(text, direction)], demands)
+            return read
+
+        first, *others = cut_line(
+            line,
+            lambda text: len(read(text, direction)),
+            self.limit,
+            known_tag(direction.source),
+            demands.find_kept(line),
+        )
+        return [
+            read(f"{tag}{first}", segment.direction),
+            *(part if isinstance(part, Cut) else read(part, direction) for part in others),
+        ]
+
+    def read_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
+    ) -> list[Pair]:
+        """Reads given pairs as `translate` reads their sources, and writes their targets."""
+        segments = [
+            Segment(text, direction.for_text(text, self._tags))
+            for text, direction in zip(sources, directions, strict=True)
+        ]
+        segments = self.read(segments, Demands())
+        readings = []
+        for segment, target in zip(segments, targets, strict=True):
+            places = Copies.find(segment.text, segment.kept, target).places
+            readings.append(self._placeholders.reading_of_target(target, places, segment.reading))
+        texts = [reading.text for reading in readings]
+        languages = [direction.target for direction in directions]
+        return list(map(Pair, segments, readings, self.encode("target", texts, languages)))
+
+    def encode(
+        self, side: str, texts: Sequence[str], languages: Sequence[str | None]
+    ) -> list[Encoded]:
+        """Encodes the texts of one side, each in its language."""
+        name = {"source": "text", "target": "text_target"}[side]
+        options = {"truncation": False, "verbose": False, "return_attention_mask": False}
+
+        def encode(language: str | None, texts: list[str]) -> list[Encoded]:
+            encoding = self._in_language[side](language)(**{name: texts}, **options)
+            rows = getattr(encoding, "encodings", None) or [None] * len(texts)
+            return list(map(Encoded, texts, encoding["input_ids"], rows))
+
+        return in_groups(texts, languages, encode)
+
+    def spans(self, encoded: Encoded, side: str) -> list[Span]:
+        """Returns the span of each token in what was encoded."""
+        if encoded.row is not None:
+            return list(encoded.row.offsets)
+        encoding = {"input_ids": [encoded.ids]}
+        (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
+        return spans
+
+    def spans_in_text(self, segment: Segment) -> list[Span]:
+        """Returns the span of each token in the text, without the tag that is read before it."""
+        reading, shift = segment.reading, len(segment.direction.read(""))
+        places = (
+            reading.place((max(begin - shift, 0), max(end - shift, 0)))
+            for begin, end in self.spans(segment.encoded, "source")
+        )
+        return [stripped(segment.text, place) for place in places]
+
+    def source_tokens(self, ids: Ids) -> tuple[str, ...]:
+        """Returns the tokens of ids of a source."""
+        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
+
+    def target_tokens(self, ids: Ids) -> tuple[str, ...]:
+        """Returns the tokens of ids of a target."""
+        return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
+
+
+def without_unknown(split: SplitTexts) -> SplitTexts:
+    """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
+
+    A model that reads no token in their place would write words out of nothing.
+    """
+
+    def is_alone(segment: Segment) -> bool:
+        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
+        return bool(segment.unknown) and not segment.edits and not others.strip()
+
+    return split.with_parts(
+        [segment.text if is_alone(segment) else segment] for segment in split.segments
+    )

@@ -1,0 +1,362 @@
+"""From what a model reads to its outputs: the stages `search`, `restore` and `join`."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from transformers.utils import logging
+
+from vanilla_transformer.data.token_words import count_characters, in_groups, spans_of_ids
+from vanilla_transformer.data.word_alignment import Links
+from vanilla_transformer.documents.kept import (
+    Copies,
+    Span,
+    TokenLinks,
+    apply_edits,
+    edits_to_keep,
+    stripped,
+)
+from vanilla_transformer.documents.lines import TextLayout
+from vanilla_transformer.documents.sentences import Cut
+from vanilla_transformer.documents.terms import missing_targets, targets_in
+from vanilla_transformer.inference.constrained import Forms, forms_of_term, search_with_terms
+from vanilla_transformer.inference.engine_choice import Engine
+from vanilla_transformer.inference.engines import (
+    Hypothesis,
+    Ids,
+    TransformersEngine,
+    chosen_scores,
+    is_cut_off,
+)
+from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
+from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment
+from vanilla_transformer.languages import tag_of_texts
+from vanilla_transformer.search import Search, needed_start
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class TranslatorCall:
+    """What one call of `Translator.translate` computes, and with which engine."""
+
+    search: Search
+    engine: Engine
+    details: OutputOptions
+    batch_tokens: int
+
+
+class Stages:
+    """The stages of one model; each takes and returns segments.
+
+    Args:
+        transformers: Returns the engine of transformers, which alone aligns and places terms.
+        end: The token that ends a target. None: no token does.
+    """
+
+    def __init__(
+        self, reader: Reader, transformers: Callable[[], TransformersEngine], end: int | None
+    ) -> None:
+        self.reader, self.transformers, self.end = reader, transformers, end
+
+    def compute(
+        self,
+        segments: Sequence[Segment],
+        call: TranslatorCall,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[list[Segment]]:
+        """Computes the outputs of each segment, best first; all begin with the same token.
+
+        Those whose outputs lack terms are computed once more, from what has the terms if the model
+        reads these; and where that does not help, by a search that must place them.
+        """
+        rows = self._outputs(segments, call, on_batch)
+        ways = [self._placing_terms]
+        if self.reader.reads_terms:
+            ways.insert(0, self._reading_terms)
+        for compute_again in ways:
+            lacking = [
+                number
+                for number, row in enumerate(rows)
+                if any(output.missing_terms for output in row)
+            ]
+            again = compute_again([rows[number][0] for number in lacking], call)
+            for number, row in zip(lacking, again, strict=True):
+                rows[number] = row
+        return rows
+
+    def _reading_terms(
+        self, outputs: Sequence[Segment], call: TranslatorCall
+    ) -> list[list[Segment]]:
+        return self._outputs(list(map(self.reader.read_terms, outputs)), call)
+
+    def _placing_terms(
+        self, outputs: Sequence[Segment], call: TranslatorCall
+    ) -> list[list[Segment]]:
+        """Computes outputs that contain the terms of others; equally many beams share batches."""
+        if outputs and not isinstance(call.engine, TransformersEngine):
+            logger.warning_once("Terms that outputs lack are placed by transformers.")
+            call = replace(call, engine=self.transformers())
+        terms = list(map(self._forms_to_place, outputs))
+        searches = [search_with_terms(call.search, of_output) for of_output in terms]
+
+        def compute(beams: int, numbers: list[int]) -> list[list[Segment]]:
+            batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
+            return self._outputs(
+                [outputs[number] for number in numbers],
+                replace(call, search=searches[numbers[0]], batch_tokens=batch_tokens),
+                terms=[terms[number] for number in numbers],
+            )
+
+        beams = [search.num_beams for search in searches]
+        return in_groups(list(range(len(outputs))), beams, compute)
+
+    def _forms_to_place(self, output: Segment) -> list[Forms]:
+        """Returns the ids of the terms that an output must have.
+
+        A model that reads terms may inflect those that it has inflected in this output.
+        """
+        wanted = Counter(term.target for term in output.terms)
+        if self.reader.reads_terms:
+            other_forms = Counter(missing_targets(output.terms, output.output))
+            wanted -= other_forms - Counter(output.missing_terms)
+        forms = (
+            forms_of_term(self.reader.of_targets, target, output.target_language)
+            for target in wanted.elements()
+        )
+        return [of_term for of_term in forms if of_term is not None]
+
+    def _outputs(
+        self,
+        segments: Sequence[Segment],
+        call: TranslatorCall,
+        on_batch: Callable[[int], None] | None = None,
+        terms: Sequence[Sequence[Forms]] | None = None,
+    ) -> list[list[Segment]]:
+        outputs = self.search(segments, call, on_batch, terms)
+        outputs = self.link(outputs, call)
+        outputs = self.score(list(map(restore, outputs)), call)
+        remaining = iter(outputs)
+        return [list(islice(remaining, call.search.n_best)) for _ in segments]
+
+    def search(
+        self,
+        segments: Sequence[Segment],
+        call: TranslatorCall,
+        on_batch: Callable[[int], None] | None = None,
+        terms: Sequence[Sequence[Forms]] | None = None,
+    ) -> list[Segment]:
+        """Searches for `n_best` outputs of each segment, and puts in what their tokens stand for.
+
+        Args:
+            terms: What the outputs of each segment must have. None: nothing.
+        """
+        options = {} if terms is None else {"terms": terms}
+        align = call.details.linked or any(segment.kept for segment in segments)
+        rows = call.engine.generate(
+            [segment.ids for segment in segments],
+            call.search,
+            call.batch_tokens,
+            align,
+            on_batch,
+            **options,
+        )
+        ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
+        texts = iter(
+            self.reader.of_targets.batch_decode(ids, skip_special_tokens=True) if ids else []
+        )
+        return [
+            self._found(segment, hypothesis, next(texts), call.search)
+            for segment, row in zip(segments, rows, strict=True)
+            for hypothesis in row
+        ]
+
+    @staticmethod
+    def _found(segment: Segment, hypothesis: Hypothesis, text: str, search: Search) -> Segment:
+        edits = segment.reading.edits_to_restore(text)
+        output = apply_edits(text, edits)
+        return replace(
+            segment,
+            hypothesis=hypothesis,
+            written=text,
+            put_back=edits,
+            output=output,
+            copies=Copies.find(segment.text, segment.kept, output) if segment.kept else None,
+            is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
+            aligned=(),
+            links=NO_LINKS,
+        )
+
+    def link(self, outputs: Sequence[Segment], call: TranslatorCall) -> list[Segment]:
+        """Aligns the outputs that lack something of their sources, or all if links are wanted."""
+        linked = list(outputs)
+        wanted = [
+            number
+            for number, output in enumerate(outputs)
+            if call.details.linked or (output.copies and not output.copies.are_right)
+        ]
+        aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
+        if None in aligned:  # the search itself has not aligned them
+            aligned = self.transformers().alignments(
+                [outputs[number].ids for number in wanted],
+                [self._ended(outputs[number].hypothesis) for number in wanted],
+                call.batch_tokens,
+                needed_start(call.search.settings),
+            )
+        for number, row in zip(wanted, aligned, strict=True):
+            output = outputs[number]
+            ids, text = output.hypothesis.ids, output.written
+            places = [
+                stripped(text, span) for span in spans_of_ids(self.reader.of_targets, ids, text)
+            ]
+            row = row[: len(places)]
+            links = TokenLinks(self.reader.spans_in_text(output), places, row)
+            linked[number] = replace(
+                output, aligned=tuple(row), links=links.edited(output.put_back)
+            )
+        return linked
+
+    def score(self, outputs: Sequence[Segment], call: TranslatorCall) -> list[Segment]:
+        """Computes the scores of the tokens of outputs, if these are wanted."""
+        if not call.details.scores:
+            return list(outputs)
+        settings = call.search.settings
+        # A score needs an end; that of an output without one is left out below.
+        ended = [self._ended(output.hypothesis) for output in outputs]
+        rows = call.engine.token_scores(
+            [output.ids for output in outputs], ended, call.batch_tokens, needed_start(settings)
+        )
+        return [
+            replace(
+                output,
+                token_scores=chosen_scores(
+                    row[: len(output.hypothesis.tokens)], ids, settings, call.search.max_new_tokens
+                ),
+            )
+            for output, ids, row in zip(outputs, ended, rows, strict=True)
+        ]
+
+    def _ended(self, hypothesis: Hypothesis) -> Ids:
+        """Returns the ids of an output with an end."""
+        end = self.end if hypothesis.end is None else hypothesis.end
+        return [*hypothesis.ids, *([] if end is None else [end])]
+
+    def join(
+        self, layout: TextLayout, rows: Sequence[Sequence[Segment]], call: TranslatorCall
+    ) -> list[Translation]:
+        """Makes the outputs of a text from those of its segments, in the order of their scores."""
+        joined = [
+            self._join_segments(
+                layout, {number: rows[number][rank] for number in layout.segments}, call
+            )
+            for rank in range(call.search.n_best)
+        ]
+        return sorted(joined, key=lambda output: -(output.score or 0.0))
+
+    def _join_segments(
+        self, layout: TextLayout, outputs: Mapping[int, Segment], call: TranslatorCall
+    ) -> Translation:
+        """Makes an output of a text from one for each of its segments.
+
+        The language of its target, or else their script, tells how the parts of a long line are
+        joined.
+        """
+        parts, details = [outputs[number] for number in layout.segments], call.details
+
+        def language() -> str | None:
+            return parts[0].target_language or tag_of_texts(part.output for part in parts)
+
+        written = layout.in_language(language)
+        source, links = _join_links(layout, written, outputs)
+        text = "".join(outputs[part].output if isinstance(part, int) else part for part in written)
+        characters = sum(count_characters(part.text) for part in parts)
+        scores = tuple(score for part in parts for score in part.token_scores)
+        normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
+        tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
+        return Translation(
+            text=text,
+            score=sum(scores) / normaliser if details.scores else None,
+            token_scores=scores if details.scores else None,
+            tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
+            alignment=_join_alignments(parts) if details.alignment else None,
+            word_alignment=linked_words(source, text, links) if details.words else None,
+            links=links if details.links else None,
+            is_complete=all(part.is_complete for part in parts),
+            unknown_share=sum(part.unknown for part in parts) / max(characters, 1),
+            restored=tuple(span for part in parts for span in part.restored),
+            terms=tuple(
+                (part.text[match.begin : match.end], match.term.target)
+                for part in parts
+                for match in part.matches
+            ),
+            missing_terms=tuple(term for part in parts for term in part.missing_terms),
+            marks=_join_marks(written, outputs) if details.marks else (),
+        )
+
+
+def restore(output: Segment) -> Segment:
+    """Puts what is kept into an output that lacks it, and finds the terms that it lacks."""
+    text, links, copies = output.output, output.links, output.copies
+    restored: tuple[str, ...] = ()
+    if copies and not copies.are_right:
+        found = targets_in(text, output.terms, output.target_language)
+        edits = edits_to_keep(copies, links, [(match.begin, match.end) for match in found])
+        text, links = apply_edits(text, edits), links.edited(edits)
+        copies = Copies.find(output.text, output.kept, text)
+        restored = tuple(edit.text.strip() for edit in edits if edit.text)
+    return replace(
+        output,
+        output=text,
+        links=links,
+        copies=copies,
+        restored=restored,
+        missing_terms=missing_targets(output.terms, text, output.target_language),
+    )
+
+
+def _join_alignments(parts: Sequence[Segment]) -> Links:
+    links, sources, targets = [], 0, 0
+    for part in parts:
+        links += [(sources + s, targets + t) for t, s in enumerate(part.aligned)]
+        sources += len(part)
+        targets += len(part.hypothesis.tokens)
+    return tuple(links)
+
+
+def _join_marks(written: Sequence[str | int], outputs: Mapping[int, Segment]) -> tuple[Mark, ...]:
+    marks: list[Mark] = []
+    place = 0
+    for part in written:
+        if isinstance(part, str):
+            place += len(part)
+            continue
+        output = outputs[part]
+        kept = output.copies.places if output.copies else ()
+        terms = targets_in(output.output, output.terms, output.target_language, kept)
+        marks += [Mark(place + begin, place + end, "kept") for begin, end in kept]
+        marks += [Mark(place + term.begin, place + term.end, "term") for term in terms]
+        place += len(output.output)
+    return tuple(sorted(marks))
+
+
+def _join_links(
+    layout: TextLayout, written: Sequence[str | int], outputs: Mapping[int, Segment]
+) -> tuple[str, TokenLinks]:
+    """Returns a whole source, and the links of its segments with places in it and in its output."""
+    source, target = "", 0
+    sources: list[Span] = []
+    targets: list[Span] = []
+    aligned: list[int] = []
+    for origin, part in zip(layout.parts, written, strict=True):
+        if isinstance(part, str):
+            source += origin.space if isinstance(origin, Cut) else part
+            target += len(part)
+            continue
+        output = outputs[part]
+        aligned += [len(sources) + index for index in output.links.aligned]
+        sources += [(begin + len(source), end + len(source)) for begin, end in output.links.sources]
+        targets += [(begin + target, end + target) for begin, end in output.links.targets]
+        source, target = source + output.text, target + len(output.output)
+    return source, TokenLinks(sources, targets, aligned)
