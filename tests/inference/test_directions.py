@@ -262,10 +262,10 @@ def test_a_server_translates_each_direction_of_one_model(models):
 TAGGED = [("en", "de", "<2de>"), ("en", "fr", "<2fr>")]
 
 
-def tagged_translator(rows, folder, limit=9):
+def tagged_translator(rows, folder, limit=9, others=(), tags=()):
     tokenizer = VanillaTransformerTokenizer.train(["a b c d e f . "], kind="word")
-    tokenizer.add_tokens(["<2de>", "<2fr>"], special_tokens=True)
-    record_directions(tokenizer, rows)
+    tokenizer.add_tokens(["<2de>", "<2fr>", *others], special_tokens=True)
+    record_directions(tokenizer, rows, tags)
     tokenizer.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return Translator(None, tokenizer, GenerationConfig(eos_token_id=2), limit)
@@ -307,6 +307,24 @@ def test_the_language_of_a_target_is_its_tag_and_each_piece_of_a_long_line_has_i
 )
 def test_a_record_tells_the_tag_of_a_direction(tmp_path, rows, languages, tag):
     assert read_of(tagged_translator(rows, tmp_path), "a b", **languages) == [f"{tag}a b"]
+
+
+@pytest.mark.parametrize("word", ["<url>", "<user>", "@name"])
+def test_other_tokens_that_begin_a_text_are_no_tags(tmp_path, word):
+    translator = tagged_translator(TAGGED, tmp_path, limit=6, others=["<url>", "<user>", "@name"])
+    assert read_of(translator, f"{word} a b", tgt_lang="de") == [f"<2de> {word} a b"]
+    pieces = read_of(translator, f"{word} a b c . d e f", tgt_lang="fr")
+    assert pieces == [f"<2fr> {word} a b c", "<2fr> . d e f"]
+    assert read_of(translator, f"<2fr> {word} a", tgt_lang="de") == [f"<2fr> {word} a"]
+    with pytest.raises(ValueError, match="de, fr"):
+        read_of(translator, f"{word} a b")
+
+
+def test_a_tag_that_marks_a_kind_of_text_takes_the_place_of_that_of_a_language(tmp_path):
+    rows = [*TAGGED, ("en", "de", ""), ("en", "de", "<old>")]
+    translator = tagged_translator(rows, tmp_path, others=["<old>", "<bt>"], tags=["<bt>"])
+    for tag in ("<old>", "<bt>"):
+        assert read_of(translator, f"{tag} a b", tgt_lang="fr") == [f"{tag} a b"]
 
 
 def test_tags_of_two_source_languages_need_the_source(tmp_path):

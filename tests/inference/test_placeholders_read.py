@@ -118,6 +118,18 @@ def test_other_models_do_not_read_unknown_characters(text):
     assert ["<unk>" in tokens for tokens in translator.engine.sources] == [False, True]
 
 
+LETTERS = ["w\u0301", "\u1100\u1161\u11a8", "\u0b95\u0bc6\u0bbe", "e\u0323\u0302"]
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "char"], indirect=True)
+@pytest.mark.parametrize("letter", LETTERS)
+def test_a_letter_of_several_characters_comes_back_whole(tokenizer, letter):
+    text = f"open {letter} now"
+    assert translator_of(tokenizer).translate(text) == text
+    other = VanillaTransformerTokenizer.train(TEXTS, kind="bpe", vocab_size=300)
+    assert translator_of(other).translate(text).count(letter) == 1
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
 def test_a_long_line_is_cut_beside_its_parts(tokenizer):
     translator = translator_of(tokenizer, limit=12)

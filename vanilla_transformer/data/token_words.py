@@ -9,6 +9,9 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
+from unicodedata import is_normalized
+
+import regex
 
 from vanilla_transformer.data.word_alignment import Span, words_of_spans
 
@@ -17,6 +20,7 @@ Result = TypeVar("Result")
 Key = TypeVar("Key", bound=Hashable)
 
 _WORD_BEGIN = "▁"
+_LETTER = regex.compile(r"\X")
 
 
 def in_groups(
@@ -112,7 +116,7 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
 
 
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
-    """Finds the parts of each text that are unknown to the vocabulary.
+    """Finds the parts of each text that are unknown to the vocabulary, whole letters.
 
     A tokenizer that is not fast does not say which these are: they are the characters that are
     unknown alone.
@@ -126,17 +130,34 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     encoded, unknown = call(texts), of_side.unk_token_id
     if getattr(encoded, "encodings", None):
         return [
-            [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown]
+            _whole_letters(
+                text,
+                [span for index, span in zip(ids, row.offsets, strict=True) if index == unknown],
+            )
             if unknown in ids
             else []
-            for ids, row in zip(encoded["input_ids"], encoded.encodings, strict=True)
+            for text, ids, row in zip(texts, encoded["input_ids"], encoded.encodings, strict=True)
         ]
     characters = sorted({*"".join("".join(texts).split())})
     alone = call(characters)["input_ids"] if characters else []
     missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
     return [
-        [(place, place + 1) for place, sign in enumerate(text) if sign in missing] for text in texts
+        _whole_letters(
+            text, [(place, place + 1) for place, sign in enumerate(text) if sign in missing]
+        )
+        for text in texts
     ]
+
+
+def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
+    """Widens spans to the letters that are written as several characters, such as w and U+0301."""
+    letters = (match for match in _LETTER.finditer(text) if spans)
+    composed = [m.span() for m in letters if not is_normalized("NFC", m[0])]
+    widened = []
+    for begin, end in spans:
+        parts = [(begin, end), *(part for part in composed if begin < part[1] and part[0] < end)]
+        widened.append((min(part[0] for part in parts), max(part[1] for part in parts)))
+    return list(dict.fromkeys(widened))
 
 
 def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -> list[str]:

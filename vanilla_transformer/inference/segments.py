@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import (
     count_characters,
@@ -239,11 +240,12 @@ class Reader:
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # what a model reads for unknown characters would mislead it
+            strange = [span for span in kept if meets(span, unknown)]
             reading = reading.without(
                 [
                     span
-                    for span in kept
-                    if meets(span, unknown) and self._letters.isdisjoint(text[slice(*span)])
+                    for span in strange
+                    if self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
                 ]
             )
         count = sum(count_characters(text[slice(*span)]) for span in unknown)

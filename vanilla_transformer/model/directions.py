@@ -21,7 +21,7 @@ Begin = tuple[tuple[str, int], ...]
 """Settings of `generate()`, by name, for the token before a target or the one that begins it."""
 
 _LANGUAGE_TOKEN = re.compile(r"__(\w+)__|([a-z]{2,3}_[A-Za-z]{2,4})")
-_RECORD = "directions"
+_RECORD, _OTHER_TAGS = "directions", "other_tags"
 
 
 def begun_by(settings: Any, begin: Begin) -> Any:
@@ -90,29 +90,46 @@ def recorded_directions(tokenizer: Any) -> list[Row]:
     return [(None, code.strip("<>"), code) for code in codes] if len(codes) > 1 else []
 
 
-def record_directions(tokenizer: Any, rows: Iterable[Row]) -> None:
+def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str] = ()) -> None:
     """Saves with a tokenizer which directions its model learns, unless it has them already.
 
     Of several rows of a direction, one without a tag counts: others mark a kind of text.
+
+    Args:
+        tags: Further words that begin sources.
     """
     if language_tokens(tokenizer):
         return
-    former = tokenizer.init_kwargs.get(_RECORD, [])
+    record = tokenizer.init_kwargs
     plain_last = sorted(rows, key=lambda row: not row[2])
-    known = {(source, target): tag for source, target, tag in (*plain_last, *former)}
+    known = {
+        (source, target): tag for source, target, tag in (*plain_last, *record.get(_RECORD, []))
+    }
     if known:
-        tokenizer.init_kwargs[_RECORD] = [[*languages, tag] for languages, tag in known.items()]
+        record[_RECORD] = [[*languages, tag] for languages, tag in known.items()]
+        others = {*tags, *(tag for *_, tag in rows), *record.get(_OTHER_TAGS, [])}
+        if others := others - {*known.values(), ""}:
+            record[_OTHER_TAGS] = sorted(others)
 
 
 def tags_of_sources(tokenizer: Any) -> set[str]:
-    """Returns the words that may begin a source to say what the target shall be."""
+    """Returns the words that may begin a source to say what the target shall be.
+
+    They are recorded with the directions; where there are none of these, any may be such a word.
+    """
+    if rows := recorded_directions(tokenizer):
+        return {*(tag for *_, tag in rows), *tokenizer.init_kwargs.get(_OTHER_TAGS, [])} - {""}
+    return possible_tags(tokenizer)
+
+
+def possible_tags(tokenizer: Any) -> set[str]:
+    """Returns the added tokens that a training may put before its sources."""
     if language_tokens(tokenizer):
         return set()
     codes = getattr(tokenizer, "supported_language_codes", [])
-    recorded = (tag for _, _, tag in recorded_directions(tokenizer) if tag)
     special = {*SPECIAL_TOKENS, *map(str, tokenizer.special_tokens_map.values())}
     special |= {*TERM_TOKENS, *getattr(tokenizer, "placeholders", ())}
-    return {*tokenizer.get_added_vocab(), *codes, *recorded} - special
+    return {*tokenizer.get_added_vocab(), *codes} - special
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from vanilla_transformer.data.row_languages import directions_of, with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import load_tokenizer
-from vanilla_transformer.model.directions import record_directions, tags_of_sources
+from vanilla_transformer.model.directions import possible_tags, record_directions
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 from vanilla_transformer.run.defaults import (
     RunFacts,
@@ -92,7 +92,8 @@ def read_texts(
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
     tokenizer = _make_tokenizer(arguments, sample, init_from, has_placeholders=share > 0)
-    record_directions(tokenizer, directions_of(splits["train"], tags_of_sources(tokenizer)))
+    directions = directions_of(splits["train"], possible_tags(tokenizer))
+    record_directions(tokenizer, directions, tags)
     if share:
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
     if arguments.data.terms:
