@@ -85,32 +85,6 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageOptions:
-    """The languages of sources and targets."""
-
-    _argument_group_name = "languages"
-
-    source_language: str | None = option(
-        "language of the sources, e.g. en, pt-BR or eng_Latn (default: that of the model)",
-        metavar="CODE",
-    )
-    target_language: str | None = option(
-        "language of the targets, which a model of several target languages needs", metavar="CODE"
-    )
-
-    def named(self) -> dict[str, Any]:
-        """Returns the languages by their names in `Translator`."""
-        return {"src_lang": self.source_language, "tgt_lang": self.target_language}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """The saved model that is read."""
-
-    model: str = argument("directory of a saved model, or its name on the Hub", "MODEL")
-
-
-@dataclass(frozen=True, kw_only=True)
 class BatchOptions:
     """Where batches are computed, and how large they are."""
 

@@ -15,6 +15,8 @@ from vanilla_transformer.commands.files import (
     write_in_chunks,
 )
 from vanilla_transformer.commands.options import (
+    LanguageOptions,
+    ModelOptions,
     PairFiles,
     ResumedFile,
     check_usage,
@@ -28,7 +30,7 @@ from vanilla_transformer.data.word_alignment import (
     format_links,
     parse_gold_links,
 )
-from vanilla_transformer.options import BatchOptions, LanguageOptions, ModelOptions, option
+from vanilla_transformer.options import BatchOptions, option
 
 SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vanilla_transformer.commands.options import check_usage, parse_options
+from vanilla_transformer.commands.options import ModelOptions, check_usage, parse_options
 from vanilla_transformer.data.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -13,7 +13,7 @@ from vanilla_transformer.data.atomic_files import (
 )
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import QUANTIZATIONS
-from vanilla_transformer.options import REQUIRED, ModelOptions, argument, option
+from vanilla_transformer.options import REQUIRED, argument, option
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
 EXAMPLES = """

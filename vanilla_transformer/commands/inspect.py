@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     CommandParser,
+    ModelOptions,
     OutputFile,
     PairFiles,
     add_options,
@@ -20,7 +21,7 @@ from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.interop.recognition import recognise
-from vanilla_transformer.options import REQUIRED, ModelOptions, argument, option
+from vanilla_transformer.options import REQUIRED, argument, option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
 """`vanilla-transformer prepare`: tokenizer and token ids for later runs, made once."""
 
-import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -10,6 +10,7 @@ from vanilla_transformer.commands.options import (
     usage_errors,
 )
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
 
 SUMMARY = "Makes the tokenizer and the token ids of training data once, for any number of runs."
@@ -19,35 +20,36 @@ vanilla-transformer train recipe.yaml --prepared data/en-de --output-dir runs/fi
 """
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Shows the help if it is asked for; the options themselves are read by `run`."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the help shows: the options of a training that decide the data."""
+
+    recipe: str = argument("recipe of the later training", "RECIPE", nargs="?")
+    output_dir: str = option("directory of the prepared data", metavar="DIR")
+    data: DataArguments
+    tokenizer: TokenizerArguments
+    preparation: PreparationArguments = field(metadata={"without": ("prepared",)})
+
+
+def parse(words: Sequence[str]) -> Sequence[str]:
+    """Shows the help if it is asked for; `run` reads the words as `train` does."""
     if {"-h", "--help"} & set(words):
         parser = CommandParser("prepare", SUMMARY, EXAMPLES)
         parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
-        parser.add_argument(
-            "recipe", metavar="RECIPE", nargs="?", help="recipe of the later training"
-        )
-        parser.add_argument("--output-dir", metavar="DIR", help="directory of the prepared data")
-        for title, topic, without in (
-            ("data", DataArguments, ()),
-            ("tokenizer", TokenizerArguments, ()),
-            ("preparation", PreparationArguments, ("prepared",)),
-        ):
-            add_options(parser.add_argument_group(title), topic, without)
-        parser.print_help()
-        parser.exit()
-    return argparse.Namespace(words=list(words))
+        add_options(parser, Options)
+        parser.parse_words(["--help"])
+    return words
 
 
-def run(options: argparse.Namespace) -> None:
+def run(words: Sequence[str]) -> None:
     """Prepares the data, with messages on standard error."""
     from vanilla_transformer.run.encoded_data import prepare_directory
     from vanilla_transformer.run.parsing import parse_arguments
     from vanilla_transformer.run.training_run import show_messages
 
-    command = ("vanilla-transformer", "prepare", *options.words)
+    command = ("vanilla-transformer", "prepare", *words)
     with usage_errors():
-        arguments = parse_arguments(options.words, command)
+        arguments = parse_arguments(words, command)
     if "output_dir" not in arguments.given:
         raise UsageError("--output-dir is missing: name the directory of the prepared data")
     show_messages(arguments)

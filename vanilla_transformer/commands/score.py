@@ -13,13 +13,15 @@ from vanilla_transformer.commands.files import (
     open_output,
 )
 from vanilla_transformer.commands.options import (
+    LanguageOptions,
+    ModelOptions,
     OutputFile,
     PairFiles,
     parse_options,
     usage_errors,
 )
 from vanilla_transformer.data.text_files import read_line_pairs
-from vanilla_transformer.options import EngineOptions, LanguageOptions, ModelOptions, option
+from vanilla_transformer.options import EngineOptions, option
 
 SUMMARY = "Prints the log-probability of each target line given its source line."
 EXAMPLES = """

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 from vanilla_transformer.commands.files import file_identity, print_line
 from vanilla_transformer.commands.options import (
     GenerationOptions,
+    LanguageOptions,
+    ModelOptions,
     ResumedFile,
     check_usage,
     usage_errors,
 )
 from vanilla_transformer.data.word_alignment import format_links
-from vanilla_transformer.options import (
-    KeptOptions,
-    LanguageOptions,
-    ModelOptions,
-    TypedEngineOptions,
-    argument,
-    option,
-)
+from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Translation
