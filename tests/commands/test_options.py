@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 
-from vanilla_transformer.commands.options import UsageError, check_usage, parse_options
+from vanilla_transformer.commands.options import UsageError, parse_options
 from vanilla_transformer.options import REQUIRED, argument, option
+from vanilla_transformer.rules import refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Options:
     limits: Limits
 
     def __post_init__(self):
-        check_usage((self.dry_run and self.limits.most, "--dry-run excludes --most"))
+        refuse((self.dry_run and self.limits.most, "--dry-run excludes --most"))
 
 
 parse = partial(parse_options, "toy", "Does nothing.", "", Options)

@@ -1,5 +1,7 @@
 """The command `vanilla-transformer`: one file per subcommand.
 
-These files import only the standard library at their top. What a subcommand needs of the library is
-imported when it runs, after its options and files are checked.
+The file of a subcommand has SUMMARY, one sentence for the help; `parse(words)`, which returns its
+options; and `run(options)`, which does the work. At their top these files import only what is
+quick, so that the help is. What a subcommand needs of the library is imported when it runs, after
+its options and files are checked.
 """

@@ -19,7 +19,6 @@ from vanilla_transformer.commands.options import (
     ModelOptions,
     PairFiles,
     ResumedFile,
-    check_usage,
     parse_options,
     usage_errors,
 )
@@ -31,6 +30,7 @@ from vanilla_transformer.data.word_alignment import (
     parse_gold_links,
 )
 from vanilla_transformer.options import BatchOptions, option
+from vanilla_transformer.rules import refuse
 
 SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """
@@ -55,7 +55,7 @@ class Files(ResumedFile, PairFiles):
     )
 
     def __post_init__(self) -> None:
-        check_usage(
+        refuse(
             (self.resume and not self.output, "--resume needs --output"),
             (
                 self.resume and self.gold,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vanilla_transformer.commands.options import check_usage, parse_options
+from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.options import REQUIRED, argument, option
+from vanilla_transformer.rules import refuse
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
 EXAMPLES = """
@@ -43,7 +44,7 @@ class Options:
 
     def __post_init__(self) -> None:
         last, best = self.checkpoints.last, self.checkpoints.best
-        check_usage(
+        refuse(
             (last and best, "--last and --best exclude each other"),
             (
                 (last or best) and len(self.models) != 1,

@@ -10,7 +10,6 @@ from vanilla_transformer.commands.files import check_output, open_output
 from vanilla_transformer.commands.options import (
     GenerationOptions,
     OutputFile,
-    check_usage,
     option_of,
     parse_options,
     usage_errors,
@@ -19,6 +18,7 @@ from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 from vanilla_transformer.options import EngineOptions, argument, option
+from vanilla_transformer.rules import refuse
 
 SUMMARY = "Scores the outputs of a saved model, or compares several."
 EXAMPLES = """
@@ -66,7 +66,7 @@ class Options:
     data: DataArguments = field(metadata={"without": ("max_target_length", "case_augment")})
 
     def __post_init__(self) -> None:
-        check_usage(
+        refuse(
             (
                 len(self.models) > 1 and not self.compare,
                 "several models need --compare, and files --test-source and --test-target",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vanilla_transformer.commands.options import ModelOptions, check_usage, parse_options
+from vanilla_transformer.commands.options import ModelOptions, parse_options
 from vanilla_transformer.data.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -14,6 +14,7 @@ from vanilla_transformer.data.atomic_files import (
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import QUANTIZATIONS
 from vanilla_transformer.options import REQUIRED, argument, option
+from vanilla_transformer.rules import refuse
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
 EXAMPLES = """
@@ -79,7 +80,7 @@ class Options(ModelOptions):
     argos: ArgosOptions
 
     def __post_init__(self) -> None:
-        check_usage(
+        refuse(
             (
                 self.to == "onnx" and self.quantization not in (None, *ONNX_QUANTIZATIONS),
                 f"--quantization {self.quantization} is for ctranslate2 and argos: choose "

@@ -14,7 +14,6 @@ from vanilla_transformer.commands.options import (
     OutputFile,
     PairFiles,
     add_options,
-    check_usage,
     read_options,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
@@ -22,6 +21,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.interop.recognition import recognise
 from vanilla_transformer.options import REQUIRED, argument, option
+from vanilla_transformer.rules import refuse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ class ShapesOptions(ModelOptions):
 
     def __post_init__(self) -> None:
         texts, targets = self.text or (), self.target or ()
-        check_usage(
+        refuse(
             (
                 targets and len(targets) != len(texts),
                 f"--target has {len(targets)} texts and --text {len(texts)}: give the same number",
@@ -113,63 +113,6 @@ class CostOptions(ModelOptions):
     source_length: int = option("source tokens of a sequence", 128, ge=1)
     target_length: int = option("target tokens of a sequence", 128, ge=1)
     batch: int = option("sequences", 1, ge=1)
-
-
-VIEWS: dict[str, Any] = {
-    "file": FileOptions,
-    "shapes": ShapesOptions,
-    "attention": AttentionOptions,
-    "heads": HeadsOptions,
-    "cost": CostOptions,
-}
-"""The options of each view, whose docstring is its help."""
-
-
-class ViewParser(CommandParser):
-    """Parser of one view."""
-
-    def __init__(self, prog: str, **_: object) -> None:
-        super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
-
-
-def parse(words: Sequence[str]) -> Any:
-    """Reads the options of the view."""
-    parser = CommandParser("inspect", SUMMARY, EXAMPLES)
-    is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
-    if is_path and words[0] not in VIEWS:
-        words = ["file", *words]
-    views = parser.add_subparsers(
-        dest="view", required=True, metavar="VIEW", parser_class=ViewParser
-    )
-    for name, kind in VIEWS.items():
-        summary = kind.__doc__.rstrip(".")
-        add_options(views.add_parser(name, help=summary[:1].lower() + summary[1:]), kind)
-    values = parser.parse_words(words)
-    return read_options(VIEWS[values.view], values)
-
-
-def run(options: Any) -> None:
-    """Prints the view, and draws it if asked to."""
-    if isinstance(options, FileOptions):
-        print(recognise(options.path))
-        return
-    check_model_directory(options.model)
-    if (output := getattr(options, "output", None)) is not None:
-        if Path(output).suffix.lower() not in PICTURES:
-            raise ValueError(
-                f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}."
-            )
-        check_output(options, {})
-    from vanilla_transformer.inference.loading import default_device, load_weights
-
-    views: dict[Any, Any] = {
-        ShapesOptions: _show_shapes,
-        AttentionOptions: _show_attention,
-        HeadsOptions: _show_heads,
-        CostOptions: _show_cost,
-    }
-    model = load_weights(options.model).to(default_device()).eval()
-    views[type(options)](model, options)
 
 
 def _save_picture(figure: "Figure", path: str) -> None:
@@ -264,3 +207,54 @@ def _show_heads(model: "VanillaTransformerForConditionalGeneration", options: He
             print(f"{name:<20} layer {layer:<3} {numbers}")
     if options.output:
         _save_picture(plot_head_scores(changes, score="loss in nats per token"), options.output)
+
+
+VIEWS: dict[str, tuple[Any, Any]] = {
+    "file": (FileOptions, None),
+    "shapes": (ShapesOptions, _show_shapes),
+    "attention": (AttentionOptions, _show_attention),
+    "heads": (HeadsOptions, _show_heads),
+    "cost": (CostOptions, _show_cost),
+}
+"""The options of each view, whose docstring is its help, and what shows it."""
+
+
+class ViewParser(CommandParser):
+    """Parser of one view."""
+
+    def __init__(self, prog: str, **_: object) -> None:
+        super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
+
+
+def parse(words: Sequence[str]) -> tuple[Any, Any]:
+    """Reads the options of the view; returns them, and what shows it."""
+    parser = CommandParser("inspect", SUMMARY, EXAMPLES)
+    is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
+    if is_path and words[0] not in VIEWS:
+        words = ["file", *words]
+    views = parser.add_subparsers(
+        dest="view", required=True, metavar="VIEW", parser_class=ViewParser
+    )
+    for name, (kind, _) in VIEWS.items():
+        summary = kind.__doc__.rstrip(".")
+        add_options(views.add_parser(name, help=summary[:1].lower() + summary[1:]), kind)
+    values = parser.parse_words(words)
+    kind, show = VIEWS[values.view]
+    return read_options(kind, values), show
+
+
+def run(view: tuple[Any, Any]) -> None:
+    """Prints the view, and draws it if asked to."""
+    options, show = view
+    if show is None:
+        print(recognise(options.path))
+        return
+    check_model_directory(options.model)
+    if output := getattr(options, "output", None):
+        if Path(output).suffix.lower() not in PICTURES:
+            listed = ", ".join(PICTURES)
+            raise ValueError(f"`--output` {output!r} is no picture: end it with {listed}.")
+        check_output(options, {})
+    from vanilla_transformer.inference.loading import default_device, load_weights
+
+    show(load_weights(options.model).to(default_device()).eval(), options)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import partial
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -18,7 +17,6 @@ from vanilla_transformer.options import (
     range_of,
     range_problem,
 )
-from vanilla_transformer.rules import refuse
 
 PROGRAM = "vanilla-transformer"
 Options = TypeVar("Options")
@@ -27,10 +25,6 @@ OptionGroup = argparse.ArgumentParser | argparse._ArgumentGroup
 
 class UsageError(ValueError):
     """A command line that contradicts itself; reported as a wrong option is."""
-
-
-check_usage = partial(refuse, error=UsageError)
-"""Raises a `UsageError` with the sentence of the first row (is broken, sentence) that is broken."""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vanilla_transformer.commands.options import HelpFormatter, check_usage, usage_errors
+from vanilla_transformer.commands.options import HelpFormatter, UsageError, usage_errors
 
 SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> None:
     words = [word for word in options.words if word not in DRY_RUN]
     with usage_errors():
         arguments = parsing.parse_arguments(words)
-    missing = "output_dir" not in arguments.given
-    check_usage((missing, "--output-dir is missing: name the directory of the trained model"))
+    if "output_dir" not in arguments.given:
+        raise UsageError("--output-dir is missing: name the directory of the trained model")
     training_run.show_messages(arguments)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
         (dry_run.dry_run if len(words) < len(options.words) else training_run.run)(arguments)

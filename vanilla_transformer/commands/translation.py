@@ -13,11 +13,11 @@ from vanilla_transformer.commands.options import (
     LanguageOptions,
     ModelOptions,
     ResumedFile,
-    check_usage,
     usage_errors,
 )
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
+from vanilla_transformer.rules import refuse
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Translation
@@ -125,7 +125,7 @@ class Options(ModelOptions):
 
     def __post_init__(self) -> None:
         files, corpus = self.files, self.corpus.files
-        check_usage(
+        refuse(
             (
                 sum(map(bool, (self.lines, files.input, corpus, files.document))) > 1,
                 "give the lines as arguments, in --input, --corpus or --document: one of these",

@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vanilla_transformer.commands.options import check_usage, parse_options
+from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import argument, option
+from vanilla_transformer.rules import refuse
 
 SUMMARY = "Trims the vocabulary of a saved model to your texts, or adds tokens."
 EXAMPLES = """
@@ -50,7 +51,7 @@ class Options:
     trim: TrimOptions
 
     def __post_init__(self) -> None:
-        check_usage(
+        refuse(
             (
                 not (self.trim.keep_for or self.add_tokens),
                 "give --keep-for to trim the vocabulary, or --add-tokens to add to it",
