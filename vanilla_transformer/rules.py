@@ -36,11 +36,11 @@ def check_rules(rules: Iterable[Rule], options: Any) -> None:
                 raise ValueError(rule.sentence.format(name=name, value=value, options=options))
 
 
-def refuse(*rows: tuple[object, str], error: Callable[[str], Exception] = ValueError) -> None:
+def refuse(*rows: tuple[object, str]) -> None:
     """Raises an error with the sentence of the first row (is broken, sentence) that is broken."""
     for is_broken, sentence in rows:
         if is_broken:
-            raise error(sentence)
+            raise ValueError(sentence)
 
 
 def _is_given(options: Any, name: str) -> bool:

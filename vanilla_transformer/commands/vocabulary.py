@@ -68,12 +68,12 @@ def run(options: Options) -> None:
     if not options.add_tokens:
         trim(options, options.output_dir)
     elif not options.trim.keep_for:
-        grow(options, options.model)
+        add_tokens(options, options.model)
     else:
         with TemporaryDirectory() as folder:
             trimmed = str(Path(folder, Path(options.model).resolve().name))
             trim(options, trimmed)
-            grow(options, trimmed)
+            add_tokens(options, trimmed)
     print(f"{options.output_dir}: saved.")
 
 
@@ -96,7 +96,7 @@ def trim(options: Options, output_dir: str) -> None:
     print(done.describe())
 
 
-def grow(options: Options, model: str) -> None:
+def add_tokens(options: Options, model: str) -> None:
     """Adds tokens to a model."""
     from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 

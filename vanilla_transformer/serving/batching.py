@@ -37,7 +37,7 @@ class Job:
         self.waiting = deque(range(len(segments)))
         self.unfinished = len(segments)
 
-    def resolve(self, error: Exception | None = None) -> None:
+    def finish(self, error: Exception | None = None) -> None:
         """Wakes the request up, in the thread of its loop; without an error, with all outputs."""
         if self.done.done():  # the request was cancelled
             return
@@ -188,7 +188,7 @@ class Batcher:
             jobs = list({id(job): job for job, _ in batch}.values())
             if len(jobs) == 1:
                 self._remove_job(jobs[0])
-                jobs[0].loop.call_soon_threadsafe(jobs[0].resolve, error)
+                jobs[0].loop.call_soon_threadsafe(jobs[0].finish, error)
                 return
             for job in jobs:  # an error of one request is not that of the others
                 self._compute_batch([part for part in batch if part[0] is job])
@@ -212,8 +212,8 @@ class Batcher:
                     finished.append(job)
         if finished:  # one wake-up for all: waking a loop costs more than a small batch
 
-            def resolve_all() -> None:
+            def finish_all() -> None:
                 for job in finished:
-                    job.resolve()
+                    job.finish()
 
-            finished[0].loop.call_soon_threadsafe(resolve_all)
+            finished[0].loop.call_soon_threadsafe(finish_all)
