@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.checkpoint_files import reason_of
@@ -34,6 +40,9 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 
+_FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
+"""Settings of `generate()` that old configs hold, and that change what is generated."""
+
 # From transformers -------------------------------------------------------------------------------
 
 
@@ -44,7 +53,14 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
         raise ValueError(f"{str(source)!r} holds a model of the type {model_type!r}, not {kind!r}.")
     family, tokenizer = FAMILIES[model_type], load_tokenizer(source)
     theirs = _load_source(family, source)
-    return Imported(import_model(family, theirs), tokenizer, source_model=theirs)
+    written, _ = PreTrainedConfig.get_config_dict(source)
+    notes = tuple(
+        f"`{name}` {written[name]} of config.json is left out, as transformers does beside a "
+        "generation_config.json without it."
+        for name in _FORCED_TOKENS
+        if written.get(name) is not None and getattr(theirs.generation_config, name, None) is None
+    )
+    return Imported(import_model(family, theirs), tokenizer, source_model=theirs, notes=notes)
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
