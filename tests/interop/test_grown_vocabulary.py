@@ -79,6 +79,19 @@ def test_converted_models(kind, pieces, tmp_path):
     assert_grown(tmp_path / "model", tmp_path / "out", lines)
 
 
+def test_nothing_that_was_said_of_the_former_model_goes_along(tmp_path):
+    source, texts = save_own(tmp_path / "model"), tmp_path / "texts"
+    texts.write_text("the dog ran\n", encoding="utf-8")
+    (source / "README.md").write_text("It scores 38.5 BLEU.", encoding="utf-8")
+    (source / "all_results.json").write_text("{}", encoding="utf-8")
+    for name, words in (("small", ["--keep-for", str(texts)]), ("large", ["--add-tokens", TAG])):
+        run_subcommand("vocabulary", [str(source), str(tmp_path / name), *words])
+        assert not (tmp_path / name / "all_results.json").exists()
+        card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
+        assert "made this model from `model`" in card
+        assert "BLEU" not in card
+
+
 def test_the_command_trims_and_then_adds(tmp_path):
     source, out, texts = save_own(tmp_path / "model"), tmp_path / "out", tmp_path / "texts"
     texts.write_text("the dog ran\n", encoding="utf-8")
