@@ -47,7 +47,7 @@ def test_a_model_computes_what_marian_computes(name, tmp_path):
     imported = read_marian(save(tmp_path / "marian", arrays, options))
     for source, target in (([3, 5, 2, 9, 0], [4, 2, 10, 6]), ([7, 0], [])):
         expected = Marian(arrays, options).logits(source, target)
-        found = our_logits(imported.model, source, target).double()
+        found = our_logits(imported.model.double(), source, target)
         limit = 2e-6 * max(5.0, float(expected.abs().max()))
         torch.testing.assert_close(found, expected, atol=limit, rtol=0)
 

@@ -124,12 +124,6 @@ def export_to_argos(
 
     Returns:
         What a user must know, one sentence each.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ModuleNotFoundError: If `ctranslate2` or an extra of `convert` is missing.
-        ValueError: If CTranslate2 cannot compute the model, or if SentencePiece would cut or join
-            other pieces than the tokenizer.
     """
     from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 

@@ -23,10 +23,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
     Args:
         path: A safetensors file, or a file written by `torch.save(model.state_dict(), path)`.
         key: Entry that holds the weights, if the file holds more: "model_state_dict", for example.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file cannot be read, holds no weights, or holds more than weights.
     """
     content = _load_tensors(path)
     if key is not None:

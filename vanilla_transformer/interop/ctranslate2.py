@@ -25,6 +25,7 @@ from vanilla_transformer.interop.ctranslate2_variables import (
     module_places,
 )
 from vanilla_transformer.interop.match_weights import raise_problems
+from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -37,46 +38,30 @@ POSITIONS = 2048
 LAYOUT = 7
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
+_ANY = (
+    *("gated_ffn", "layer_norm_eps", "final_layer_norm", "normalize_embedding"),
+    *("attention_bias", "ffn_bias", "lm_head_bias", "residual_scale", "scale_embedding"),
+    *("attention_scale", "logit_scale", "position_offset", "rope_parameters"),
+    *("relative_attention_max_distance", "relative_attention_num_buckets"),
+)
+"""Fields of which CTranslate2 computes every value."""
+
 _VALUES = {
     "norm_placement": ("post", "pre"),
     "norm_type": ("layer_norm", "rms_norm"),
-    "position_embedding_type": (
-        "sinusoidal",
-        "sinusoidal_half",
-        "sinusoidal_fairseq",
-        "learned",
-        "rope",
-        "relative",
-        "none",
-    ),
+    "position_embedding_type": (*SINUSOIDS, "learned", "rope", "relative", "none"),
     "activation_function": tuple(ACTIVATIONS),
     "qk_norm": ("none", "self"),  # it reads norms of cross-attention, and does not compute them
     "is_encoder_decoder": (True,),
 }
-_FREE_FIELDS = (
-    "gated_ffn",
-    "layer_norm_eps",
-    "final_layer_norm",
-    "normalize_embedding",
-    "position_offset",
-    "relative_attention_max_distance",
-    "relative_attention_num_buckets",
-    "rope_parameters",
-    "scale_embedding",
-    "attention_scale",
-    "logit_scale",
-    "attention_bias",
-    "ffn_bias",
-    "lm_head_bias",
-    "residual_scale",
-)
+"""The values that CTranslate2 computes, by field."""
 
 
 def problems_for_ctranslate2(
     config: VanillaTransformerConfig, holds_start: bool = True
 ) -> list[str]:
     """Lists what CTranslate2 cannot compute; see `convert_to_ctranslate2`."""
-    problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
+    problems = fields_beyond(config, _VALUES, _ANY)
     problems += [
         f"`{name}` is None, but an export holds that token."
         for name in ("decoder_start_token_id", "eos_token_id")[not holds_start :]
@@ -101,11 +86,6 @@ def convert_to_ctranslate2(
             as many as there are.
         holds_start: Whether the export holds the token that targets begin with. If not, each call
             names it, as the first one of `target_prefix`.
-
-    Raises:
-        ValueError: If CTranslate2 cannot compute the model, with all fields in the way; or if the
-            vocabulary does not fit the model.
-        FileExistsError: If `output_dir` exists.
     """
     with torch.no_grad():
         spec = make_specification(model, positions, holds_start)

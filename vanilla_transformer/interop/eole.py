@@ -28,7 +28,6 @@ from vanilla_transformer.interop.opennmt import (
     NORMS,
     POSITIONS,
     SPECIAL_TOKENS,
-    absent_biases,
     common_fields,
     import_with_words,
     stack_rules,
@@ -104,7 +103,7 @@ def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> I
     special = {role: special[role] for role in SPECIAL_TOKENS}
     raise_problems("The model cannot be converted", _find_unknown_options(config))
     weights = _read_weights(folder)
-    fields = _read_fields(config, weights)
+    fields = _read_fields(config)
     rules = _name_rules(fields["gated_ffn"])
     if (kind := fields["position_embedding_type"]) in SINUSOIDS:
         rules[r"(src|tgt)_emb\.pe\.pe"] = WeightRule(sinusoids=kind)
@@ -116,7 +115,7 @@ def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> I
         tied["generator.weight"] = weights.get("tgt_emb.embeddings.weight")
     present = {name: tensor for name, tensor in tied.items() if tensor is not None}
     renamed = rename_weights({**present, **weights}, rules)
-    return import_with_words(renamed, fields, vocab, special, changes, absent_biases(weights))
+    return import_with_words(renamed, fields, vocab, special, changes)
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -160,7 +159,7 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _read_fields(config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def _read_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config fields that the options mean; sizes are read from the weights."""
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
@@ -171,7 +170,7 @@ def _read_fields(config: Mapping[str, Any], weights: Mapping[str, torch.Tensor])
     scaling = decoder["attn_scaling"]
     activation, gated = ACTIVATIONS[decoder["mlp_activation_fn"]]
     return {
-        **common_fields(training, stacks, weights),
+        **common_fields(training, stacks),
         "activation_function": activation,
         "gated_ffn": gated,
         "norm_type": LAYER_NORMS[decoder["layer_norm"]],
@@ -180,7 +179,6 @@ def _read_fields(config: Mapping[str, Any], weights: Mapping[str, torch.Tensor])
         "position_embedding_type": kind,
         "position_offset": embeddings.get("position_shift") or 0 if kind == "learned" else 0,
         "scale_embedding": kind in SINUSOIDS or bool(embeddings.get("normalize")),
-        "ffn_bias": any(name.endswith(".gate_up_proj.bias") for name in weights),
     }
 
 

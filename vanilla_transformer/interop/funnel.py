@@ -37,13 +37,8 @@ def convert(
         output_dir: Directory of the new model. After an error it is as it was.
 
     Returns:
-        The model as it was loaded from its directory, in float32, with the comparison.
-
-    Raises:
-        OSError: If there is no such source.
-        ValueError: If the directory is not empty, if the source is of another kind, if its weights
-            do not fit, or if it has an option that no config here expresses. One error lists all of
-            them. Also if the new model or its tokenizer computes something else than the source.
+        The model as it was loaded from its directory, in float32, with the comparison. A model
+        or a tokenizer that computes something else than the source is an error.
     """
     paths = [source, *options.values(), *(options.get("vocabularies") or ())]
     read_from = [str(path) for path in paths if isinstance(path, str | Path)]

@@ -146,8 +146,7 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
     """Lists the fields whose value is lost when our config becomes one of a family.
 
     Raises:
-        ValueError: If the class, or this package, refuses the sizes: a width that its heads do not
-            divide, for example.
+        ValueError: If the class refuses the sizes, such as a width that its heads do not divide.
     """
     try:
         back = VanillaTransformerConfig(**family.fields_of(family.config_for(ours)))

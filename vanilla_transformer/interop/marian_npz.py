@@ -35,6 +35,7 @@ from vanilla_transformer.interop.match_weights import (
     Rules,
     WeightRule,
     find_unknown_values,
+    layers_of,
     raise_problems,
     rename_weights,
 )
@@ -185,9 +186,7 @@ def _find_unknown_options(
         if (value := _operations_of(options, name)) not in ("", norm):
             yield f"`transformer-{name}` is {value!r}: only '' or {norm!r} has a counterpart"
     for stack in STACKS:
-        pattern = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
-        layers = len({m[1] for name in weights if (m := pattern.fullmatch(name))})
-        depth = options.get(f"{stack[:3]}-depth")
+        depth, layers = options.get(f"{stack[:3]}-depth"), len(layers_of(weights, stack))
         if depth != layers:
             yield f"`{stack[:3]}-depth` is {depth!r}, but the file has {layers} layers"
     if not isinstance(options.get("transformer-heads"), int):

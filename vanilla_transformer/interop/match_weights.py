@@ -167,8 +167,7 @@ def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
 def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) -> RenamedWeights:
     """Applies sets of rules to weights, one set after another.
 
-    Returns:
-        The weights under their new names. Two weights that get the same name are a problem.
+    Two weights that get the same name are a problem.
     """
     renamed = RenamedWeights(state_dict, {name: name for name in state_dict})
     for rules in rule_sets:
@@ -269,10 +268,6 @@ def fit_weights(
         stacks: The stacks that the source has. The layers of an encoder alone are converted without
             an embedding.
         remedy: A sentence on what to do if the weights do not fit.
-
-    Raises:
-        ValueError: If a field is wrong. One error lists all weights that are missing, left over or
-            of another shape, or that differ although the config ties them.
     """
     sizes = _read_sizes(renamed, stacks, remedy)
     if "max_position_embeddings" in sizes:
@@ -312,9 +307,7 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
             lost.append(inner_name)
         else:
             sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
-            layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
-            numbers = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
-            sizes[f"{stack}_layers"] = 1 + max(numbers)
+            sizes[f"{stack}_layers"] = 1 + max(layers_of(renamed.weights, stack))
         if "decoder" in stacks:
             matrix = _find_matrix(renamed, TABLES[stack])
             if matrix is None:
@@ -332,6 +325,12 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
         problems += [f"`{name}`, a matrix that tells sizes, is missing" for name in lost]
         raise_problems("The weights show no sizes", problems, remedy)
     return sizes
+
+
+def layers_of(weights: Mapping[str, torch.Tensor], stack: str) -> set[int]:
+    """Returns the numbers of the layers of a stack."""
+    matches = (re.match(rf"model\.{stack}\.layers\.(\d+)\.", name) for name in weights)
+    return {int(match[1]) for match in matches if match}
 
 
 def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor | None:

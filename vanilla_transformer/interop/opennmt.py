@@ -10,21 +10,21 @@ A checkpoint of version 3 holds weights (`model`, `generator`), options (`opt`) 
 - "silu" and "gated-gelu" are gated: `w_1` is the gate, and `w_3` is multiplied with it.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.checkpoint_files import (
-    read_training_checkpoint,
-)
+from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,
     Target,
     WeightRule,
+    fields_of_parts,
     find_unknown_values,
     layer_rules,
     raise_problems,
@@ -124,21 +124,19 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     has_positions = bool(options.get("position_encoding"))
     kind = POSITIONS[options.get("position_encoding_type") or "SinusoidalInterleaved"]
     fields = {
-        **common_fields(options, {"encoder": both, "decoder": both}, weights),
+        **common_fields(options, {"encoder": both, "decoder": both}),
         "activation_function": activation,
         "gated_ffn": gated,
         "norm_type": NORMS[options.get("layer_norm", "standard")],
         "layer_norm_eps": options.get("norm_eps") or 1e-6,
         "position_embedding_type": kind if has_positions else "none",
         "scale_embedding": has_positions,
-        "ffn_bias": any(".w_1.bias" in name for name in weights),
     }
     rules = _name_rules(gated)
     if has_positions:
         rules[r"(en|de)coder\.embeddings\.make_embedding\.pe\.pe"] = WeightRule(sinusoids=kind)
     renamed = rename_weights(weights, OLD_NORMS, rules)
-    zeros = absent_biases(weights)
-    return import_with_words(renamed, fields, checkpoint["vocab"], SPECIAL_TOKENS, changes, zeros)
+    return import_with_words(renamed, fields, checkpoint["vocab"], SPECIAL_TOKENS, changes)
 
 
 def import_with_words(
@@ -147,26 +145,27 @@ def import_with_words(
     vocab: Mapping[str, Any],
     special: Mapping[str, str],
     changes: Mapping[str, Any] | None,
-    zeros: Sequence[str],
 ) -> Imported:
     """Builds the model and its tokenizer, whose sources have no `</s>`.
 
     Args:
+        fields: Config fields, without those of biases.
         vocab: The words "src" and "tgt" by id, and perhaps a "decoder_start_token".
         special: The special tokens by their role.
     """
+    parts = fields_of_parts(renamed.weights)
+    fields = {**fields, **{name: parts[name] for name in ("attention_bias", "ffn_bias")}}
     start = vocab.get("decoder_start_token") or special["bos_token"]
     settings = {**special, "decoder_start_token": start}
     aligned = align_vocabularies(vocab["src"], vocab["tgt"], settings)
+    zeros = _absent_biases(renamed.weights)
     model = build_with_vocabularies(renamed, fields, aligned, changes, zeros)
     tokenizer, about = make_tokenizer(aligned, source_eos=False)
     return Imported(model, tokenizer, notes=(*aligned.notes, *about))
 
 
 def common_fields(
-    training: Mapping[str, Any],
-    stacks: Mapping[str, Mapping[str, Any]],
-    weights: Mapping[str, torch.Tensor],
+    training: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Returns the config fields that OpenNMT-py and Eole express alike.
 
@@ -180,7 +179,6 @@ def common_fields(
         **{f"{name}_num_key_value_heads": count for name, count in keys.items()},
         "norm_placement": "pre",
         "final_layer_norm": True,
-        "attention_bias": any("_attn." in name and name.endswith(".bias") for name in weights),
         "dropout": dropout,
         "activation_dropout": dropout,
         "attention_dropout": _first_value(training.get("attention_dropout")),
@@ -194,14 +192,14 @@ def _first_value(value: Any) -> float:
     return float(values[0] or 0.0) if values else 0.0
 
 
-def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
+def _absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
     """Returns expressions for biases of attention that the source has in no layer of a stack."""
-    return [
-        rf"model\.{stack}\..*_attn\.{ours}_proj\.bias"
+    expressions = (
+        rf"model\.{stack}\..*_attn\.{letter}_proj\.bias"
         for stack in ("encoder", "decoder")
-        for theirs, ours in PROJECTIONS.items()
-        if not any(n.startswith(f"{stack}.") and n.endswith(f".{theirs}.bias") for n in weights)
-    ]
+        for letter in PROJECTIONS.values()
+    )
+    return [each for each in expressions if not any(re.fullmatch(each, name) for name in weights)]
 
 
 def _name_rules(gated: bool) -> dict[str, Target]:

@@ -54,12 +54,7 @@ class Recognised:
 
 
 def recognise(path: str | Path) -> Recognised:
-    """Looks at a file or directory.
-
-    Raises:
-        FileNotFoundError: If it does not exist.
-        ValueError: If it is damaged.
-    """
+    """Looks at a file or directory."""
     path = Path(path)
     for pattern, look_at in FORMATS.items():
         files = sorted(path.glob(pattern)) if path.is_dir() else [path]

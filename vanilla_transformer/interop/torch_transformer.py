@@ -25,6 +25,7 @@ from vanilla_transformer.interop.match_weights import (
     WeightRule,
     build_model,
     check_hidden_fields,
+    fields_of_parts,
     fit_weights,
     layer_rules,
     raise_problems,
@@ -82,8 +83,9 @@ def read_torch(
     names = {"source": source_embedding, "target": target_embedding, "generator": generator}
     prefix = _find_prefix(state_dict, names, read)
     renamed = _rename_torch(state_dict, prefix, names, "pre" if norm_first else "post", read)
-    shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read[0]}
-    config, weights = fit_weights(renamed, {**shown, **fields}, [r".*norm\.bias"])
+    shown = {**fields_of_parts(renamed.weights), **sharing_fields(renamed.weights)}
+    fields = {**shown, "position_embedding_type": read[0], **fields}
+    config, weights = fit_weights(renamed, fields, [r".*norm\.bias"])
     note = "The norms of the source have no bias. Those of this model have one, which is zero."
     return Imported(build_model(config, weights), notes=() if config.attention_bias else (note,))
 
@@ -171,13 +173,3 @@ def _rename_torch(
         name: tensor.squeeze() if name in stored else tensor for name, tensor in state_dict.items()
     }
     return rename_weights(flat, rules)
-
-
-def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Reads fields of the config from what is there and what is equal."""
-    return {
-        "final_layer_norm": "model.encoder.final_norm.weight" in weights,
-        "attention_bias": "model.encoder.layers.0.self_attn.q_proj.bias" in weights,
-        "ffn_bias": "model.encoder.layers.0.feed_forward.fc1.bias" in weights,
-        **sharing_fields(weights),
-    }

@@ -96,11 +96,6 @@ def trim_vocabulary(
         keep_for_target: Text files of the target. `keep_for` then holds those of the source.
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
             are the most frequent ones in every vocabulary that is sorted.
-
-    Raises:
-        OSError: If a file does not exist.
-        ValueError: If the directory is not empty, a file is empty, the model or its tokenizer is of
-            another kind, or the smaller tokenizer would cut a text otherwise.
     """
     files = [*map(str, keep_for), *map(str, keep_for_target)]
     check_output_directory(str(output_dir), overwrite, [path, *files])

@@ -74,12 +74,9 @@ def read_tutorial(
     source_pad: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Reads a file of weights of a published system: see `interop.formats`.
+    """Reads a file of weights of a published system: see `interop.formats`, `convert_tutorial`.
 
-    Args:
-        system: "system-a" to "system-e". Of system B, only the encoder is converted.
-        rename: YAML file of rules for names, as `convert_tutorial` takes them.
-        source_pad: As `source_pad_token_id` of `convert_tutorial`.
+    Of system B, only the encoder is converted.
     """
     rules = {} if rename is None else read_rename_rules(rename)
     config, weights = convert_tutorial(
@@ -125,11 +122,6 @@ def convert_tutorial(
     Returns:
         The config, and weights for a `VanillaTransformerForConditionalGeneration`. For system B,
         the weights are those of the encoder of a `VanillaTransformerModel`, without its embedding.
-
-    Raises:
-        ValueError: If a rule is not a regular expression, or if a field is invalid. One error
-            lists all weights that are left over or missing, that have another shape, or that differ
-            although the config ties them.
     """
     is_encoder = system == ENCODER_ONLY
     stacks = ("encoder",) if is_encoder else ("encoder", "decoder")
@@ -323,13 +315,7 @@ def read_layout(
 ) -> Imported:
     """Reads a file of weights of either tutorial: see `interop.formats`.
 
-    Args:
-        source: File of weights, as `read_state_dict` takes it. The prefix `module.` of a wrapper is
-            left out.
-        heads: Number of attention heads; 8 in both tutorials.
-
-    Raises:
-        ValueError: If the weights are of neither tutorial, or do not fit.
+    The prefix `module.` of a wrapper is left out.
     """
     rules = {} if rename is None else read_rename_rules(rename)
     renamed = rename_weights(read_state_dict(source, key), rules, {r"module\.(.*)": r"\1"})

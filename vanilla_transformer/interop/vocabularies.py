@@ -267,10 +267,6 @@ def make_tokenizer(
         A tokenizer of transformers if there is one whose ids are those of the vocabulary. Otherwise
         one of this package, whose texts are cut by SentencePiece or at spaces; or None. And
         sentences on what a user must know about it.
-
-    Raises:
-        OSError: If what was supplied cannot be loaded.
-        ValueError: If it does not fit the vocabulary.
     """
     files: tuple[Path, ...] = ()
     notes: list[str] = []
