@@ -159,6 +159,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than some seconds; runs with --slow")
+    config.addinivalue_line("markers", "gpu: shows what it shows on a GPU")
     settings.register_profile("fixed", derandomize=True, deadline=None)
     settings.register_profile("fuzz", max_examples=config.getoption("--fuzz") or 1, deadline=None)
     settings.load_profile("fuzz" if config.getoption("--fuzz") else "fixed")

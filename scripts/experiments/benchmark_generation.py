@@ -26,8 +26,6 @@ from benchmark_models import (
 from benchmark_reports import clock_of, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
-from vanilla_transformer.inference.captured_search import captured_search
-
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
 Generate = Callable[[torch.Tensor, torch.Tensor, int], Any]
 
@@ -88,16 +86,13 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
     """Makes a function of `input_ids`, `attention_mask` and beams that generates.
 
     Args:
-        system: "ours-captured" records a step on a GPU and replays it.
         stack: Removes the exported model in the end.
     """
     if not system.startswith("ctranslate2"):
-        kind = system.removesuffix("-captured")
-        model = make_generating_model(kind, options)
+        model = make_generating_model(system, options)
         if options.bf16:
             model = model.bfloat16()
-        run = partial(generate_with_model, model.to(options.device), options.new_tokens)
-        return run if kind == system else partial(run, custom_generate=captured_search)
+        return partial(generate_with_model, model.to(options.device), options.new_tokens)
     exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
     save_system(system, options, exported)
     translator, tokenizer = load_export(exported, options)

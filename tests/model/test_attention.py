@@ -6,10 +6,9 @@ from transformers import Qwen3Config
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3RotaryEmbedding
 
-from vanilla_transformer.model.attention import (
-    CrossAttention,
-    FusedSelfAttention,
-    SelfAttention,
+from vanilla_transformer.model.attention import CrossAttention, FusedSelfAttention, SelfAttention
+from vanilla_transformer.model.attention_functions import (
+    Attention,
     choose_attention,
     eager_attention_forward,
 )
@@ -37,12 +36,17 @@ def test_a_row_that_is_masked_whole_is_finite_with_scores_of_any_size(dtype):
     assert weights.isfinite().all()
 
 
+def make_context(config, **parts):
+    attention = Attention(choose_attention(config)[1])
+    return CallContext(attention, {}, source_attention=attention, **parts)
+
+
 def test_cross_attention_projects_the_source_once(tiny_config):
     torch.manual_seed(0)
     layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
     x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    context = CallContext(choose_attention(layer.config)[1], {}, source_cache=cache)
+    context = make_context(layer.config, source_cache=cache)
     first, _ = layer(x, context, source)
     assert cache.is_updated[0]
     again, _ = layer(x, context, torch.full_like(source, torch.nan))
@@ -79,9 +83,7 @@ def test_normalised_self_attention_is_that_of_qwen3(tiny_config):
     expected, _ = theirs(x, (cosines, sines), attention_mask=None)
     halves = sines.chunk(2, dim=-1)  # ours has the sign of the first half in the sines
     rotation = (cosines[:, None], torch.cat([-halves[0], halves[1]], -1)[:, None])
-    context = CallContext(
-        choose_attention(config)[1], {}, positions=PositionEncoding(rotation=rotation)
-    )
+    context = make_context(config, positions=PositionEncoding(rotation=rotation))
     torch.testing.assert_close(ours(x, context)[0], expected)
 
 
@@ -97,7 +99,7 @@ def test_normalised_cross_attention_scores_by_the_angle(tiny_config):
     torch.nn.init.ones_(layer.q_norm.weight)
     torch.nn.init.ones_(layer.k_norm.weight)
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    _, weights = layer(x, CallContext(choose_attention(config)[1], {}), source)
+    _, weights = layer(x, make_context(config), source)
     query = layer.q_proj(x).unflatten(-1, (4, 4)).transpose(1, 2)[..., :, None, :]
     key = layer.k_proj(source).unflatten(-1, (4, 4)).transpose(1, 2)[..., None, :, :]
     cosines = torch.cosine_similarity(query, key, dim=-1)  # (batch, heads, target_len, source_len)
@@ -128,7 +130,7 @@ def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
             weights[name] = heads.repeat_interleave(4 // shared, dim=0).flatten(0, 1)
     full.load_state_dict(weights)
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    context = CallContext(choose_attention(config)[1], {})
+    context = make_context(config)
     arguments = (x, context, source) if kind is CrossAttention else (x, context)
     torch.testing.assert_close(grouped(*arguments)[0], full(*arguments)[0])
 

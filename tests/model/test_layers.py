@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from vanilla_transformer.model.attention import eager_attention_forward
+from vanilla_transformer.model.attention_functions import Attention, eager_attention_forward
 from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.layers import DecoderLayer, EncoderLayer
 
-PLAIN = CallContext(eager_attention_forward, {})
+ATTENTION = Attention(eager_attention_forward)
+PLAIN = CallContext(ATTENTION, {}, source_attention=ATTENTION)
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout")
 
 

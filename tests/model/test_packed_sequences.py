@@ -1,16 +1,21 @@
 """Packed sequences: attention takes them one behind another, without padding."""
 
 import copy
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from accelerate.utils import compile_regions
-from packed_sequences import pretend_to_pack
+from packed_sequences import pack_in_one_size, pretend_to_pack
+from torch.nn.utils.rnn import pad_sequence
 
-from vanilla_transformer.model import attention
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.model import attention_functions
 from vanilla_transformer.model.packed_attention import attend_to_sequences
-from vanilla_transformer.training.captured_steps import pack_batch, plan_of
+from vanilla_transformer.training.captured_steps import MOST_SIZES, pack_batch, sizes_for
 
+CONFIG = SimpleNamespace(pad_token_id=0, decoder_start_token_id=1)
 CHOICES = {
     "defaults": {},
     "rope, qk_norm, two vocabularies": {
@@ -53,12 +58,66 @@ def test_a_step_is_that_of_the_padded_batch(monkeypatch, tiny_model, tiny_batch,
     pretend_to_pack(monkeypatch)
     torch.testing.assert_close(step(model, **batch), padded)
 
-    packed = pack_batch(batch, model.config, max_tokens=100)
-    names = ("input_ids", "decoder_input_ids", "labels")
-    inputs = {name: packed[name] for name in names}
+    packed = pack_in_one_size(batch, model.config)
     items = (batch["labels"] != -100).sum()
-    of_packed = step(model, **inputs, plan=plan_of(packed), num_items_in_batch=items)
-    torch.testing.assert_close(of_packed, padded)
+    torch.testing.assert_close(step(model, **packed, num_items_in_batch=items), padded)
+    torch.testing.assert_close(step(model, **packed), padded)
+
+
+EVERYWHERE = CHOICES | {
+    "alibi": {"position_embedding_type": "alibi"},
+    "relative, eager": {"position_embedding_type": "relative", "attn_implementation": "eager"},
+    "learned": {"position_embedding_type": "learned", "label_smoothing": 0.1},
+}
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("choice", EVERYWHERE)
+def test_packed_inputs_have_the_loss_of_padded_ones(tiny_model, tiny_batch, choice, side):
+    """On a CPU too, and in evaluation; the decoder's input may be left out."""
+    model = tiny_model(dropout=0.0, **EVERYWHERE[choice]).double()
+    vocabulary = EVERYWHERE[choice].get("decoder_vocab_size")
+    batch = only_sources_and_labels(tiny_batch(side=side, decoder_vocab=vocabulary))
+    padded = step(model, **batch)
+    packed = pack_in_one_size(batch, model.config)
+    torch.testing.assert_close(step(model, **packed), padded)
+    del packed["decoder_input_ids"]
+    torch.testing.assert_close(step(model, **packed), padded)
+    logits = model.eval()(**packed).logits[packed["labels"] != -100]
+    torch.testing.assert_close(logits, model(**batch).logits[batch["labels"] != -100])
+    del packed["labels"]
+    with pytest.raises(ValueError, match="decoder_input_ids"):
+        model(**packed)
+
+
+def test_packed_inputs_of_the_bare_models(tiny_model, tiny_batch):
+    model, batch = tiny_model(), tiny_batch()
+    bounds = {
+        "cu_seq_lens_k": torch.tensor([0, 7, 11, 17]),
+        "cu_seq_lens_q": torch.tensor([0, 5, 11, 14]),
+        **{"max_length_k": 7, "max_length_q": 6},
+    }
+    real = {name: batch[f"{name}attention_mask"].bool() for name in ("", "decoder_")}
+    packed = {f"{name}input_ids": batch[f"{name}input_ids"][real[name]][None] for name in real}
+    del batch["labels"]
+    found, expected = model.model(**packed, **bounds), model.model(**batch)
+    states = expected.last_hidden_state[real["decoder_"]]
+    torch.testing.assert_close(found.last_hidden_state[0], states, rtol=1e-4, atol=1e-5)
+    states = expected.encoder_last_hidden_state[real[""]]
+    torch.testing.assert_close(found.encoder_last_hidden_state[0], states, rtol=1e-4, atol=1e-5)
+    bounds |= {"cu_seq_lens_q": bounds["cu_seq_lens_k"], "max_length_q": 7}
+    alone = model.get_encoder()(packed["input_ids"], **bounds).last_hidden_state
+    torch.testing.assert_close(alone[0], states, rtol=1e-4, atol=1e-5)
+
+
+def test_a_packed_batch_with_a_cache_or_without_bounds_is_refused(tiny_model, tiny_batch):
+    model = tiny_model()
+    packed = pack_in_one_size(only_sources_and_labels(tiny_batch()), model.config)
+    with pytest.raises(ValueError, match="use_cache"):
+        model(**packed, use_cache=True)
+    del packed["max_length_q"]
+    with pytest.raises(ValueError, match="max_length_q"):
+        model(**packed)
 
 
 def test_outputs_of_a_step_are_padded_again(monkeypatch, tiny_model, tiny_batch):
@@ -81,15 +140,16 @@ def test_each_layer_compiles_to_one_graph(monkeypatch, tiny_model, tiny_batch, c
     model = tiny_model(attention="sdpa", **CHOICES[choice])
     vocabulary = CHOICES[choice].get("decoder_vocab_size")
     batch = only_sources_and_labels(tiny_batch(decoder_vocab=vocabulary))
-    packed = pack_batch(batch, model.config, max_tokens=100)
-    names = ("input_ids", "decoder_input_ids", "labels")
-    inputs = {name: packed[name] for name in names}
+    packed = pack_in_one_size(batch, model.config)
+    pretend_to_pack(monkeypatch)
     # The kernel has no form for a CPU.
-    monkeypatch.setattr(attention, "attend_to_sequences", lambda query, *others: (query, None))
+    monkeypatch.setattr(
+        attention_functions, "attend_to_sequences", lambda query, *others: (query, None)
+    )
     torch.compiler.reset()
     compiled = compile_regions(model, backend="eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        compiled(**inputs, plan=plan_of(packed)).loss.backward()
+        compiled(**packed).loss.backward()
 
 
 def test_attention_compiles_once_for_any_number_of_sequences():
@@ -110,21 +170,39 @@ def test_attention_compiles_once_for_any_number_of_sequences():
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
-def test_packed_batches_have_few_shapes(tiny_model, rows, length):
+def test_filling_belongs_to_sequences(tiny_model, rows, length):
     model = tiny_model()
     ids = torch.randint(3, 40, (rows, length))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, :1]}
-    packed = pack_batch(batch, model.config, max_tokens=4200)
-    for name in ("source", "target"):
-        bounds = packed[f"{name}_bounds"]
-        lengths = bounds.diff()
-        assert len(bounds) - 1 in (4, 8)
-        assert packed[f"{name}_longest"] in (128, 256)
-        assert lengths.max() <= packed[f"{name}_longest"]
-        assert bounds[-1] == packed[f"{name}_positions"].numel()
-    sources, targets = packed["source_bounds"].diff(), packed["target_bounds"].diff()
-    assert packed["input_ids"].numel() % 128 == packed["labels"].numel() % 128 == 0
-    assert packed["input_ids"].numel() - rows * length <= 130
-    assert (sources[targets > 0] > 0).all()  # each sequence of a target has a source
+    packed = pack_in_one_size(batch, model.config, max_tokens=4200)
+    for side, name in (("k", "input_ids"), ("q", "labels")):
+        lengths = packed[f"cu_seq_lens_{side}"].diff()
+        assert lengths.max() <= packed[f"max_length_{side}"]
+        assert lengths.sum() == packed[name].numel()
+    sources, targets = packed["cu_seq_lens_k"].diff(), packed["cu_seq_lens_q"].diff()
+    assert ((sources > 0) == (targets > 0)).all()  # each sequence of a target has a source
     assert packed["input_ids"][0, : rows * length].tolist() == ids.flatten().tolist()
     assert (packed["labels"] != -100).sum() == rows
+
+
+@pytest.mark.parametrize("max_tokens", [2048, 8192, 32768])
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
+def test_the_batches_of_any_corpus_have_few_sizes(max_tokens, ratio):
+    chance = np.random.default_rng(0)
+    source = chance.lognormal(2.6, 0.8, 40_000).astype(int).clip(1, 400)
+    target = (source * ratio * chance.lognormal(0, 0.25, len(source))).astype(int).clip(1, 600)
+    sampler = TokenBudgetBatchSampler(source, target, max_tokens)
+    sizes = sizes_for(sampler)
+    sampler.set_epoch(9)
+    filled, used = 0, set()
+    for rows in sampler:
+        batch = {
+            name: pad_sequence([torch.ones(n, dtype=torch.long) for n in side[rows]], True, fill)
+            for name, side, fill in (("input_ids", source, 0), ("labels", target, -100))
+        }
+        batch["attention_mask"] = batch["input_ids"].clone()
+        packed = pack_batch(batch, CONFIG, sizes, max_tokens)
+        filled += packed["input_ids"].numel() + packed["labels"].numel()
+        used.add(tuple(getattr(value, "shape", value) for value in packed.values()))
+    assert len(used) <= MOST_SIZES
+    assert filled <= 1.12 * (source.sum() + target.sum())

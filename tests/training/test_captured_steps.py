@@ -1,25 +1,24 @@
 """Steps of packed batches: on a CPU, where nothing is recorded, a replay computes a step again."""
 
-from types import SimpleNamespace
-
+import numpy as np
 import pytest
 import torch
-from packed_sequences import pretend_to_pack
+from packed_sequences import StandInRecorder, pack_in_one_size, pretend_to_pack
 from small import losses, model, rows, trainer
 from watch import callback
 
 from vanilla_transformer.training import captured_steps
-from vanilla_transformer.training.captured_steps import CapturedSteps, pack_batch
-
-
-def record(step, other=None):
-    return SimpleNamespace(replay=step)
+from vanilla_transformer.training.captured_steps import CapturedSteps, choose_sizes, pack_batch
 
 
 @pytest.fixture
 def stand_in(monkeypatch):
+    pretend_to_record(monkeypatch)
+
+
+def pretend_to_record(monkeypatch):
     pretend_to_pack(monkeypatch)
-    monkeypatch.setattr(captured_steps, "record", record)
+    monkeypatch.setattr(captured_steps, "Recorder", StandInRecorder)
 
 
 def make_batch(seed, length=9):
@@ -36,7 +35,7 @@ def test_losses_and_gradients_of_repeated_shapes(stand_in):
         output = net(**batch, num_items_in_batch=items)
         output.loss.backward()
         expected = [parameter.grad.clone() for parameter in net.parameters()]
-        packed = pack_batch(batch, net.config, max_tokens=100)
+        packed = pack_in_one_size(batch, net.config)
         net.zero_grad()
         torch.testing.assert_close(steps(packed, items), output.loss.detach())
         torch.testing.assert_close([p.grad for p in net.parameters()], expected)
@@ -51,7 +50,7 @@ def test_gradients_of_other_steps_are_kept(stand_in):
     for batch in batches:
         net(**batch, num_items_in_batch=items).loss.backward()
     expected = [parameter.grad.clone() for parameter in net.parameters()]
-    packed = [pack_batch(batch, net.config, max_tokens=100) for batch in batches]
+    packed = [pack_in_one_size(batch, net.config) for batch in batches]
     for turn in range(6):
         net.zero_grad()
         if turn % 2:
@@ -68,17 +67,68 @@ def test_a_weight_that_the_loss_does_not_reach(stand_in):
     net.unused = torch.nn.Parameter(torch.ones(2))
     for dtype in (None, torch.bfloat16):
         net.zero_grad()
-        CapturedSteps(net, dtype)(pack_batch(make_batch(0), net.config, 100), torch.tensor(27))
-        assert net.unused.grad.tolist() == [0.0, 0.0]
+        CapturedSteps(net, dtype)(pack_in_one_size(make_batch(0), net.config), torch.tensor(27))
+        assert net.unused.grad is None
 
 
-def test_graphs_are_of_weights_that_stay_where_they_are():
-    net = model()
+CHANGES = {
+    "another model": lambda net: model(),
+    "a moved weight": lambda net: setattr(net.lm_head.weight, "data", net.lm_head.weight.clone()),
+    "a frozen weight": lambda net: net.lm_head.requires_grad_(False),
+    "dropout": lambda net: setattr(net.model.encoder.dropout, "p", 0.3),
+    "label smoothing": lambda net: setattr(net.config, "label_smoothing", 0.2),
+    "scale": lambda net: setattr(net.model.encoder.layers[0].self_attn, "scaling", 0.2),
+    "mode": lambda net: net.model.encoder.eval(),
+    "rotations": lambda net: net.model.encoder.embed_positions._frequencies_on("meta"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_graphs_are_of_a_model_that_stays_as_it_is(stand_in, change):
+    net = model(position_embedding_type="rope").train()
     steps = CapturedSteps(net)
-    assert steps.fits(net)
-    assert not steps.fits(model())
-    net.lm_head.weight.data = net.lm_head.weight.data.clone()
-    assert not steps.fits(net)
+    assert steps.is_current_for(net)
+    other = CHANGES[change](net)
+    assert not steps.is_current_for(net if change != "another model" else other)
+
+
+def test_few_graphs_are_kept(stand_in):
+    net = model(dropout=0.0).train()
+    steps, items = CapturedSteps(net), torch.tensor(27)
+    batches = [
+        pack_in_one_size(make_batch(0, 3), net.config, max_tokens=tokens)
+        for tokens in range(6500, 700_000, 6500)
+    ]
+    sizes = {batch["input_ids"].shape[1] for batch in batches}
+    assert len(sizes) > 50
+    for batch in batches:
+        for _ in range(2):
+            steps(batch, items)
+    assert len(steps._recorded) <= captured_steps.MOST_SIZES
+
+
+def test_a_step_that_lacks_memory_is_not_recorded(stand_in, monkeypatch):
+    def lack(self, step):
+        raise torch.OutOfMemoryError
+
+    net = model(dropout=0.0).train()
+    steps, batch = CapturedSteps(net), pack_in_one_size(make_batch(0), net.config)
+    first = steps(batch, torch.tensor(27))
+    monkeypatch.setattr(StandInRecorder, "record", lack)
+    for _ in range(3):
+        assert steps(batch, torch.tensor(27)) == first
+    monkeypatch.undo()
+
+
+def test_an_interrupted_training_keeps_no_graphs(tmp_path, stand_in):
+    def interrupt(state, control, model):
+        if state.global_step == 2:
+            raise KeyboardInterrupt
+
+    made = trainer(tmp_path, callbacks=[callback("on_step_end", interrupt)], **OPTIONS)
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert made._captured is None
 
 
 def thaw_later(state, control, model):
@@ -102,11 +152,10 @@ def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
     runs = []
     for captures in (False, True):
         if captures:
-            pretend_to_pack(monkeypatch)
-            monkeypatch.setattr(captured_steps, "record", record)
+            pretend_to_record(monkeypatch)
         made = trainer(tmp_path, net=model(dropout=0.0), **OPTIONS, **options)
         made.train()
-        assert made._captures_steps == captures
+        assert made._packs_batches == captures
         runs.append((losses(made), made.num_tokens))
     (plain, tokens), (captured, tokens_again) = runs
     assert tokens == tokens_again
@@ -120,32 +169,83 @@ def test_a_training_is_that_of_plain_steps(tmp_path, monkeypatch, options):
         *({"activation_checkpointing": True}, {"optim": "lomo"}),
     ],
 )
-def test_other_trainings_are_not_recorded(tmp_path, stand_in, options):
+def test_other_trainings_are_not_packed(tmp_path, stand_in, options):
     made = trainer(tmp_path, data=rows(), **{**OPTIONS, **options})
     (batch, *_) = made.get_train_dataloader()
-    assert "source_bounds" not in batch
+    assert "cu_seq_lens_q" not in batch
 
 
-def test_what_users_add_to_a_step_is_not_recorded(tmp_path, monkeypatch, stand_in):
-    runs = [trainer(tmp_path, **OPTIONS) for _ in range(3)]
+def test_a_loss_of_the_users_gets_padded_batches(tmp_path, monkeypatch, stand_in):
+    runs = [trainer(tmp_path, **OPTIONS)]
     runs[0].compute_loss = lambda *given: None
-    runs[1].model.lm_head.weight.register_hook(lambda gradient: gradient)
-    runs[2].model.lm_head.weight.register_post_accumulate_grad_hook(lambda weight: None)
     monkeypatch.setenv("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "false")
     runs.append(trainer(tmp_path, torch_compile=True, **OPTIONS))
     for made in runs:
         (batch, *_) = made.get_train_dataloader()
-        assert "source_bounds" not in batch
+        assert "cu_seq_lens_q" not in batch
+
+
+def count_hooks(calls):
+    """What a callback may add to a model when a training begins."""
+
+    def replace_forward(net):
+        once = net.forward
+        net.forward = lambda *args, **options: calls.append(1) or once(*args, **options)
+
+    def replace_forward_of_layer(net):
+        replace_forward(net.model.encoder.layers[0])
+
+    def hook(module):
+        return lambda net: module(net).register_forward_hook(lambda *_: calls.append(1))
+
+    def hook_weight(net):
+        net.lm_head.weight.register_hook(lambda gradient: calls.append(1))
+
+    def hook_gradient(net):
+        net.lm_head.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(1))
+
+    return {
+        "forward": replace_forward,
+        "forward of a layer": replace_forward_of_layer,
+        "hook of the model": hook(lambda net: net),
+        "hook of a layer": hook(lambda net: net.model.decoder.layers[0]),
+        "hook of a weight": hook_weight,
+        "hook of a gradient": hook_gradient,
+    }
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("kind", count_hooks([]))
+def test_what_a_callback_adds_is_called_at_each_step(tmp_path, stand_in, kind, bf16):
+    calls = []
+
+    def begin(state, control, model):
+        count_hooks(calls)[kind](model)
+
+    made = trainer(tmp_path, callbacks=[callback("on_train_begin", begin)], bf16=bf16, **OPTIONS)
+    made.train()
+    assert len(calls) == OPTIONS["max_steps"]
 
 
 def test_masks_between_tokens_are_not_packed():
+    config = model().config
     batch = {**make_batch(0), "weights": torch.ones(3)}
-    assert pack_batch(batch, model().config, max_tokens=100) == batch  # the model gets the rest too
+    assert pack_in_one_size(batch, config) == batch  # the model gets the rest too
+    sizes = choose_sizes([range(3)], *[np.full(3, 9)] * 2, 100)
     batch = make_batch(0)
     batch["attention_mask"] = torch.ones(3, 1, 9, 9)
-    assert pack_batch(batch, model().config, max_tokens=100) == batch
+    assert pack_batch(batch, config, sizes, 100) == batch
     del batch["attention_mask"]  # nothing is padding
-    assert (pack_batch(batch, model().config, max_tokens=100)["attention_mask"] == 1).sum() == 27
+    assert (pack_batch(batch, config, sizes, 100)["attention_mask"] == 1).sum() == 27
+    batch = make_batch(0, 70)  # no size has room for it
+    assert pack_batch(batch, config, sizes, 100) == batch
+
+
+def test_a_batch_without_padding_token_has_the_error_of_a_padded_one(stand_in):
+    net = model()
+    net.config.pad_token_id = None
+    with pytest.raises(ValueError, match="pad_token_id"):
+        pack_in_one_size(make_batch(0), net.config)
 
 
 def test_a_process_that_reads_data_leaves_the_gpu_alone(monkeypatch):
@@ -154,4 +254,4 @@ def test_a_process_that_reads_data_leaves_the_gpu_alone(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", forked)
-    assert "source_bounds" in pack_batch(make_batch(0), model().config, max_tokens=100)
+    assert "cu_seq_lens_q" in pack_in_one_size(make_batch(0), model().config)

@@ -107,46 +107,40 @@ def search_with_terms(search: Search, terms: Sequence[Forms]) -> Search:
     return replace(search, settings=settings, num_beams=settings.num_beams, do_sample=False)
 
 
-def constrained_search(
-    model: Any,
-    input_ids: torch.Tensor,
-    generation_config: GenerationConfig,
-    terms: Sequence[Sequence[Forms]],
-    joints: Joints,
-    **options: Any,
+def with_terms(
+    model: Any, terms: Sequence[Sequence[Forms]], joints: Joints, settings: GenerationConfig
 ) -> Any:
-    """Searches as the `custom_generate` of `generate()`; the arguments are those of transformers.
+    """Returns a copy of a model, with its weights, whose beam search has the terms in its outputs.
 
     Args:
         terms: The forms of the terms of each source. What is too long for an output is left out.
         joints: Those of the vocabulary: a term is whole words.
+        settings: What `generate()` will be given.
     """
-    searching = copy(model)
-    banks = _Banks(terms, joints, generation_config, input_ids)
+    searching, banks = copy(model), _Banks(terms, joints, settings)
     searching._get_top_k_continuations = banks.choose
     searching._get_running_beams_for_next_iteration = banks.go_on
-    return type(model)._beam_search(
-        searching, input_ids, generation_config=generation_config, **options
-    )
+    return searching
 
 
 class _Banks:
     """Which tokens of the terms each hypothesis has, and which hypotheses go on."""
 
     def __init__(
-        self,
-        terms: Sequence[Sequence[Forms]],
-        joints: Joints,
-        settings: GenerationConfig,
-        input_ids: torch.Tensor,
+        self, terms: Sequence[Sequence[Forms]], joints: Joints, settings: GenerationConfig
     ) -> None:
-        device = input_ids.device
+        self.terms, self.joints, self.settings = terms, joints, settings
+        self.begin = 0  # where outputs begin; 0: the search has not begun
+
+    def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
+        """Looks at the first sequences, (batch, beams, max_length): how much room terms have."""
+        settings, joints, device = self.settings, self.joints, sequences.device
         self.joints = Joints(*(mask.to(device) for mask in joints))
         self.ends = torch.tensor(end_tokens_of(settings), device=device)
-        self.max_length = settings.max_length
-        self.begin = input_ids.shape[1] + (settings.forced_bos_token_id is not None)
+        beams, self.max_length = sequences.shape[1:]
+        self.begin = prompt_len + (settings.forced_bos_token_id is not None)
         rows: list[list[Forms]] = []
-        for of_row in terms:
+        for of_row in self.terms:
             rows.append([])
             room = self.max_length - self.begin - 1  # for tokens before the end
             for term in of_row:
@@ -171,7 +165,6 @@ class _Banks:
         self.within = (within - torch.eye(most, dtype=torch.long)).clamp(min=0).to(device)
         self.forms = forms.to(device)
         self.sizes = (self.forms >= 0).sum(-1)  # (batch, terms, 2)
-        beams = settings.num_beams
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
 
     def choose(
@@ -191,6 +184,8 @@ class _Banks:
             accumulated_log_probs: Of each hypothesis with each token, (batch, beams · vocab).
             running_sequences: (batch, beams, max_length), and of `cur_len` tokens so far.
         """
+        if not self.begin:
+            self._start(running_sequences, decoder_prompt_len)
         scores, batch = accumulated_log_probs, len(accumulated_log_probs)
         vocab = scores.shape[1] // num_beams
         firsts = torch.arange(num_beams, device=scores.device) * vocab

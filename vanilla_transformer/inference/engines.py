@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from math import log
 from typing import Any
@@ -21,10 +21,9 @@ from transformers import (
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
 from vanilla_transformer.data.word_alignment import aligning_layer
-from vanilla_transformer.inference.captured_search import captured_search
-from vanilla_transformer.inference.constrained import Forms, Joints, constrained_search
+from vanilla_transformer.inference.constrained import Forms, Joints, with_terms
 from vanilla_transformer.model.inputs import shift_right
-from vanilla_transformer.model.modes import closed_ids, evaluation_mode
+from vanilla_transformer.model.modes import banned_ids, evaluation_mode
 from vanilla_transformer.search import Search, end_tokens_of
 
 Ids = Sequence[int]
@@ -109,20 +108,17 @@ class TransformersEngine:
         """
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         arguments: dict[str, Any] = {"generation_config": search.settings}
-        if self.model.device.type == "cuda":
-            arguments["custom_generate"] = captured_search
         if search.settings.stop_strings is not None:
             arguments["tokenizer"] = target_side(self.tokenizer)
-        with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
+        with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
+                model = self.searching_model(inputs)
                 if terms is not None:
                     of_rows = [terms[row] for row in rows]
-                    arguments["custom_generate"] = partial(
-                        constrained_search, terms=of_rows, joints=self._joints
-                    )
+                    model = with_terms(model, of_rows, self._joints, search.settings)
                 # (batch · n_best, target_len), where each sequence begins with the start
-                sequences = self.searching_model(inputs).generate(**inputs, **arguments).tolist()
+                sequences = model.generate(**inputs, **arguments).tolist()
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])
                 for row in rows:
                     outputs[row] = list(islice(hypotheses, search.n_best))
@@ -140,7 +136,7 @@ class TransformersEngine:
             start: The token before the first one.
         """
         scores: list[list[float]] = [[] for _ in sources]
-        with evaluation_mode(self.model), closed_ids(self.model, self.unnamed):
+        with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
             for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
                 chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
                 for row, values in zip(rows, chosen.tolist(), strict=True):
@@ -310,7 +306,7 @@ class EnsembleEngine(TransformersEngine):
         """Computes the outputs of the mean."""
         with ExitStack() as stack:
             for member in self.members[1:]:
-                stack.enter_context(closed_ids(member.model, member.unnamed))
+                stack.enter_context(banned_ids(member.model, member.unnamed))
             return super().generate(*args, **options)
 
     def token_scores(

@@ -11,7 +11,7 @@ from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.modes import closed_ids, evaluation_mode
+from vanilla_transformer.model.modes import banned_ids, evaluation_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def attention_maps(
     """
     inputs = tokenizer([source], return_tensors="pt").to(model.device)
     unnamed = unnamed_ids(tokenizer, model.lm_head.out_features)
-    with evaluation_mode(model), closed_ids(model, unnamed):
+    with evaluation_mode(model), banned_ids(model, unnamed):
         labels = _target_ids(model, tokenizer, inputs, target)
         fed = model.prepare_decoder_input_ids_from_labels(labels)
         outputs = model(**inputs, decoder_input_ids=fed, output_attentions=True, use_cache=False)

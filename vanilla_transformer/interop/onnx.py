@@ -47,7 +47,7 @@ from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.modes import closed_ids
+from vanilla_transformer.model.modes import banned_ids
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
@@ -99,7 +99,7 @@ def export_to_onnx(
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     fields = {name: value for name, value in model.config.to_dict().items() if name != "auto_map"}
     unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, model.lm_head.out_features)
-    with closed_ids(model, unnamed):
+    with banned_ids(model, unnamed):
         _export_graphs(model, folder / FOLDER)
         _write_config(folder, {**fields, "model_type": STAND_IN}, "float32")
         model.generation_config.save_pretrained(folder)

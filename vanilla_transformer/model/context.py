@@ -1,15 +1,13 @@
 """The call context: what the layers of one call of a stack share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import torch
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from .attention_functions import Attention
 from .positions import NO_POSITIONS, PositionEncoding
 from .token_layout import PADDED, TokenLayout
-
-AttentionFunction = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 
 
 class CallContext(NamedTuple):
@@ -19,8 +17,8 @@ class CallContext(NamedTuple):
     them. No part may be a dataclass, such as a config: FSDP would look into it.
 
     Attributes:
-        attend: The attention implementation, with the interface of
-            `transformers.AttentionInterface`.
+        attention, source_attention: What self- and cross-attention call, with the layouts of their
+            states.
         arguments: Further arguments of the implementation.
         mask: Hides keys from the queries of self-attention, in the form that the implementation
             asks for. None: nothing is hidden.
@@ -31,17 +29,15 @@ class CallContext(NamedTuple):
         source_mask: As `mask`, for cross-attention.
         source_cache: The cache of which `cache` is one part; the other holds the keys and values
             of the source after the first call.
-        rows_per_source: Number of neighbouring rows that decode the same source, of which there is
-            one copy: they attend to it as queries of several positions would.
     """
 
-    attend: AttentionFunction
+    attention: Attention
     arguments: Mapping[str, Any]
     mask: Any = None
     positions: PositionEncoding = NO_POSITIONS
     cache: Cache | None = None
     layout: TokenLayout = PADDED
+    source_attention: Any = None  # `Attention`; an encoder has none
     source_mask: Any = None
     source_cache: EncoderDecoderCache | None = None
     source_layout: TokenLayout = PADDED
-    rows_per_source: int = 1

@@ -1,4 +1,4 @@
-"""What the models here change in `generate()`: two vocabularies, longest output, own cache.
+"""What the models here change in `generate()`: two vocabularies, longest output, cache, GPU.
 
 transformers takes `config.vocab_size` for the number of tokens that a model predicts. Here this is
 the source's vocabulary, and the target may have another one.
@@ -6,6 +6,7 @@ the source's vocabulary, and the target may have another one.
 
 import copy
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +17,10 @@ from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_cache import SourceCache, decoding_cache_for
+from .graphs import draws_random_numbers
 from .inputs import check_mask
 from .pretrained_model import config_with
+from .recorded_search import can_record, is_on_gpu, recorded_search
 
 DEFAULT_MAX_LENGTH = 256
 """Longest output, in tokens with the start, where nobody has named a length; transformers: 20."""
@@ -125,6 +128,57 @@ class TwoVocabularyGeneration(GenerationMixin):
         if isinstance(sources, SourceCache):
             sources.repeat_sources()
         return outputs
+
+    # The searches --------------------------------------------------------------------------------
+
+    def _sample(  # type: ignore[override]  # the base class names all arguments
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **arguments: Any,
+    ) -> Any:
+        """Searches greedily or samples; on a GPU, a greedy search of fixed shapes is recorded."""
+        search = cast(Any, super())._sample
+        return self._search(
+            search, input_ids, logits_processor, stopping_criteria, generation_config, arguments
+        )
+
+    def _beam_search(  # type: ignore[override]  # the base class names all arguments
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **arguments: Any,
+    ) -> Any:
+        """Searches with beams; on a GPU, a search of fixed shapes is recorded."""
+        search = cast(Any, super())._beam_search
+        return self._search(
+            search, input_ids, logits_processor, stopping_criteria, generation_config, arguments
+        )
+
+    def _search(
+        self,
+        search: Any,
+        input_ids: torch.Tensor,
+        processors: Any,
+        criteria: Any,
+        settings: Any,
+        arguments: dict[str, Any],
+    ) -> Any:
+        if can_record(self, processors, criteria, settings, arguments):
+            return recorded_search(self, input_ids, processors, settings, arguments)
+        draws = settings.do_sample and is_on_gpu(self)
+        with draws_random_numbers() if draws else nullcontext():
+            return search(
+                input_ids,
+                logits_processor=processors,
+                stopping_criteria=criteria,
+                generation_config=settings,
+                **arguments,
+            )
 
     # What `generate()` calls ---------------------------------------------------------------------
 

@@ -120,6 +120,36 @@ def check_not_empty(name: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
 
 
+def padding_and_start(config: Any) -> tuple[int, int]:
+    """Returns the padding token and the start token, which the decoder's input is made with.
+
+    Raises:
+        ValueError: If a config lacks one of them.
+    """
+    pad, start = config.pad_token_id, config.decoder_start_token_id
+    if pad is None or start is None:
+        raise ValueError(
+            "`pad_token_id` and `decoder_start_token_id` are needed to make the decoder's "
+            f"input from labels, got {pad} and {start}: set them in the config."
+        )
+    return pad, start
+
+
+def begin_sequences(ids: torch.Tensor, bounds: torch.Tensor, config: Any) -> torch.Tensor:
+    """Puts the start token where each sequence of a packed batch begins.
+
+    Args:
+        ids: Labels shifted right across the bounds, (1, tokens).
+        bounds: Where each sequence begins, and where the last one ends, (sequences + 1,).
+    """
+    tokens = ids.shape[1]
+    begins = torch.zeros(
+        tokens + 1, dtype=torch.bool, device=ids.device
+    )  # an empty one may be last
+    begins[bounds[:-1].long()] = True
+    return ids.masked_fill(begins[:tokens], config.decoder_start_token_id)
+
+
 def shift_right(
     labels: torch.Tensor, pad_token_id: int, decoder_start_token_id: int
 ) -> torch.Tensor:

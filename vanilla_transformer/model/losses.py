@@ -4,8 +4,7 @@ The sums are divided by `num_items_in_batch`, the number of labels over all step
 accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. Where
 both are 0, there is nothing to predict, and the loss is 0.
 
-Over a large vocabulary the loss is computed in chunks, without full logits; the logits of such a
-step are computed only if somebody reads them.
+Over a large vocabulary the loss is computed in chunks, without full logits.
 
 Arguments that the functions share:
 
@@ -20,19 +19,20 @@ Losses are scalars, in nats per token; 0 if there is nothing to predict.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .inputs import IGNORE_INDEX
 from .modes import is_plain_product, product_dtype
 
 CHUNK_ROWS = 256
-"""Tokens per chunk on the CPU."""
+"""Tokens per chunk on the CPU, and the fewest elsewhere."""
+
+_MOST_LOGITS, _CHUNK_LOGITS = 2**28, 2**27
+"""Numbers of logits of a step up to which a GPU computes all at once, and of a chunk there."""
 
 
 def token_loss(
@@ -53,6 +53,21 @@ def token_loss(
     return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
 
 
+def is_computed_in_chunks(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
+    """Returns whether the loss of `head(hidden_states)` is computed in chunks, without full logits.
+
+    It is where that saves memory: for many tokens and a large vocabulary. A GPU computes logits of
+    some hundred million numbers sooner at once. A head that does more than multiply by its weight
+    (adapters, hooks, weights split over devices) gets full logits.
+    """
+    if not is_plain_product(head) or head.out_features <= head.in_features:
+        return False
+    tokens = hidden_states.shape[:-1].numel()
+    if hidden_states.device.type == "cpu":
+        return tokens > CHUNK_ROWS
+    return tokens * head.out_features > _MOST_LOGITS
+
+
 def projected_token_loss(
     hidden_states: torch.Tensor,
     head: nn.Linear,
@@ -60,15 +75,8 @@ def projected_token_loss(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Computes `token_loss` of `head(hidden_states)`, in chunks where that saves memory.
-
-    Full logits are computed for small problems, and for a head that does more than multiply by its
-    weight (adapters, hooks, weights split over devices).
-    """
+    """Computes `token_loss` of `head(hidden_states)` in chunks."""
     labels = labels.to(hidden_states.device, torch.long)
-    is_large = labels.numel() > CHUNK_ROWS
-    if not (is_large and is_plain_product(head) and head.out_features > head.in_features):
-        return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
     )
@@ -132,42 +140,15 @@ def chunked_cross_entropy(
 ) -> torch.Tensor:
     """Sums the cross-entropy of `hidden_states @ weight.T + bias` over tokens.
 
-    On a CPU the chunks are computed here, because torch's function allocates two more matrices of
-    the size of `weight`, and is slow in half precision; elsewhere torch's
-    `F.linear_cross_entropy` computes them. Products are computed in the type of the states, or in
-    that of autocast; losses and sums are computed in float32 at least.
+    Products are computed in the type of the states, or in that of autocast; losses and sums are
+    computed in float32 at least. torch's `F.linear_cross_entropy` allocates two more matrices of
+    the size of `weight`, and is slow in half precision on a CPU.
 
     It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
     """
-    device, dtype = hidden_states.device.type, product_dtype(hidden_states)
-    with torch.autocast(device, enabled=False):
-        if device == "cpu":
-            return _sum_chunks_on_cpu(hidden_states, weight, bias, labels, label_smoothing, dtype)
-        states = hidden_states.to(dtype)
-        return cross_entropy_by_torch(states, weight.to(dtype), bias, labels, label_smoothing)
-
-
-def _smoothing_sum(
-    hidden_states: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    labels: torch.Tensor,
-) -> torch.Tensor:
-    """Sums the label's logit minus the mean logit: what smoothing adds, per unit of its share.
-
-    With z the log-sum-exp of the logits: (1 - s) (z - logit) + s (z - mean logit)
-    = (z - logit) + s (logit - mean logit). Both logits are scalar products; no others are needed.
-    """
-    is_labelled = labels != IGNORE_INDEX
-    labels = labels.where(is_labelled, 0)
-    sum_type = torch.promote_types(hidden_states.dtype, torch.float32)
-    weight = weight.to(sum_type)
-    rows = F.embedding(labels, weight) - weight.mean(0)
-    difference = (hidden_states.to(sum_type) * rows).sum(-1)
-    if bias is not None:
-        bias = bias.to(sum_type)
-        difference = difference + bias[labels] - bias.mean()
-    return difference.where(is_labelled, 0).sum()
+    dtype = product_dtype(hidden_states)
+    with torch.autocast(hidden_states.device.type, enabled=False):
+        return _sum_chunks(hidden_states, weight, bias, labels, label_smoothing, dtype)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -193,8 +174,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         by_states = torch.empty_like(hidden_states)
         by_weight = torch.zeros_like(weight, dtype=sum_type)
         by_bias = None if bias is None else torch.zeros_like(bias, dtype=sum_type)
-        space = hidden_states.new_empty(CHUNK_ROWS, len(weight))
-        chunks = (tensor.split(CHUNK_ROWS) for tensor in (hidden_states, labels, by_states))
+        rows = CHUNK_ROWS if weight.device.type == "cpu" else _CHUNK_LOGITS // len(weight)
+        rows = max(CHUNK_ROWS, rows)
+        space = hidden_states.new_empty(min(rows, len(labels)), len(weight))
+        chunks = (tensor.split(rows) for tensor in (hidden_states, labels, by_states))
         for states, targets, gradient in zip(*chunks, strict=True):
             logits = torch.mm(states, factor.t(), out=space[: len(states)]).to(sum_type)
             if bias is not None:
@@ -219,7 +202,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return (*(part * gradient if needed else None for part, needed in saved), None, None, None)
 
 
-_sum_chunks_on_cpu = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
+_sum_chunks = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
 
 
 def _losses_and_errors(
@@ -243,104 +226,9 @@ def _losses_and_errors(
     return losses.sum(), logits
 
 
-def cross_entropy_by_torch(
-    hidden_states: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    labels: torch.Tensor,
-    label_smoothing: float = 0.0,
-) -> torch.Tensor:
-    """Computes `chunked_cross_entropy` by torch's own function, in the weight's type."""
-    is_half = weight.dtype.itemsize < 4  # losses per token then make the sum exact
-    total = F.linear_cross_entropy(
-        hidden_states,
-        weight,
-        labels,
-        linear_bias=None if bias is None else bias.to(weight.dtype),
-        reduction="none" if is_half else "sum",
-        ignore_index=IGNORE_INDEX,
-        options=torch.nn.LinearCrossEntropyOptions(allow_retain_graph=True),
-    )
-    total = _first_derivative_only(total.float().sum() if total.dim() else total)
-    if label_smoothing:
-        total = total + label_smoothing * _smoothing_sum(hidden_states, weight, bias, labels)
-    return total
-
-
-class _FirstDerivativeOnly(torch.autograd.Function):
-    """Refuses a second derivative, which torch's chunked loss would compute wrongly."""
-
-    @staticmethod
-    def forward(ctx: Any, total: torch.Tensor) -> torch.Tensor:
-        return total.view_as(total)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        _refuse_second_derivative()
-        return gradient
-
-
-_first_derivative_only = cast(Callable[[torch.Tensor], torch.Tensor], _FirstDerivativeOnly.apply)
-
-
 def _refuse_second_derivative() -> None:
     if torch.is_grad_enabled():
         raise RuntimeError(
             "`create_graph=True` asks for a second derivative, which the chunked loss does not "
             "have: call `model.set_padding_free(False)` first."
         )
-
-
-# Logits that are computed when they are read ------------------------------------------------------
-
-
-class LazyTensor:
-    """A tensor of an output that is computed when it is read.
-
-    Args:
-        head: The module that `compute` calls, if any: its weights must not have changed by then.
-    """
-
-    def __init__(self, compute: Callable[[], torch.Tensor], head: nn.Module | None = None) -> None:
-        self._compute = compute
-        self._weights = [] if head is None else list(head.parameters())
-        self._versions = [weight._version for weight in self._weights]
-
-    def make(self) -> torch.Tensor:
-        """Computes the tensor.
-
-        Raises:
-            RuntimeError: If the weights have been trained since, which would change the result.
-        """
-        if [weight._version for weight in self._weights] != self._versions:
-            raise RuntimeError(
-                "`logits` of a training step were read after the optimizer's step, which changed "
-                "the weights: read them before it, or call `model.set_padding_free(False)`."
-            )
-        return self._compute()
-
-    def __getattr__(self, name: str) -> Any:
-        """Passes on what a tensor can do.
-
-        `dtype` is an exception: Accelerate converts whatever has one, which would compute the
-        tensor at every step.
-        """
-        if name == "dtype" or name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.make(), name)
-
-
-@dataclass
-class TrainingOutput(Seq2SeqLMOutput):
-    """Output whose lazy tensors are computed when read: by name, by index or as a tuple."""
-
-    def __getattribute__(self, name: str) -> Any:
-        value = super().__getattribute__(name)
-        if isinstance(value, LazyTensor):
-            value = value.make()
-            setattr(self, name, value)
-        return value
-
-    def __getitem__(self, key: Any) -> Any:
-        value = super().__getitem__(key)  # type: ignore[no-untyped-call]  # it has no types
-        return getattr(self, key) if isinstance(value, LazyTensor) else value

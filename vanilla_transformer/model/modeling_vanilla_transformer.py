@@ -26,15 +26,16 @@ from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
 from .inputs import (
     IGNORE_INDEX,
+    begin_sequences,
     check_token_ids,
     hide_leading_padding,
+    padding_and_start,
     problem_type_of,
     shift_right,
     tokens_of,
 )
 from .losses import (
-    LazyTensor,
-    TrainingOutput,
+    is_computed_in_chunks,
     projected_token_loss,
     sequence_loss,
     token_loss,
@@ -49,12 +50,7 @@ from .stacks import (
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
 )
-from .token_layout import (
-    PADDED,
-    StepPlan,
-    TokenLayout,
-    plan_step,
-)
+from .token_layout import PADDED, StepPlan, TokenLayout
 
 
 class EmbeddingModel(VanillaTransformerPreTrainedModel):
@@ -130,12 +126,20 @@ class VanillaTransformerModel(EmbeddingModel):
         """
         is_outermost = plan is None
         if plan is None:
-            use_cache = self.config.use_cache if use_cache is None else use_cache
-            plan = plan_step(
-                self.active_shortcuts(kwargs), None, input_ids, attention_mask, decoder_input_ids,
-                decoder_attention_mask, encoder_outputs, past_key_values, inputs_embeds,
-                decoder_inputs_embeds, use_cache,
-            )  # fmt: skip
+            if use_cache is None:
+                use_cache = self.config.use_cache and "cu_seq_lens_q" not in kwargs
+            inputs = {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "decoder_input_ids": decoder_input_ids,
+                "decoder_attention_mask": decoder_attention_mask,
+                "encoder_outputs": encoder_outputs,
+                "past_key_values": past_key_values,
+                "inputs_embeds": inputs_embeds,
+                "decoder_inputs_embeds": decoder_inputs_embeds,
+                "use_cache": use_cache,
+            }
+            plan = self.plan_step(inputs, None, cast("dict[str, Any]", kwargs))
         encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
         if encoder_outputs is None:
             encoded = self.encoder(
@@ -164,12 +168,12 @@ class VanillaTransformerModel(EmbeddingModel):
         # A caller that made the plan wants the states as they are: it computes on tokens alone.
         source, target = (plan.source, plan.target) if is_outermost else (PADDED, PADDED)
         return Seq2SeqModelOutput(
-            last_hidden_state=cast(Any, target.pad(decoded.last_hidden_state)),
+            last_hidden_state=cast(Any, target.to_batch(decoded.last_hidden_state)),
             cache=decoded.cache,
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=cast(Any, source.pad(encoded.last_hidden_state)),
+            encoder_last_hidden_state=cast(Any, source.to_batch(encoded.last_hidden_state)),
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
@@ -184,7 +188,7 @@ def _encoder_output(
     else:
         names = ("last_hidden_state", "hidden_states", "attentions")
         parts = dict(zip(names, encoder_outputs, strict=False))
-    parts["last_hidden_state"] = layout.remove_padding(parts["last_hidden_state"])
+    parts["last_hidden_state"] = layout.to_tokens(parts["last_hidden_state"])
     return BaseModelOutput(**parts)
 
 
@@ -217,13 +221,7 @@ class VanillaTransformerForConditionalGeneration(
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels of shape (batch, target_len) right; `DataCollatorForSeq2Seq` calls this."""
-        pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
-        if pad is None or start is None:
-            raise ValueError(
-                "`pad_token_id` and `decoder_start_token_id` are needed to make the decoder's "
-                f"input from labels, got {pad} and {start}: set them in the config."
-            )
-        return shift_right(labels, pad, start)
+        return shift_right(labels, *padding_and_start(self.config))
 
     def _resize_token_embeddings(
         self,
@@ -285,12 +283,19 @@ class VanillaTransformerForConditionalGeneration(
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
+            A packed batch has ids and labels of shape (1, tokens), sequences one behind another,
+            and four arguments under the names of `DataCollatorWithFlattening`: `cu_seq_lens_k` and
+            `cu_seq_lens_q` tell where each source, and each target, begins, and where the last one
+            ends, of shape (sequences + 1,); no source has more than `max_length_k` tokens, no
+            target more than `max_length_q`. Masks are not read then, and all results are packed.
+
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
             target_len or kept, vocab), `cache`, the encoder's output, and what was asked for. In a
-            training step padding is not computed: states at padding are zeros, and the logits are
-            computed when they are read (see `set_padding_free`).
+            training step padding is not computed: states and logits at padding are zeros or None;
+            logits are None where the loss is computed in chunks (see `set_padding_free`).
         """
+        is_packed = "cu_seq_lens_q" in kwargs
         if labels is not None:
             # an adapter's head has no `out_features`
             classes = cast(int, self.config.decoder_vocab_size)
@@ -298,13 +303,17 @@ class VanillaTransformerForConditionalGeneration(
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            has_mask = decoder_attention_mask is not None or plan is not None
+                if is_packed:
+                    decoder_input_ids = begin_sequences(
+                        decoder_input_ids, kwargs["cu_seq_lens_q"], self.config
+                    )
+            has_mask = decoder_attention_mask is not None or plan is not None or is_packed
             if decoder_input_ids is not None and not has_mask and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
         elif use_cache is None:
-            use_cache = self.config.use_cache
+            use_cache = self.config.use_cache and not is_packed
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -316,26 +325,25 @@ class VanillaTransformerForConditionalGeneration(
             "decoder_inputs_embeds": decoder_inputs_embeds,
             "use_cache": use_cache,
         }
-        if plan is None:
-            plan = plan_step(self.active_shortcuts(kwargs), labels, **inputs)
+        plan = plan or self.plan_step(inputs, labels, kwargs)
         outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
         states = cast(torch.Tensor, outputs.last_hidden_state)
         if labels is None:
             kept: Any = logits_to_keep  # indices of positions, or the number of the last ones
             kept = slice(-kept, None) if isinstance(kept, int) else kept  # 0: all
-            states = plan.target.pad(states)[:, kept]  # (batch, kept, d_model)
+            states = plan.target.to_batch(states)[:, kept]  # (batch, kept, d_model)
             loss, logits = None, self.lm_head(self.scale_for_logits(states))
         else:
             loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
-        output_class = TrainingOutput if plan.lazy_logits else Seq2SeqLMOutput
-        return output_class(
-            loss=loss,
-            logits=logits,
+        encoded = cast(torch.Tensor, outputs.encoder_last_hidden_state)
+        return Seq2SeqLMOutput(
+            loss=cast(Any, loss),
+            logits=cast(Any, logits),
             cache=outputs.cache,
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=_padded_source_states(outputs, plan),
+            encoder_last_hidden_state=cast(Any, plan.source.to_batch(encoded)),
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
@@ -351,24 +359,16 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor,
         plan: StepPlan,
         num_items_in_batch: torch.Tensor | int | None,
-    ) -> tuple[torch.Tensor, Any]:
-        """Computes the loss from states in the plan's layout; the logits are padded, or lazy."""
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Computes the loss from states in the plan's layout; the logits are padded, or None."""
         states = self.scale_for_logits(states)
-        labels, smoothing = plan.target.remove_padding(labels), self.config.label_smoothing
-        if plan.chunked_loss:
+        labels, smoothing = plan.target.to_tokens(labels), self.config.label_smoothing
+        if plan.chunked_loss and is_computed_in_chunks(states, self.lm_head):
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
-            lazy = LazyTensor(lambda: self.lm_head(plan.target.pad(states)), self.lm_head)
-        else:
-            logits = self.lm_head(states)
-            loss = self.token_loss(logits, labels, smoothing, num_items_in_batch)
-            lazy = LazyTensor(lambda: plan.target.pad(logits))
-        return loss, lazy if plan.lazy_logits else lazy.make()
-
-
-def _padded_source_states(outputs: Seq2SeqModelOutput, plan: StepPlan) -> Any:
-    states = cast(torch.Tensor, outputs.encoder_last_hidden_state)
-    lazy = LazyTensor(lambda: plan.source.pad(states))
-    return lazy if plan.lazy_logits and plan.source is not PADDED else lazy.make()
+            return loss, None
+        logits = self.lm_head(states)
+        loss = self.token_loss(logits, labels, smoothing, num_items_in_batch)
+        return loss, plan.target.to_batch(logits)
 
 
 class VanillaTransformerEncoderModel(EmbeddingModel):

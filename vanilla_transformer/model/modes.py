@@ -1,7 +1,7 @@
-"""How a call runs: traced or not, in evaluation mode, and with some outputs closed."""
+"""How a call runs: traced or not, in evaluation mode, and with some tokens banned."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,25 +35,6 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     if not is_plain or torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-
-
-_recording = threading.Lock()  # torch records one graph at a time, also for several threads
-
-
-def record(
-    step: Callable[[], None], other: torch.cuda.CUDAGraph | None = None
-) -> torch.cuda.CUDAGraph:
-    """Records what a function starts on the device.
-
-    Args:
-        other: A graph that never runs at the same time: they share their memory.
-    """
-    graph = torch.cuda.CUDAGraph()
-    pool = None if other is None else other.pool()
-    # Other threads may go on, such as one that pins memory for batches.
-    with _recording, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        step()
-    return graph
 
 
 def product_dtype(states: torch.Tensor) -> torch.dtype:
@@ -118,19 +99,20 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def closed_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
+def banned_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
     """Runs a block in which a model gives some ids the logit -inf: they are never chosen.
 
     Args:
         model: A model with an output projection.
         ids: For example rows that only pad the matrix and have no token.
     """
-    closed = torch.tensor(ids, device=model.device)  # once: a recorded step cannot bring it there
+    banned = torch.tensor(ids, device=model.device)  # once: a recorded step cannot bring it there
 
-    def close(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:
-        return logits.index_fill(-1, closed.to(logits.device), -torch.inf)
+    def ban(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_fill(-1, banned.to(logits.device), -torch.inf)
 
-    hook = model.get_output_embeddings().register_forward_hook(close) if ids else None
+    ban.is_recordable = True  # type: ignore[attr-defined]  # see `graphs`
+    hook = model.get_output_embeddings().register_forward_hook(ban) if ids else None
     try:
         yield
     finally:

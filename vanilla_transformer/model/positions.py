@@ -56,10 +56,6 @@ class PositionEncoding(NamedTuple):
         rotated = torch.addcmul(before * cosines, partners, sines).to(states.dtype)
         return rotated if size == states.shape[-1] else torch.cat([rotated, states[..., size:]], -1)
 
-    def bias_of(self, query: torch.Tensor) -> torch.Tensor | None:
-        """Returns the bias, if any, expanded to the rows of a query of shape (batch, ...)."""
-        return None if self.bias is None else self.bias.expand(query.shape[0], -1, -1, -1)
-
 
 NO_POSITIONS = PositionEncoding()
 
@@ -92,16 +88,16 @@ def number_tokens(
         # A token comes after all that it may attend to; padding may attend to nothing.
         allowed = is_allowed_by(mask)[:, 0]  # (batch, length, length with the past)
         queries = torch.minimum((allowed.sum(-1) - 1).clamp(min=0), queries)
-        keys = _count_tokens(allowed[:, -1])
+        keys = _positions_from_mask(allowed[:, -1])
     elif dims:
-        keys = _count_tokens(tokens_of(mask)).to(embeds.device)
+        keys = _positions_from_mask(tokens_of(mask)).to(embeds.device)
         queries = keys[:, -length:]
         if cache is not None:  # a static one has room for later keys: they are masked
             keys = F.pad(keys, (0, key_len - keys.shape[1]))
     return queries, keys
 
 
-def _count_tokens(is_token: torch.Tensor) -> torch.Tensor:
+def _positions_from_mask(is_token: torch.Tensor) -> torch.Tensor:
     """(batch, length), True for tokens -> the number of tokens before each."""
     return (is_token.long().cumsum(-1) - 1).clamp(min=0)
 

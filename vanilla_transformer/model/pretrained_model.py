@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -20,11 +21,22 @@ from .configuration_vanilla_transformer import (
 from .initialization import set_initial_values
 from .modes import is_tracing
 from .sharing import warn_of_untested_versions
-from .token_layout import NO_SHORTCUTS, TrainingShortcuts
+from .token_layout import (
+    NO_SHORTCUTS,
+    StepPlan,
+    TrainingShortcuts,
+    packed_layout,
+    plan_step,
+    pop_bounds,
+    source_shape,
+    target_shape,
+)
 from .wide_states import has_wide_states
 
 PROBE_FILE = "probe.json"
 """The file of a saved model that `vanilla-transformer verify` reads."""
+
+_RECORDED_STATES = ("output_attentions", "output_hidden_states")
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
@@ -66,25 +78,19 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     # Training shortcuts --------------------------------------------------------------------------
 
-    def set_padding_free(
-        self, enabled: bool, *, chunked_loss: bool | None = None, lazy_logits: bool | None = None
-    ) -> None:
+    def set_padding_free(self, enabled: bool, *, chunked_loss: bool | None = None) -> None:
         """Turns the shortcuts of a training step on, which is the default, or off.
 
-        Loss and gradients are the same either way. When all are off, `logits` of a training step
-        are computed at once, hooks on layers see padded states, and second derivatives exist.
+        Loss and gradients are the same either way. When all are off, a training step returns
+        `logits`, hooks on layers see padded states, and second derivatives exist.
 
         Args:
             enabled: Whether a training step skips padding.
             chunked_loss: Whether the loss over a large vocabulary is computed in chunks, without
-                full logits. None: as `enabled`.
-            lazy_logits: Whether `logits` of a training step are computed when they are read. None:
-                as `enabled`.
+                full logits: the output's `logits` are then None. None: as `enabled`.
         """
         shortcuts = TrainingShortcuts(
-            padding_free=enabled,
-            chunked_loss=enabled if chunked_loss is None else chunked_loss,
-            lazy_logits=enabled if lazy_logits is None else lazy_logits,
+            padding_free=enabled, chunked_loss=enabled if chunked_loss is None else chunked_loss
         )
         for module in self.modules():
             if isinstance(module, VanillaTransformerPreTrainedModel):
@@ -98,35 +104,68 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         (whose outputs are gathered), or a model under NEFTune (which scales its noise by the padded
         length).
         """
-        asked = {
-            name: getattr(self.config, name) if kwargs.get(name) is None else kwargs[name]
-            for name in ("output_attentions", "output_hidden_states")
-        }
         needs_padded_states = (
-            any(asked.values())
+            any(self._asks_for(name, kwargs) for name in _RECORDED_STATES)
             or getattr(self, "_is_replica", False)
             or hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
             or kwargs.get("is_causal") is False  # labels may then depend on later places
         )
         if not self.training or needs_padded_states or is_tracing():
             return NO_SHORTCUTS
-        return self.training_shortcuts._replace(packed=self.packs_sequences())
+        return self.training_shortcuts
 
-    def packs_sequences(self) -> bool:
-        """Returns whether attention takes the sequences of a training step one behind another.
+    def _asks_for(self, name: str, kwargs: Mapping[str, Any]) -> bool:
+        value = kwargs.get(name)
+        return bool(getattr(self.config, name) if value is None else value)
 
-        It does so on a GPU, by a kernel without dropout on the weights and bias on the scores.
+    def packs_sequences(self, kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:
+        """Returns whether attention takes sequences one behind another.
+
+        It does so on a GPU, by a kernel that returns no weights, and has no dropout on them and no
+        bias on the scores. Its gradient is not deterministic where torch must be.
         """
         config, device = self.config, self.device
         heads = (config.encoder_attention_heads, config.decoder_attention_heads)
         return (
             device.type == "cuda"
             and torch.cuda.get_device_capability(device) >= (8, 0)
+            and not torch.are_deterministic_algorithms_enabled()
             and config._attn_implementation == "sdpa"
             and config.attention_dropout == 0
             and config.position_embedding_type in PACKED_SCHEMES
             and all(config.head_dim_with(count) % 8 == 0 for count in heads)
+            and not self._asks_for("output_attentions", kwargs)
         )
+
+    def plan_step(
+        self, inputs: Mapping[str, Any], labels: torch.Tensor | None, arguments: dict[str, Any]
+    ) -> StepPlan:
+        """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
+
+        Args:
+            inputs: The arguments of the forward that all models have, by name.
+            arguments: The others; the bounds of packed sequences are taken out.
+
+        Raises:
+            ValueError: If a packed batch comes with a cache, or without some of its bounds.
+        """
+        sequences = pop_bounds(arguments)
+        if not sequences:
+            shortcuts = self.active_shortcuts(arguments)
+            by_kernel = shortcuts.padding_free and self.packs_sequences(arguments)
+            return plan_step(shortcuts, inputs, labels, by_kernel)
+        if inputs["use_cache"] or inputs["past_key_values"] is not None:
+            raise ValueError(
+                "A packed batch has no cache: leave `use_cache` out, or set it to False."
+            )
+        shapes = target_shape(inputs), source_shape(inputs)
+        by_kernel = self.packs_sequences(arguments)
+        target, source = (
+            packed_layout(*sequence, shape, by_kernel)
+            for sequence, shape in zip(sequences, shapes, strict=True)
+        )
+        chunked = self.training and self.training_shortcuts.chunked_loss
+        return StepPlan(source, target, chunked)
 
     # Attention implementations -------------------------------------------------------------------
 

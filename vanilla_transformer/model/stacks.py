@@ -23,8 +23,9 @@ from transformers.utils import logging
 from transformers.utils.generic import TransformersKwargs, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CrossAttention, SelfAttention, choose_attention
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .attention import CrossAttention, SelfAttention
+from .attention_functions import Attention, choose_attention
+from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .context import CallContext
 from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
 from .dropout import Dropout
@@ -43,7 +44,15 @@ from .positions import (
     number_tokens,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel
-from .token_layout import PADDED, TokenLayout, batch_shape, layout_of, source_slots
+from .token_layout import (
+    PADDED,
+    TokenLayout,
+    batch_shape,
+    layout_of,
+    packed_layout,
+    pop_bounds,
+    source_slots,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -100,13 +109,13 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.{hint}")
         if inputs_embeds is not None:
             check_not_empty(embeds_name, inputs_embeds)
-            return layout.remove_padding(inputs_embeds) * self.embed_scale
+            return layout.to_tokens(inputs_embeds) * self.embed_scale
         input_ids = cast(torch.Tensor, input_ids)
         table: Any = self.embed_tokens  # an adapter's wrapper has no `num_embeddings`
         vocab_size = getattr(table, "num_embeddings", None) or len(table.weight)
         check_token_ids(name, input_ids, vocab_size)
         # (batch, length) -> (batch, length, d_model)
-        embeds: torch.Tensor = self.embed_tokens(layout.remove_padding(input_ids))
+        embeds: torch.Tensor = self.embed_tokens(layout.to_tokens(input_ids))
         return embeds * self.embed_scale
 
     def make_positions(
@@ -114,16 +123,13 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
     ) -> PositionEncoding:
         """Numbers the tokens of a call, and returns what the position scheme adds (§3.5).
 
-        What is added to the embeddings is in the layout, the rest in the shape of attention.
+        Args:
+            padded: Of the shape of attention; only shape, type and device count.
         """
-        if layout.positions is not None:
-            return cast(PositionEncoding, self.embed_positions(layout.positions, padded.dtype))
         queries, keys = number_tokens(padded, mask, cache, is_causal=self.is_causal)
-        added: PositionEncoding = self.embed_positions(queries, padded.dtype, keys)
-        if added.embedding is None:
-            return added
-        # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
-        return added._replace(embedding=layout.remove_padding(added.embedding))
+        if self.config.position_embedding_type not in BIASED_SCHEMES:  # a bias is of padded scores
+            queries = layout.to_positions(queries)  # (batch or 1, length) or (1, tokens)
+        return cast(PositionEncoding, self.embed_positions(queries, padded.dtype, keys))
 
     def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4)."""
@@ -202,17 +208,16 @@ class VanillaTransformerEncoder(TransformerStack):
         """
         is_outermost = layout is None
         if layout is None:
-            shape = batch_shape(input_ids, inputs_embeds)
-            is_free = self.active_shortcuts(kwargs).padding_free
-            layout = layout_of(source_slots(attention_mask, shape) if is_free else None)
+            layout = self.layout_of_sources(
+                input_ids, attention_mask, inputs_embeds, cast("dict[str, Any]", kwargs)
+            )
+        config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
         padded = layout.padded_like(embeds)  # of it, only shape, type and device count
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"), layout)
-        if layout.positions is not None:  # the layout tells which tokens there are
-            attention_mask = None
-        mask = check_mask("attention_mask", attention_mask, *padded.shape[:2])
+        mask = layout.padding_mask(attention_mask)
+        mask = check_mask("attention_mask", mask, *padded.shape[:2])
         context = CallContext(
-            attend,
+            Attention(function, layout, layout),
             kwargs,
             mask=create_bidirectional_mask(config, padded, mask),
             positions=self.make_positions(padded, mask, layout),
@@ -223,8 +228,22 @@ class VanillaTransformerEncoder(TransformerStack):
             hidden_states = layer(hidden_states, context)
         hidden_states = self.apply_final_norm(hidden_states)
         return BaseModelOutput(
-            last_hidden_state=layout.pad(hidden_states) if is_outermost else hidden_states
+            last_hidden_state=layout.to_batch(hidden_states) if is_outermost else hidden_states
         )
+
+    def layout_of_sources(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: Any,
+        inputs_embeds: torch.Tensor | None,
+        arguments: dict[str, Any],
+    ) -> TokenLayout:
+        """Decides which slots a call of the encoder alone computes."""
+        shape = batch_shape(input_ids, inputs_embeds)
+        if sequences := pop_bounds(arguments):
+            return packed_layout(*sequences[0], shape, self.packs_sequences(arguments))
+        is_free = self.active_shortcuts(arguments).padding_free
+        return layout_of(source_slots(attention_mask, shape) if is_free else None)
 
 
 class VanillaTransformerDecoder(TransformerStack):
@@ -268,34 +287,33 @@ class VanillaTransformerDecoder(TransformerStack):
             `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`, `cache`, and
             what was asked for.
         """
-        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
-        source = cast(torch.Tensor, encoder_hidden_states)
-        # Of these two, only shape, type and device count.
-        padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
-        config, attend = choose_attention(self.config, kwargs.get("output_attentions"), layout)
-        if layout.positions is not None:  # the layouts tell which tokens there are
-            attention_mask = encoder_attention_mask = None
-
+        config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         cache = self.make_cache(past_key_values, bool(use_cache))
         target_cache = None if cache is None else cache.self_attention_cache
         past = 0 if target_cache is None else target_cache.get_seq_length()
         rows_per_source = rows_per_source_of(cache)  # beams of one source share its keys
 
+        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
+        source = cast(torch.Tensor, encoder_hidden_states)
+        # Of these two, only shape, type and device count.
+        padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
         rows, length = padded.shape[:2]
-        mask = check_mask("decoder_attention_mask", attention_mask, rows, length, past, True)
-        source_mask = check_mask("attention_mask", encoder_attention_mask, *padded_source.shape[:2])
+        mask = layout.padding_mask(attention_mask)
+        mask = check_mask("decoder_attention_mask", mask, rows, length, past, True)
+        source_mask = encoder_layout.padding_mask(encoder_attention_mask)
+        source_mask = check_mask("attention_mask", source_mask, *padded_source.shape[:2])
         source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
         context = CallContext(
-            attend,
+            Attention(function, layout, layout),
             kwargs,
             mask=create_causal_mask(config, padded, mask, target_cache),
             positions=self.make_positions(padded, mask, layout, target_cache),
             cache=target_cache,
             layout=layout,
+            source_attention=Attention(function, layout, encoder_layout, rows_per_source),
             source_mask=mask_per_source(source_mask, rows_per_source, length),
             source_cache=cache,
             source_layout=encoder_layout,
-            rows_per_source=rows_per_source,
         )
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):

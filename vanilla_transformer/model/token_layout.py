@@ -2,12 +2,16 @@
 
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
 In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
-the batch in their order, without padding. Attention needs the padded shape (batch, length, ...): it
-pads its inputs and removes the padding of its result. On a GPU it takes the sequences one behind
-another (`PackedLayout`). `StepPlan` records what one call computes; the
-outermost model makes it once.
+the batch in their order, without padding. Implementations of attention need the padded shape
+(batch, length, ...): there `choose_attention` pads what they are given, and removes the padding of
+their result. On a GPU, attention takes the sequences one behind another (`PackedLayout`).
+
+A batch may also come packed: its ids are (1, tokens), and bounds tell where each sequence begins.
+
+`StepPlan` records what one call computes; the outermost model makes it once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -24,17 +28,13 @@ class TrainingShortcuts(NamedTuple):
         padding_free: Padding is not computed.
         chunked_loss: The loss over a large vocabulary is computed in chunks; full logits are never
             materialised.
-        lazy_logits: The output's `logits` are computed when they are read.
-        packed: Attention computes no padding either.
     """
 
     padding_free: bool = True
     chunked_loss: bool = True
-    lazy_logits: bool = True
-    packed: bool = False
 
 
-NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
+NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False)
 
 TOKEN_STEP = 64
 """Large batches on a CPU, under autocast, compute a multiple of this number of tokens.
@@ -56,35 +56,41 @@ class TokenLayout:
     """The layout of states that hold every slot of a batch: each method returns its input.
 
     Attributes:
-        positions: The position of each token in its sequence, of shape (1, tokens), where attention
-            takes the sequences one behind another. None: it takes the padded shape.
+        is_packed: Whether attention takes the sequences one behind another, on a GPU.
     """
 
-    positions: torch.Tensor | None = None
+    is_packed = False
 
-    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the tokens of a tensor of shape (batch or 1, length, ...)."""
+    def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of what a call is given, of shape (batch or 1, length, ...)."""
         return states
 
-    def pad(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape, with zeros at padding."""
+    def to_batch(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the shape of what a call was given, with zeros at padding."""
         return states
 
-    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape, with any values at padding, which attention masks out."""
+    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Selects the positions of the tokens, from those of all slots: (batch or 1, length)."""
+        return position_ids
+
+    def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the padded shape for attention, (batch, heads, length, head_dim).
+
+        Padding holds any values: attention masks it out.
+        """
         return states
 
-    def unpad_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the tokens of what attention returns."""
-        return states
-
-    def attention_arguments(self, keys: "TokenLayout") -> dict[str, Any]:
-        """Returns what attention must know of the sequences of queries and keys."""
-        return {}
+    def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of what attention returns, (batch, length, heads, head_dim)."""
+        return mixed
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the shape of attention, type and device; its values do not count."""
         return states
+
+    def padding_mask(self, attention_mask: Any) -> Any:
+        """Returns the mask that attention needs, in place of what a call was given."""
+        return attention_mask
 
 
 PADDED = TokenLayout()
@@ -104,88 +110,121 @@ class PaddingFreeLayout(TokenLayout):
         # For each slot the index of its token; padding repeats the token before it.
         self.sources = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
 
-    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
+    def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch or 1, length, ...) -> (1, tokens, ...)."""
         indices = self.indices.to(states.device)
         if states.shape[0] == 1:  # the same row for the whole batch
             return states.index_select(1, indices % self.shape[1])
         tokens: torch.Tensor = _SelectTokens.apply(states.flatten(0, 1), indices)  # type: ignore[no-untyped-call]
         return tokens[None]
 
-    def pad(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores (batch, length, ...) from (1, tokens, ...), with zeros elsewhere."""
+    def to_batch(self, states: torch.Tensor) -> torch.Tensor:
+        """(1, tokens, ...) -> (batch, length, ...)."""
         batch = states.new_zeros(self.shape.numel(), *states.shape[2:])
         batch.index_copy_(0, self.indices.to(states.device), states[0])
         return batch.view(*self.shape, *states.shape[2:])
 
-    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape without clearing it first: `pad` at two thirds of its cost.
+    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """(batch or 1, length) -> (1, tokens)."""
+        return PaddingFreeLayout.to_tokens(self, position_ids[..., None])[..., 0]
 
-        Padding holds copies of tokens. Its gradient is ignored: attention gives masked keys the
-        weight 0, and the outputs of padded queries are not used.
+    def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """(1, heads, tokens, head_dim) -> (batch, heads, length, head_dim), with any padding.
+
+        Padding holds copies of tokens: zeros would take a third more time. Its gradient is ignored:
+        attention gives masked keys the weight 0, and the outputs of padded queries are not used.
         """
         device = states.device
         indices, sources = self.indices.to(device), self.sources.to(device)
-        tokens = states.flatten(0, 1)  # a view: the gradient of `states[0]` would be a copy
+        tokens = states.transpose(1, 2).flatten(0, 1)  # a view: (tokens, heads, head_dim)
         batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, sources)  # type: ignore[no-untyped-call]
-        return batch.view(*self.shape, *states.shape[2:])
+        return batch.view(*self.shape, *tokens.shape[1:]).transpose(1, 2)
 
-    def unpad_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the tokens of what attention returns."""
-        return self.remove_padding(states)
+    def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
+        """(batch, length, heads, head_dim) -> (1, tokens, heads, head_dim)."""
+        return PaddingFreeLayout.to_tokens(self, mixed)
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
         return states.new_empty(()).expand(*self.shape, *states.shape[2:])
 
 
+class SequencesLayout(PaddingFreeLayout):
+    """The layout of a packed batch whose attention needs the padded shape.
+
+    Args:
+        bounds: Where each sequence begins, and where the last one ends: of shape (sequences + 1,).
+        longest: No sequence has more tokens.
+    """
+
+    def __init__(self, bounds: torch.Tensor, longest: int) -> None:
+        self.is_token = torch.arange(longest, device=bounds.device) < bounds.diff()[:, None]
+        super().__init__(self.is_token, self.is_token.flatten().nonzero().squeeze(1))
+
+    def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns its input, which is packed."""
+        return states
+
+    def to_batch(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns its input: what comes packed is returned packed."""
+        return states
+
+    def padding_mask(self, attention_mask: Any) -> Any:
+        """Returns 1 for each token, 0 for padding, of shape (sequences, longest)."""
+        return self.is_token.long()
+
+
 class PackedLayout(TokenLayout):
     """The layout of states, and of attention, that hold one sequence behind another.
 
     Args:
-        bounds: Where each sequence begins, and where the last one ends: of shape (sequences + 1,).
+        bounds, longest: As for `SequencesLayout`. `longest` is at most the number of all tokens.
         positions: The position of each token in its sequence, of shape (1, tokens).
-        longest: No sequence has more tokens. It is at most the number of all tokens.
-        slots: The layout of the batch that the tokens come from. `PADDED`: the batch is packed.
+        inputs: The layout of the batch that the tokens come from. `PADDED`: the batch is packed.
     """
 
-    positions: torch.Tensor
+    is_packed = True
 
     def __init__(
         self,
         bounds: torch.Tensor,
-        positions: torch.Tensor,
         longest: int,
-        slots: TokenLayout = PADDED,
+        positions: torch.Tensor,
+        inputs: TokenLayout = PADDED,
     ) -> None:
-        self.bounds, self.positions, self.longest, self.slots = bounds, positions, longest, slots
+        self.bounds, self.longest, self.positions, self.inputs = bounds, longest, positions, inputs
 
     @classmethod
-    def of_padded(cls, is_token: torch.Tensor, slots: TokenLayout) -> Self:
+    def of_padded(cls, is_token: torch.Tensor, inputs: TokenLayout) -> Self:
         """Makes the layout of the tokens of a padded batch, of shape (batch, length)."""
         ends = is_token.sum(1).cumsum(0)
-        numbers = is_token.cumsum(1)[..., None] - 1
-        positions = slots.remove_padding(numbers)[..., 0]  # (batch, length) -> (1, tokens)
+        positions = inputs.to_positions(is_token.cumsum(1) - 1)  # (1, tokens)
         longest = min(is_token.shape[1], positions.shape[1])
-        return cls(F.pad(ends, (1, 0)).int(), positions, longest, slots)
+        return cls(F.pad(ends, (1, 0)).int(), longest, positions, inputs)
 
-    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
-        return self.slots.remove_padding(states)
+    @classmethod
+    def of_packed(cls, bounds: torch.Tensor, longest: int, tokens: int) -> Self:
+        """Makes the layout of a packed batch of a number of tokens."""
+        places = torch.arange(tokens, dtype=bounds.dtype, device=bounds.device)
+        sequences = torch.searchsorted(bounds[1:], places, right=True, out_int32=True)
+        positions = places - bounds.index_select(0, sequences)
+        return cls(bounds, min(longest, tokens), positions[None])
 
-    def pad(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores (batch, length, ...) from (1, tokens, ...), with zeros elsewhere."""
-        return self.slots.pad(states)
+    def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns tokens, (1, tokens, ...)."""
+        return self.inputs.to_tokens(states)
 
-    def attention_arguments(self, keys: TokenLayout) -> dict[str, Any]:
-        """Returns the sequences of queries and keys, under the names of transformers."""
-        assert isinstance(keys, PackedLayout)
-        return {
-            "cu_seq_lens_q": self.bounds,
-            "cu_seq_lens_k": keys.bounds,
-            "max_length_q": self.longest,
-            "max_length_k": keys.longest,
-        }
+    def to_batch(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the shape of what the call was given."""
+        return self.inputs.to_batch(states)
+
+    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Returns the positions of the tokens."""
+        return self.positions
+
+    def padding_mask(self, attention_mask: Any) -> Any:
+        """Returns None: the bounds tell what a token may attend to."""
+        return None
 
 
 class _SelectTokens(torch.autograd.Function):
@@ -224,47 +263,93 @@ class _RepeatTokens(torch.autograd.Function):
 class StepPlan:
     """What one call computes; made by the outermost model and handed down.
 
-    The layouts tell which slots of a side are computed; see `TrainingShortcuts` for the rest.
+    Attributes:
+        source, target: Which slots of a side are computed.
+        chunked_loss: See `TrainingShortcuts`.
     """
 
     source: TokenLayout = PADDED
     target: TokenLayout = PADDED
     chunked_loss: bool = False
-    lazy_logits: bool = False
+
+
+_BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
+_LONGEST = ("max_length_q", "max_length_k")
+
+
+def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
+    """Takes the bounds of packed sequences out of the arguments of a forward.
+
+    Returns:
+        Bounds and longest length of the target ("q") and of the source ("k"). Empty: the batch is
+        not packed.
+
+    Raises:
+        ValueError: If some of the four are missing.
+    """
+    given = [name for name in (*_BOUNDS, *_LONGEST) if arguments.get(name) is not None]
+    if not given:
+        return []
+    if len(given) < 4:
+        raise ValueError(
+            f"A packed batch needs {', '.join((*_BOUNDS, *_LONGEST))}: only {', '.join(given)} "
+            "are given."
+        )
+    bounds, longest = ([arguments.pop(name) for name in names] for names in (_BOUNDS, _LONGEST))
+    return [(b, int(n)) for b, n in zip(bounds, longest, strict=True)]
+
+
+def packed_layout(
+    bounds: torch.Tensor, longest: int, shape: tuple[int, ...], by_kernel: bool
+) -> TokenLayout:
+    """Makes the layout of a packed side, whose inputs have this shape: (1, tokens).
+
+    Args:
+        by_kernel: Whether attention takes the sequences one behind another.
+    """
+    if by_kernel:
+        return PackedLayout.of_packed(bounds, longest, shape[1])
+    return SequencesLayout(bounds, longest)
 
 
 def plan_step(
     shortcuts: TrainingShortcuts,
+    inputs: Mapping[str, Any],
     labels: torch.Tensor | None,
-    input_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    decoder_input_ids: torch.Tensor | None,
-    decoder_attention_mask: torch.Tensor | None,
-    encoder_outputs: Any,
-    past_key_values: Any,
-    inputs_embeds: torch.Tensor | None,
-    decoder_inputs_embeds: torch.Tensor | None,
-    use_cache: bool,
+    by_kernel: bool,
 ) -> StepPlan:
-    """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
+    """Decides which slots of a padded batch a call computes. Only its outermost model asks.
 
     Args:
-        labels: Of shape (batch, target_len), -100 where there is nothing to predict. The other
-            arguments are those of the forward. A cache holds every slot, so padding is computed.
+        inputs: The arguments of an encoder-decoder's forward, without labels. A cache holds every
+            slot, so padding is computed.
+        labels: Of shape (batch, target_len), -100 where there is nothing to predict.
+        by_kernel: Whether attention may take the sequences one behind another.
     """
     source = target = None
-    if shortcuts.padding_free and not use_cache and past_key_values is None:
-        states = None if encoder_outputs is None else encoder_outputs[0]
-        source_shape = batch_shape(states, input_ids, inputs_embeds)
-        target_shape = batch_shape(decoder_input_ids, decoder_inputs_embeds)
-        source = source_slots(attention_mask, source_shape)
-        target = target_slots(labels, decoder_attention_mask, target_shape)
+    target_mask = inputs["decoder_attention_mask"]
+    has_cache = inputs["use_cache"] or inputs["past_key_values"] is not None
+    if shortcuts.padding_free and not has_cache:
+        source = source_slots(inputs["attention_mask"], source_shape(inputs))
+        target = target_slots(labels, target_mask, target_shape(inputs))
     # The target's mask may hide tokens that are computed: attention must read it.
-    packed = shortcuts.packed and decoder_attention_mask is None
-    layouts = layout_of(source, packed), layout_of(target, packed)
-    if packed and PADDED in layouts:
-        layouts = layout_of(source), layout_of(target)
-    return StepPlan(*layouts, shortcuts.chunked_loss, shortcuts.lazy_logits)
+    if by_kernel and target_mask is None:
+        layouts = layout_of(source, True), layout_of(target, True)
+        if PADDED not in layouts:
+            return StepPlan(*layouts, shortcuts.chunked_loss)
+    return StepPlan(layout_of(source), layout_of(target), shortcuts.chunked_loss)
+
+
+def source_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns (batch, source_len) of the arguments of a forward."""
+    encoded = inputs["encoder_outputs"]
+    states = None if encoded is None else encoded[0]
+    return batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
+
+
+def target_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns (batch, target_len) of the arguments of a forward."""
+    return batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
 
 
 def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:

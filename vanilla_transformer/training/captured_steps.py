@@ -5,61 +5,161 @@ GPU computes them, unless the batch is large. A CUDA graph records them once, an
 all at once; its shapes are fixed. So batches are packed: their tokens without padding, filled up to
 one of a few sizes.
 
-A packed batch has these tensors; `tokens` differs between source and target:
-
-    input_ids, attention_mask, source_positions: (1, tokens).
-    decoder_input_ids, labels, target_positions: (1, tokens).
-    source_bounds, target_bounds: Where each sequence begins, (sequences + 1,).
-    source_longest, target_longest: No sequence has more tokens; an int.
+A packed batch holds the arguments of the model's forward for packed sequences.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import nn
+from transformers.utils import logging
 
-from vanilla_transformer.model.inputs import IGNORE_INDEX, hide_leading_padding, shift_right
-from vanilla_transformer.model.modes import record
-from vanilla_transformer.model.token_layout import (
-    PackedLayout,
-    StepPlan,
-    source_slots,
-    target_slots,
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.model.graphs import Recorder, runs_recordable_code
+from vanilla_transformer.model.inputs import (
+    IGNORE_INDEX,
+    hide_leading_padding,
+    padding_and_start,
+    shift_right,
 )
+from vanilla_transformer.model.token_layout import source_slots, target_slots
 
-_PARTS = 32  # of `max_tokens`: the number of tokens of a side is a multiple of one
-_FILL = 64  # about the number of tokens of a sequence of filling
+logger = logging.get_logger(__name__)
+
+MOST_SIZES = 24
+"""Sizes of batches for which graphs are kept; each takes some hundredths of a GiB of memory."""
+_ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
+_TOKENS_OF_A_BLOCK = 0.5 / 64  # what a sequence costs for each place of the longest one, in tokens
+_LITTLE_FILLED = 1.05  # times the tokens that there are
+_SAMPLED, _EPOCHS = 2000, 8  # batches from which sizes are chosen, and the most epochs of them
 _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 
 Batch = dict[str, Any]
+Ints = NDArray[np.int64]
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def sizes_for(sampler: TokenBudgetBatchSampler) -> Ints:
+    """Chooses the sizes to which the batches of a sampler are filled up, by its first epochs."""
+
+    def draw_batches() -> Iterator[list[int]]:
+        for epoch in range(_EPOCHS):
+            sampler.set_epoch(epoch)
+            yield from sampler
+
+    batches = [*islice(draw_batches(), _SAMPLED)]
+    sampler.set_epoch(0)
+    return choose_sizes(batches, sampler.source_lengths, sampler.target_lengths, sampler.max_tokens)
+
+
+def choose_sizes(
+    batches: Iterable[Sequence[int]], source_lengths: Ints, target_lengths: Ints, max_tokens: int
+) -> Ints:
+    """Chooses the sizes to which packed batches are filled up.
+
+    Those of the batches are joined, two at a time, where that costs least: until there are
+    `MOST_SIZES`, and further while little is filled up, because the first step of each size is not
+    replayed.
+
+    Args:
+        batches: Indices of the examples of each batch.
+        source_lengths, target_lengths: Number of tokens of each example.
+        max_tokens: Largest size of a batch, in tokens of source and target.
+
+    Returns:
+        Of each size the number of source tokens, target tokens and sequences, and the longest
+        source and target: (sizes, 5), the cheapest first.
+    """
+    rows = [np.asarray(batch) for batch in batches]
+    needs = np.array([_need(source_lengths[r], target_lengths[r], max_tokens) for r in rows])
+    tokens = sum(int(side[r].sum()) for side in (source_lengths, target_lengths) for r in rows)
+    grid = 1 + max_tokens // 32  # batches within it begin as one size: some hundred in all
+    _, of_batch, counts = np.unique(
+        needs // [grid, grid, grid, 1, 1], axis=0, return_inverse=True, return_counts=True
+    )
+    sizes = np.zeros((len(counts), needs.shape[1]), np.int64)
+    np.maximum.at(sizes, of_batch, needs)
+    sizes[:, :3] = -(-sizes[:, :3] // _ALIGNED) * _ALIGNED
+    largest = sizes.max(0)
+    largest[:3] += largest[:3] // 4  # batches of other epochs are of other pairs
+    while len(sizes) > 1:
+        joined = np.maximum(sizes[:, None], sizes[None])
+        own = _cost(sizes) * counts
+        added = _cost(joined) * (counts[:, None] + counts) - own[:, None] - own
+        np.fill_diagonal(added, np.inf)
+        one, other = np.unravel_index(added.argmin(), added.shape)
+        filled = (sizes[:, :2].sum(1) * counts).sum()
+        if len(sizes) < MOST_SIZES and filled > _LITTLE_FILLED * tokens:
+            break
+        sizes[one] = joined[one, other]
+        counts[one] += counts[other]
+        sizes, counts = np.delete(sizes, other, 0), np.delete(counts, other)
+    sizes = np.concatenate([sizes, largest[None]])
+    return sizes[np.argsort(_cost(sizes), kind="stable")]
+
+
+def _need(source_lengths: Any, target_lengths: Any, max_tokens: int) -> list[int]:
+    """Returns the smallest size for the lengths of a batch, in the order of `choose_sizes`.
+
+    It has room for filling: a token of each side for each of its sequences.
+    """
+    filling = 1 + max_tokens // 100  # more than the longest filling has sequences
+    longest = (-(-int(side.max()) // _LENGTH_STEP) for side in (source_lengths, target_lengths))
+    return [
+        int(source_lengths.sum()) + filling,
+        int(target_lengths.sum()) + filling,
+        len(source_lengths) + filling,
+        *(parts * _LENGTH_STEP for parts in longest),
+    ]
+
+
+def _cost(sizes: Ints) -> NDArray[np.float64]:
+    """Returns what steps of sizes, (..., 5), cost, in tokens."""
+    source, target, sequences, *longest = np.moveaxis(sizes, -1, 0)
+    cost: NDArray[np.float64] = source + target + _TOKENS_OF_A_BLOCK * sequences * sum(longest)
+    return cost
+
+
+# Packed batches -----------------------------------------------------------------------------------
 
 
 def collate_packed(
     collate: Callable[..., Mapping[str, torch.Tensor]],
     config: Any,
+    sizes: Ints,
     max_tokens: int,
     features: Sequence[Any],
 ) -> Batch:
     """Makes a packed batch, as `pack_batch` does, of what another collator makes of features."""
-    return pack_batch(collate(features), config, max_tokens)
+    return pack_batch(collate(features), config, sizes, max_tokens)
 
 
-def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) -> Batch:
-    """Packs a padded batch on the CPU; one that holds more than tokens stays as it is.
+def pack_batch(
+    batch: Mapping[str, torch.Tensor], config: Any, sizes: Ints, max_tokens: int
+) -> Batch:
+    """Packs a padded batch on the CPU into the first size that has room for it.
+
+    A batch for which there is no size, or that holds more than tokens, stays as it is.
 
     Args:
         config: Of the model that it is for.
+        sizes: As from `choose_sizes`.
         max_tokens: Largest size of a batch, in tokens of source and target.
     """
     if not batch.keys() <= _PACKED:
         return dict(batch)
-    step = max(1, max_tokens // _PARTS // _FILL) * _FILL
     ids, labels = batch["input_ids"], batch["labels"]
-    pad, start = config.pad_token_id, config.decoder_start_token_id
+    pad, start = padding_and_start(config)
     decoder_ids = batch.get("decoder_input_ids")
     if decoder_ids is None:
         decoder_ids = shift_right(labels, pad, start)
@@ -68,98 +168,98 @@ def pack_batch(batch: Mapping[str, torch.Tensor], config: Any, max_tokens: int) 
     is_target = target_slots(labels, mask, labels.shape)
     if is_source is None or is_target is None:  # a mask tells more than padding
         return dict(batch)
-    source, target = _Side(is_source, step), _Side(is_target, step)
+    lengths = is_source.sum(1), is_target.sum(1)
+    has_room = (sizes >= _need(*lengths, max_tokens)).all(1)
+    if not has_room.any():
+        return dict(batch)
+    *tokens, sequences, longest_source, longest_target = sizes[has_room.argmax()].tolist()
+    # What a kernel leaves out has no value, so that filling belongs to sequences too. Each sequence
+    # of filling in the target has one in the source.
+    missing = [size - int(side.sum()) for size, side in zip(tokens, lengths, strict=True)]
+    longest = longest_source, longest_target
+    number = max(-(-count // most) for count, most in zip(missing, longest, strict=True))
+    source, target = (
+        _Side(*side, sequences, number)
+        for side in zip((is_source, is_target), missing, strict=True)
+    )
     return {
         "input_ids": source.pack(ids, pad),
         "attention_mask": source.pack(torch.ones_like(ids), 0),
         "decoder_input_ids": target.pack(decoder_ids, pad),
         "labels": target.pack(labels, IGNORE_INDEX),
-        **source.described_as("source"),
-        **target.described_as("target"),
+        "cu_seq_lens_k": source.bounds,
+        "cu_seq_lens_q": target.bounds,
+        "max_length_k": min(longest_source, tokens[0]),
+        "max_length_q": min(longest_target, tokens[1]),
     }
 
 
 class _Side:
-    """The tokens of one side of a padded batch, and the sequences that fill its number up.
-
-    What a kernel leaves out has no value, so that filling belongs to sequences too. Each sequence
-    of filling in the target has one in the source.
+    """The tokens of one side of a padded batch, filled up to a size.
 
     Args:
         is_token: True for each token, of shape (batch, length).
-        step: The number of tokens becomes a multiple of this multiple of 64.
+        missing: Number of tokens of filling.
+        sequences: Number of sequences of the size; the last ones are empty.
+        number: Number of sequences of filling.
     """
 
-    def __init__(self, is_token: torch.Tensor, step: int) -> None:
-        self.indices = is_token.flatten().nonzero().squeeze(1)
-        count = len(self.indices)
-        parts = step // _FILL
-        self.tokens = ((count + parts) // step + 1) * step
-        number, rest = divmod(self.tokens - count, parts)
-        filling = torch.full((parts,), number) + (torch.arange(parts) < rest)
-        self.lengths = torch.cat([is_token.sum(1), filling])
+    def __init__(self, is_token: torch.Tensor, missing: int, sequences: int, number: int) -> None:
+        self.indices, self.missing = is_token.flatten().nonzero().squeeze(1), missing
+        filling = torch.full((number,), missing // number)
+        filling[: missing % number] += 1
+        lengths = torch.cat([is_token.sum(1), filling])
+        lengths = F.pad(lengths, (0, sequences - len(lengths)))
+        self.bounds = F.pad(lengths.cumsum(0), (1, 0)).int()
 
     def pack(self, values: torch.Tensor, fill: int) -> torch.Tensor:
         """(batch, length) -> (1, tokens)."""
-        packed = values.flatten()[self.indices]
-        return F.pad(packed, (0, self.tokens - len(packed)), value=fill)[None]
-
-    def described_as(self, name: str) -> Batch:
-        """Returns bounds, positions and the longest length, under their names in a batch."""
-        bounds = F.pad(self.lengths.cumsum(0), (1, 0))
-        begins = bounds[:-1].repeat_interleave(self.lengths)
-        # A power of two of sequences, of which the last ones are empty.
-        missing = (1 << (len(self.lengths) - 1).bit_length()) - len(self.lengths)
-        longest = -(-int(self.lengths.max()) // _LENGTH_STEP) * _LENGTH_STEP
-        return {
-            f"{name}_bounds": F.pad(bounds, (0, missing), value=self.tokens).int(),
-            f"{name}_positions": (torch.arange(self.tokens) - begins)[None],
-            f"{name}_longest": min(longest, self.tokens),
-        }
+        return F.pad(values.flatten()[self.indices], (0, self.missing), value=fill)[None]
 
 
-def plan_of(batch: Mapping[str, Any]) -> StepPlan:
-    """Makes the plan of a packed batch."""
-    source, target = (
-        PackedLayout(batch[f"{s}_bounds"], batch[f"{s}_positions"], batch[f"{s}_longest"])
-        for s in ("source", "target")
-    )
-    return StepPlan(source, target, lazy_logits=True)
+# Steps --------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Recorded:
-    """A recorded step: its inputs are written, it is replayed, and its loss is read."""
+    """A recorded step: its inputs are written, it is replayed, and its loss is read.
+
+    Attributes:
+        reached: Whether the loss reaches each parameter: only these have a gradient.
+    """
 
     inputs: Batch
     num_items: torch.Tensor
     loss: torch.Tensor
+    reached: list[bool]
     graph: torch.cuda.CUDAGraph
 
 
 class CapturedSteps:
     """Computes losses of packed batches, and adds their gradients to those of the parameters.
 
-    The first step of a shape runs as any other does; from the second one on, its graph is replayed.
-    Graphs keep the addresses of weights and gradients: weights may change their values alone.
+    The first step of a size runs as any other does; from the second one on, its graph is replayed.
+    Graphs keep the addresses of weights and gradients, and all numbers of the model: weights may
+    change their values alone.
 
     Args:
-        model: Computes a loss as the model's forward does.
+        model: Computes a loss as the model's forward does, on a GPU.
         dtype: The type in which all is computed, with a copy of the weights that each step writes
             once; the model's autocast is left out. None: the weights themselves are used.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
-        self.model, self._places = model, _places_of(model)
+        self.model, self._state = model, _state_of(model)
         self._parameters = [weight for weight in model.parameters() if weight.requires_grad]
-        self._converted = None if dtype is None else _ConvertedModel(model, dtype)
+        self._replica = None if dtype is None else _LowPrecisionReplica(model, dtype)
         self._gradients = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._recorded: dict[Any, _Recorded | None] = {}
-        self._last: _Recorded | None = None
+        self._recorder = Recorder(self._parameters[0].device)
+        # By size, the last used last. None: seen once; False: it lacks memory.
+        self._recorded: OrderedDict[Any, _Recorded | Literal[False] | None] = OrderedDict()
 
-    def fits(self, model: nn.Module) -> bool:
-        """Returns whether it trains this model: the same weights at the same places."""
-        return self.model is model and self._places == _places_of(model)
+    def is_current_for(self, model: nn.Module) -> bool:
+        """Returns whether graphs of this model hold: the same weights, places and numbers."""
+        return self.model is model and self._state == _state_of(model)
 
     def __call__(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
         """Returns the loss of a packed batch on the device, and adds its gradient.
@@ -167,63 +267,112 @@ class CapturedSteps:
         Args:
             num_items: Number of labels by which the loss is divided, of shape ().
         """
-        adds = self._take_gradients()
-        shapes = adds, *(getattr(value, "shape", value) for value in batch.values())
-        if shapes not in self._recorded:
-            self._recorded[shapes] = None
-            return self._compute(batch, num_items, adds)
-        recorded = self._recorded[shapes]
-        if recorded is None:
-            recorded = self._last = self._recorded[shapes] = self._record(batch, num_items, adds)
-        for name, value in batch.items():
-            if isinstance(value, torch.Tensor):
-                recorded.inputs[name].copy_(value, non_blocking=True)
-        recorded.num_items.copy_(num_items)
-        recorded.graph.replay()
-        return recorded.loss.clone()
-
-    def _take_gradients(self) -> bool:
-        """Moves the gradients to their addresses; returns whether there are any yet."""
-        adds = any(parameter.grad is not None for parameter in self._parameters)
-        for parameter, kept in zip(self._parameters, self._gradients, strict=True):
-            if adds and parameter.grad is not kept:  # a step that was not packed has made it
-                kept.zero_() if parameter.grad is None else kept.copy_(parameter.grad)
-            parameter.grad = kept
-        return adds
-
-    def _compute(self, batch: Batch, num_items: torch.Tensor, adds: bool) -> torch.Tensor:
-        """Computes a step; its gradient is added to the others, or written in their place."""
-        inputs = {name: batch[name] for name in ("input_ids", "decoder_input_ids", "labels")}
-        inputs |= {"use_cache": False, "num_items_in_batch": num_items, "plan": plan_of(batch)}
-        output = self._converted.compute(inputs) if self._converted else self.model(**inputs)
-        used = self._converted.trained if self._converted else self._parameters
-        made = torch.autograd.grad(output.loss, used, materialize_grads=True)
-        # Few kernels, in place of one for each parameter.
-        (torch._foreach_add_ if adds else torch._foreach_copy_)(self._gradients, made)
-        loss: torch.Tensor = output.loss.detach()
+        size = tuple(getattr(value, "shape", value) for value in batch.values())
+        recorded = self._recorded.get(size)
+        if size in self._recorded and recorded is None:
+            recorded = self._record(batch, num_items)
+        self._recorded[size] = recorded
+        self._recorded.move_to_end(size)
+        if len(self._recorded) > MOST_SIZES:
+            self._recorded.popitem(last=False)
+        self._start_gradients()
+        if not recorded:
+            loss, made = self._compute(batch, num_items)
+            self._add(made)
+            reached = [gradient is not None for gradient in made]
+        else:
+            for name, value in batch.items():
+                if isinstance(value, torch.Tensor):
+                    recorded.inputs[name].copy_(value, non_blocking=True)
+            recorded.num_items.copy_(num_items)
+            recorded.graph.replay()
+            loss, reached = recorded.loss.clone(), recorded.reached
+        for parameter, kept, is_reached in zip(
+            self._parameters, self._gradients, reached, strict=True
+        ):
+            if is_reached:
+                parameter.grad = kept
         return loss
 
-    def _record(self, batch: Batch, num_items: torch.Tensor, adds: bool) -> _Recorded:
-        """Records a step; nothing is computed."""
+    def _start_gradients(self) -> None:
+        """Writes the gradients so far to their addresses."""
+        made = [parameter.grad for parameter in self._parameters]
+        if not any(gradient is not None for gradient in made):
+            torch._foreach_zero_(self._gradients)
+            return
+        for kept, gradient in zip(self._gradients, made, strict=True):
+            if gradient is not kept:  # a step that was not packed has made it
+                kept.zero_() if gradient is None else kept.copy_(gradient)
+
+    def _compute(
+        self, batch: Batch, num_items: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
+        """Returns the loss of a step, and its gradients: None where it reaches no weight."""
+        inputs = {name: value for name, value in batch.items() if name != "attention_mask"}
+        inputs |= {"use_cache": False, "num_items_in_batch": num_items}
+        output = self._replica.compute(inputs) if self._replica else self.model(**inputs)
+        used = self._replica.trained if self._replica else self._parameters
+        made = torch.autograd.grad(output.loss, used, allow_unused=True)
+        return output.loss.detach(), made
+
+    def _add(self, made: Sequence[torch.Tensor | None]) -> None:
+        """Adds gradients to those at the addresses."""
+        pairs = zip(self._gradients, made, strict=True)
+        kept, new = zip(*[(to, value) for to, value in pairs if value is not None], strict=True)
+        torch._foreach_add_(kept, new)  # few kernels, in place of one for each parameter
+
+    def _record(self, batch: Batch, num_items: torch.Tensor) -> "_Recorded | Literal[False] | None":
+        """Records a step; nothing is computed.
+
+        Returns:
+            The step. None: it cannot be recorded now; False: it will never be.
+        """
         inputs = {
             name: value.clone() if isinstance(value, torch.Tensor) else value
             for name, value in batch.items()
         }
         items, loss = num_items.clone(), torch.zeros((), device=num_items.device)
+        reached: list[bool] = []
 
         def step() -> None:
-            loss.copy_(self._compute(inputs, items, adds))
+            made_loss, made = self._compute(inputs, items)
+            loss.copy_(made_loss)
+            self._add(made)
+            reached[:] = [gradient is not None for gradient in made]
 
-        graph = record(step, None if self._last is None else self._last.graph)
-        return _Recorded(inputs, items, loss, graph)
+        torch.cuda.empty_cache()  # a recording cannot use memory that is free, but not given back
+        try:
+            graph = self._recorder.record(step)
+        except torch.OutOfMemoryError:
+            logger.warning_once(
+                "Some training steps lack memory to be recorded, and run more slowly: a smaller "
+                "`max_tokens`, with more `gradient_accumulation_steps`, helps."
+            )
+            return False
+        return None if graph is None else _Recorded(inputs, items, loss, reached, graph)
 
 
-def _places_of(model: nn.Module) -> list[tuple[int, bool]]:
-    """Returns where each weight lies, and whether it is trained."""
-    return [(weight.data_ptr(), weight.requires_grad) for weight in model.parameters()]
+def can_be_recorded(model: nn.Module) -> bool:
+    """Returns whether a graph repeats all that a step of a model does, as hooks are not called."""
+    hooks = ((p._backward_hooks, p._post_accumulate_grad_hooks) for p in model.parameters())
+    return runs_recordable_code(model) and not any(map(any, hooks))
 
 
-class _ConvertedModel(nn.Module):
+def _state_of(model: nn.Module) -> list[Any]:
+    """Returns what graphs keep of a model: the places of its tensors, and its numbers."""
+    config: Any = model.config
+    state = [config.label_smoothing, config.logit_scale]
+    state += [(weight.data_ptr(), weight.requires_grad) for weight in model.parameters()]
+    for module in model.modules():
+        for value in (*vars(module).values(), *module._buffers.values()):
+            if type(value) in (bool, int, float):
+                state.append(value)
+            elif isinstance(value, torch.Tensor):
+                state.append(value.data_ptr())
+    return state
+
+
+class _LowPrecisionReplica(nn.Module):
     """A model that computes with a copy of its weights, in another type.
 
     What Accelerate puts around the model's forward, which is autocast, is left out.

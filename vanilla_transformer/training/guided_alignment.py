@@ -126,8 +126,8 @@ class RecordedHeads:
         query, key = self.module.q_norm(query)[:, :, head], self.module.k_norm(key)
         key = key[:, :, head // groups]
         query, key = (
-            self.layout.pad(query),
-            self.source_layout.pad(key),
+            self.layout.to_batch(query),
+            self.source_layout.to_batch(key),
         )  # (batch, length, head_dim)
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):

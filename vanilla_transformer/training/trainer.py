@@ -37,7 +37,12 @@ from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
-from vanilla_transformer.training.captured_steps import CapturedSteps, collate_packed
+from vanilla_transformer.training.captured_steps import (
+    CapturedSteps,
+    can_be_recorded,
+    collate_packed,
+    sizes_for,
+)
 from vanilla_transformer.training.divergence import DivergenceCheck, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
@@ -213,9 +218,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 self.record.inputs["ema_decay"] = callback.decay
                 callback.checkpoint = chosen and chosen.path
         if chosen is None:  # with True, transformers reports that there is none
-            return super().train(cast(Any, resume_from_checkpoint), *args, **options)
+            return self._train(resume_from_checkpoint, *args, **options)
         self.record.compare(self.args, chosen)
-        return super().train(str(chosen.path), *args, **options)
+        return self._train(str(chosen.path), *args, **options)
+
+    def _train(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().train(*args, **options)
+        finally:
+            self._captured = None  # the graphs hold the memory of their steps
 
     # Private: callbacks can end a training only after a step.
     def _run_epoch(self, *args: Any, **options: Any) -> None:
@@ -232,7 +243,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if name in inputs:
                 count = (inputs[name] != empty).sum()
                 self.num_tokens[name] = self.num_tokens.get(name, 0) + count
-        if "source_bounds" in inputs:
+        is_own = getattr(self.compute_loss, "__func__", None) is _OWN_LOSS
+        if "cu_seq_lens_q" in inputs and is_own and can_be_recorded(model):
             loss = self._captured_step(model, inputs, *args, **options)
         else:
             loss = super().training_step(model, inputs, *args, **options)
@@ -247,29 +259,27 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         model.train()
         if hasattr(self.optimizer, "train"):  # a schedule-free one
             cast(Any, self.optimizer).train()
-        if self._captured is None or not self._captured.fits(model):
+        if self._captured is None or not self._captured.is_current_for(model):
             is_half = self.accelerator.mixed_precision == "bf16"
             self._captured = CapturedSteps(model, torch.bfloat16 if is_half else None)
         return self._captured(self._prepare_inputs(inputs), num_items_in_batch)
 
     @property
-    def _captures_steps(self) -> bool:
-        """Whether CUDA graphs run the steps: those of one GPU, with the model's own loss."""
+    def _packs_batches(self) -> bool:
+        """Whether batches are packed, for CUDA graphs: those of one GPU, with the model's loss."""
         model, args = cast(Any, self.model), cast(Any, self.args)
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
         drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
-        own_loss: Any = TokenBudgetSeq2SeqTrainer.compute_loss
         others = (
             *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
             self.accelerator.mixed_precision not in ("no", "bf16"),
-            getattr(self.compute_loss, "__func__", None) is not own_loss,
+            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,
             args.torch_compile
             and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
             args.optim.endswith(("lomo", "layerwise")),  # they step within backward passes
-            any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()),
         )
         packs = model.training_shortcuts.padding_free and model.packs_sequences()
         is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
@@ -337,7 +347,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     # Private: callbacks hear of the end when the model that is saved has been chosen.
     def _finalize_training(self, *args: Any, **options: Any) -> Any:
         """Returns the figures of the training, unless it has diverged."""
-        self._captured = None  # the graphs hold the memory of their steps
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
         # Trainer has the mean of the losses of this process alone.
@@ -377,10 +386,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             process_index=self.args.process_index,
             mixture=self.mixture,
         )
-        collate = stock.collate_fn
-        if self._captures_steps:
-            collate = partial(collate_packed, collate, cast(Any, self.model).config, max_tokens)
-        return self._loader_like(stock, self._batch_sampler, collate)
+        sampler, collate = self._batch_sampler, stock.collate_fn
+        if self._packs_batches:
+            config, sizes = cast(Any, self.model).config, sizes_for(sampler)
+            collate = partial(collate_packed, collate, config, sizes, max_tokens)
+        return self._loader_like(stock, sampler, collate)
 
     @property
     def _shares_batches(self) -> bool:
@@ -671,3 +681,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
+
+
+_OWN_LOSS: Any = TokenBudgetSeq2SeqTrainer.compute_loss

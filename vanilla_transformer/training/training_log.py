@@ -186,7 +186,10 @@ def peak_of(device: torch.device) -> float | None:
     """Measures the operations per second of a large product in bfloat16; None: not on a GPU."""
     if device.type != "cuda":
         return None
-    left, right = torch.randn(2, 8192, 8192, device=device, dtype=torch.bfloat16)
+    # Not of the generator from which the training draws.
+    generator = torch.Generator(device)
+    size = (2, 8192, 8192)
+    left, right = torch.randn(size, generator=generator, device=device, dtype=torch.bfloat16)
     seconds = []
     for _ in range(4):
         torch.cuda.synchronize(device)

@@ -1,13 +1,14 @@
-"""A search whose step is recorded once, as a CUDA graph, and then replayed for each token.
+"""Greedy and beam search on a GPU, whose step is recorded as a CUDA graph and then replayed.
 
 A step of `generate()` starts some hundred small kernels from Python; on a GPU they take longer to
-start than to compute. Here all that a step reads and writes has a fixed place, and no Python
-number changes from step to step: the device runs recorded steps alone. The tokens are those of
+start than to compute. Here all that a step reads and writes has a fixed place, and nothing in a
+step depends on a Python number, so that one graph serves every step. The tokens are those of
 transformers' greedy and beam search, whose formulas are kept.
 
 Shapes: rows = batch · beams; room is the number of tokens for which the cache has place.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -27,23 +28,27 @@ from transformers import (
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from vanilla_transformer.model.decoding_cache import GrowingCache
-from vanilla_transformer.model.modes import record
-from vanilla_transformer.search import end_tokens_of
+from .decoding_cache import GrowingCache
+from .graphs import Recorder, runs_recordable_code
 
 Process = Callable[[torch.Tensor], torch.Tensor]
 """Changes logits or log-probabilities, (rows, vocab)."""
 
 _ROOM = 64
 """Tokens for which the cache has place at first; it is doubled as needed."""
-_PLAIN_STEPS = 2
-"""Steps that are not recorded, after the start and after each growth: they load kernels."""
+_PLAIN_STEPS = 4
+"""Steps that are not recorded at first: to record one takes about as long as these."""
 _UNLIKELY = -1e9
 _ARGUMENTS = {
     *("attention_mask", "decoder_attention_mask", "encoder_outputs", "cache"),
     *("use_cache", "logits_to_keep"),
 }
 _MORE_OUTPUTS = ("return_dict_in_generate", "do_sample", "is_assistant", "prefill_chunk_size")
+_PARTS_OF_SEARCH = (
+    *("_get_top_k_continuations", "_get_running_beams_for_next_iteration"),
+    *("_update_finished_beams", "prepare_inputs_for_generation"),
+)
+"""Methods of a search that a caller may replace on a model."""
 
 _ACTS_AT: dict[type, Callable[[Any, int], bool]] = {
     ForcedBOSTokenLogitsProcessor: lambda _, length: length == 1,
@@ -56,38 +61,104 @@ _ACTS_AT: dict[type, Callable[[Any, int], bool]] = {
 }
 """Processors that change nothing but at some lengths: steps of these are not replayed."""
 
+_of_thread = threading.local()  # threads search at the same time
 
-def captured_search(
+
+def can_record(
+    model: Any,
+    processors: LogitsProcessorList,
+    criteria: StoppingCriteriaList,
+    settings: GenerationConfig,
+    arguments: dict[str, Any],
+) -> bool:
+    """Returns whether a search runs on a GPU, has steps of fixed shapes, and returns tokens alone.
+
+    Args:
+        arguments: The other arguments of transformers' `_sample` or `_beam_search`.
+    """
+    cache = arguments.get("cache")
+    mask = arguments.get("decoder_attention_mask")
+    return (
+        is_on_gpu(model)
+        and isinstance(cache, EncoderDecoderCache)
+        and isinstance(cache.self_attention_cache, GrowingCache)
+        and cache.get_seq_length() == 0
+        and model.config._attn_implementation == "sdpa"  # others make masks with the processor
+        and (mask is None or mask.dim() == 2)
+        and not any(value for name, value in arguments.items() if name not in _ARGUMENTS)
+        and not any(getattr(settings, name) for name in _MORE_OUTPUTS)
+        and (settings.num_beams > 1 or settings.num_return_sequences == 1)
+        and all(_is_of_settings(criterion, settings) for criterion in criteria)
+        and all(type(x) in _ACTS_AT or _constant(x) for x in processors)
+        and not any(name in vars(model) for name in _PARTS_OF_SEARCH)
+        and runs_recordable_code(model)
+    )
+
+
+def is_on_gpu(model: Any) -> bool:
+    """Returns whether a model computes on a GPU, where it takes long to start kernels."""
+    return bool(model.device.type == "cuda")
+
+
+def _is_of_settings(criterion: Any, settings: GenerationConfig) -> bool:
+    """Returns whether a criterion stops where the settings say, and not where a caller says."""
+    if type(criterion) is MaxLengthCriteria:
+        return bool(criterion.max_length == settings.max_length)
+    return type(criterion) is EosTokenCriteria and (
+        criterion.eos_token_id is settings._eos_token_tensor
+    )
+
+
+def _changes_scores_at(processor: Any, length: int) -> bool:
+    return type(processor) in _ACTS_AT and _ACTS_AT[type(processor)](processor, length)
+
+
+def _constant(processor: Any) -> Process | None:
+    """Returns what a processor does, if it is the same at each step."""
+    if type(processor) is NoBadWordsLogitsProcessor:  # it looks for longer words only in the ids
+        is_constant = all(len(ids) == 1 for ids in processor.sequence_bias)
+        return (lambda scores: processor(None, scores)) if is_constant else None
+    if type(processor) is not SuppressTokensLogitsProcessor:
+        return None
+    ids = processor.suppress_tokens
+    return lambda scores: scores.index_fill(-1, ids.to(scores.device), -torch.inf)
+
+
+def _recorder_of(device: torch.device) -> Recorder:
+    recorders = _of_thread.__dict__.setdefault("recorders", {})
+    if device not in recorders:
+        recorders[device] = Recorder(device)
+    return cast(Recorder, recorders[device])
+
+
+def recorded_search(
     model: Any,
     input_ids: torch.Tensor,
     logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    generation_config: GenerationConfig,
-    **arguments: Any,
-) -> Any:
-    """Searches as the `custom_generate` of `generate()`; the arguments are those of transformers.
+    settings: GenerationConfig,
+    arguments: dict[str, Any],
+) -> torch.Tensor:
+    """Searches as `_sample` and `_beam_search` of transformers do, if `can_record` says so."""
+    with torch.cuda.device(input_ids.device):
+        return _search(model, input_ids, logits_processor, settings, arguments)
 
-    A search that it does not know is transformers' own. On a CPU nothing is recorded.
-    """
-    settings = generation_config
-    if not _fits(model, logits_processor, stopping_criteria, settings, arguments):
-        search = model._sample if settings.num_beams == 1 else model._beam_search
-        return search(
-            input_ids,
-            logits_processor=logits_processor,
-            stopping_criteria=stopping_criteria,
-            generation_config=settings,
-            **arguments,
-        )
+
+def _search(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    settings: Any,
+    arguments: dict[str, Any],
+) -> torch.Tensor:
     outputs = model._prefill(input_ids, settings, arguments)
     state: Any = (_Greedy if settings.num_beams == 1 else _Beams)(input_ids, settings)
     decoder = _Decoder(model, arguments, input_ids.shape[1])
-    is_cuda = input_ids.device.type == "cuda"
-    is_open = torch.ones(1, dtype=torch.bool, pin_memory=is_cuda)
-    was_copied = torch.cuda.Event() if is_cuda else None
+    is_open = torch.ones(1, dtype=torch.bool).pin_memory()
+    was_copied = torch.cuda.Event()
+    recorder = _recorder_of(input_ids.device)
     constant = [*filter(None, map(_constant, logits_processor))]
     graph: Any = None
-    plain_steps = 0
+    plain_steps, lacks_memory = 0, False
 
     def process(scores: torch.Tensor) -> torch.Tensor:
         for change in constant:
@@ -108,64 +179,27 @@ def captured_search(
     for length in range(first + 1, settings.max_length):
         if length > decoder.room:
             decoder.grow(min(max(_ROOM, 2 * length - 2), settings.max_length - 1))
-            graph, plain_steps = None, 0
-        if any(_acts_at(processor, length) for processor in logits_processor):
+            graph, plain_steps = None, min(plain_steps, _PLAIN_STEPS - 1)
+        if any(_changes_scores_at(processor, length) for processor in logits_processor):
             step(process_at(length))
-        elif plain_steps < _PLAIN_STEPS or not is_cuda:
-            step(process)
-            plain_steps += 1
         else:
+            if graph is None and plain_steps >= _PLAIN_STEPS and not lacks_memory:
+                try:
+                    graph = recorder.record(lambda: step(process))
+                except torch.OutOfMemoryError:
+                    lacks_memory = True
             if graph is None:
-                graph = record(lambda: step(process))
-            graph.replay()
+                step(process)
+                plain_steps += 1
+            else:
+                graph.replay()
         # Whether to stop is read one step late, so that the device has always work.
-        if was_copied is not None:
-            was_copied.synchronize()
+        was_copied.synchronize()
         if not is_open.item():
             break
         is_open.copy_(state.is_open, non_blocking=True)
-        if was_copied is not None:
-            was_copied.record()
-    return state.result()
-
-
-def _fits(
-    model: Any,
-    processors: LogitsProcessorList,
-    criteria: StoppingCriteriaList,
-    settings: GenerationConfig,
-    arguments: dict[str, Any],
-) -> bool:
-    """Returns whether a search has steps of fixed shapes, and returns nothing but tokens."""
-    cache = arguments.get("cache")
-    mask = arguments.get("decoder_attention_mask")
-    return (
-        isinstance(cache, EncoderDecoderCache)
-        and isinstance(cache.self_attention_cache, GrowingCache)
-        and cache.get_seq_length() == 0
-        and model.config._attn_implementation == "sdpa"  # others make masks with the processor
-        and (mask is None or mask.dim() == 2)
-        and all(name in _ARGUMENTS or value is None for name, value in arguments.items())
-        and not any(getattr(settings, name) for name in _MORE_OUTPUTS)
-        and (settings.num_beams > 1 or settings.num_return_sequences == 1)
-        and all(type(x) in (EosTokenCriteria, MaxLengthCriteria) for x in criteria)
-        and all(type(x) in _ACTS_AT or _constant(x) for x in processors)
-    )
-
-
-def _acts_at(processor: Any, length: int) -> bool:
-    return type(processor) in _ACTS_AT and _ACTS_AT[type(processor)](processor, length)
-
-
-def _constant(processor: Any) -> Process | None:
-    """Returns what a processor does, if it is the same at each step."""
-    if type(processor) is NoBadWordsLogitsProcessor:  # it looks for longer words only in the ids
-        is_constant = all(len(ids) == 1 for ids in processor.sequence_bias)
-        return (lambda scores: processor(None, scores)) if is_constant else None
-    if type(processor) is not SuppressTokensLogitsProcessor:
-        return None
-    ids = processor.suppress_tokens
-    return lambda scores: scores.index_fill(-1, ids.to(scores.device), -torch.inf)
+        was_copied.record()
+    return cast(torch.Tensor, state.result())
 
 
 class _Layer(StaticLayer):
@@ -252,6 +286,11 @@ class _Decoder:
             self.states.copy_(self.states.index_select(1, parents))
 
 
+def _end_tokens(settings: Any) -> list[int]:
+    ends = settings.eos_token_id
+    return [ends] if isinstance(ends, int) else ends or []
+
+
 class _Greedy:
     """The most probable token of each row; a row that has ended gets padding.
 
@@ -262,8 +301,7 @@ class _Greedy:
 
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         rows, self.prompt = input_ids.shape
-        device = input_ids.device
-        ends = end_tokens_of(settings)
+        device, ends = input_ids.device, _end_tokens(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         pad = ends[:1] if settings.pad_token_id is None else [settings.pad_token_id]
         self.pad = torch.tensor(pad, device=device)
@@ -305,7 +343,7 @@ class _Beams:
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         self.settings, self.beams = settings, settings.num_beams
         self.prompt = input_ids.shape[1]
-        device, ends = input_ids.device, end_tokens_of(settings)
+        device, ends = input_ids.device, _end_tokens(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         self.kept = max(2, 1 + len(self.ends)) * self.beams
         fill = settings.pad_token_id or ends[0] if ends else -1  # the end for a padding of 0
