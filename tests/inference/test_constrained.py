@@ -60,6 +60,16 @@ def test_outputs_contain_their_terms_and_those_without_terms_stay(kind, num_beam
             assert output.text == text
 
 
+def test_terms_and_stop_strings():
+    translator = toy("bpe")
+    terms = [["zeta"]] * 3
+    plain = translate(translator, TEXTS[:3], terms)
+    stop = plain[0].text.split()[0]
+    stopped = translate(translator, TEXTS[:3], terms, stop_strings=stop)
+    assert stopped[0].text.split()[0] == stop
+    assert len(stopped[0].text) < len(plain[0].text)
+
+
 def test_a_model_that_reads_terms_loses_none_that_it_had():
     translator = toy()
     plain = translator.translate(TEXTS)

@@ -12,7 +12,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.model.losses import (
     CHUNK_ROWS,
-    is_computed_in_chunks,
+    leaves_out_logits,
     projected_token_loss,
 )
 
@@ -138,8 +138,8 @@ def test_a_second_backward_through_one_graph():
 @pytest.mark.parametrize("change", ["hook", "class", "wrapped forward"])
 def test_a_head_that_does_more_gets_all_logits(change):
     hidden, head, _ = problem(bias=False)
-    assert is_computed_in_chunks(hidden, head)
-    assert not is_computed_in_chunks(hidden[:, :2], head)
+    assert leaves_out_logits(hidden, head)
+    assert not leaves_out_logits(hidden[:, :2], head)
     if change == "hook":
         head.register_forward_hook(lambda module, inputs, output: 2 * output)
     elif change == "class":
@@ -152,7 +152,7 @@ def test_a_head_that_does_more_gets_all_logits(change):
     else:
         once = head.forward
         head.forward = lambda input: 2 * once(input)
-    assert not is_computed_in_chunks(hidden, head)
+    assert not leaves_out_logits(hidden, head)
 
 
 def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():

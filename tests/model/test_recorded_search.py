@@ -19,7 +19,7 @@ from transformers.generation.stopping_criteria import (
 from transformers.generation.streamers import BaseStreamer
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.model import generation, positions
+from vanilla_transformer.model import generation, graphs, positions
 from vanilla_transformer.model import inputs as model_inputs
 from vanilla_transformer.model import recorded_search as module
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
@@ -299,7 +299,7 @@ def recording(monkeypatch):
         log.current = before
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
+    monkeypatch.setattr(graphs, "_capture_stream", lambda device: device)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch, "zeros", lambda *args, **options: None)

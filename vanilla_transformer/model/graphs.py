@@ -7,6 +7,7 @@ not called, and values that have changed since are not seen.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,6 +37,12 @@ def draws_random_numbers() -> Iterator[None]:
             _drawing -= 1
 
 
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Returns the stream of all recordings of a device: cuBLAS keeps memory for each stream."""
+    return torch.cuda.Stream(device)
+
+
 class Recorder:
     """Records graphs that never run at the same time: they share their memory.
 
@@ -44,7 +51,7 @@ class Recorder:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self._stream = device, torch.cuda.Stream(device)
+        self.device = device
         # It stays, and with it the memory that graphs share, when they are dropped.
         self._first: torch.cuda.CUDAGraph | None = None
 
@@ -68,7 +75,7 @@ class Recorder:
     def _capture(self, step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         pool = None if self._first is None else self._first.pool()
-        with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
+        with torch.cuda.device(self.device), torch.cuda.stream(_capture_stream(self.device)):
             # Other threads may go on, such as one that pins memory for batches. `torch.cuda.graph`
             # would also give all free memory back, which takes longer than a short search.
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")

@@ -4,7 +4,8 @@ The sums are divided by `num_items_in_batch`, the number of labels over all step
 accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. Where
 both are 0, there is nothing to predict, and the loss is 0.
 
-Over a large vocabulary the loss is computed in chunks, without full logits.
+Over a large vocabulary the loss of a training step is computed without logits to return: in chunks,
+where that saves memory or time.
 
 Arguments that the functions share:
 
@@ -31,8 +32,11 @@ from .modes import is_plain_product, product_dtype
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU, and the fewest elsewhere."""
 
-_MOST_LOGITS, _CHUNK_LOGITS = 2**28, 2**27
-"""Numbers of logits of a step up to which a GPU computes all at once, and of a chunk there."""
+_MOST_LOGITS, _CHUNK_LOGITS = 2**29, 2**27
+"""Numbers of logits of a step up to which a GPU computes all at once, and of a chunk there.
+
+All logits of 16,384 tokens and 32,000 words, which is just below, take some 6 GiB with gradients.
+"""
 
 
 def token_loss(
@@ -53,19 +57,20 @@ def token_loss(
     return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
 
 
-def is_computed_in_chunks(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
-    """Returns whether the loss of `head(hidden_states)` is computed in chunks, without full logits.
+def leaves_out_logits(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
+    """Returns whether a training step computes the loss of `head(hidden_states)` alone.
 
-    It is where that saves memory: for many tokens and a large vocabulary. A GPU computes logits of
-    some hundred million numbers sooner at once. A head that does more than multiply by its weight
-    (adapters, hooks, weights split over devices) gets full logits.
+    It does for many tokens and a large vocabulary. A head that does more than multiply by its
+    weight (adapters, hooks, weights split over devices) is called, and returns all logits.
     """
-    if not is_plain_product(head) or head.out_features <= head.in_features:
-        return False
-    tokens = hidden_states.shape[:-1].numel()
-    if hidden_states.device.type == "cpu":
-        return tokens > CHUNK_ROWS
-    return tokens * head.out_features > _MOST_LOGITS
+    is_large = hidden_states.shape[:-1].numel() > CHUNK_ROWS
+    return is_large and is_plain_product(head) and head.out_features > head.in_features
+
+
+def is_computed_in_chunks(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
+    """Returns whether that loss is computed in chunks: on a GPU all at once is sooner."""
+    logits = hidden_states.shape[:-1].numel() * head.out_features
+    return hidden_states.device.type == "cpu" or logits > _MOST_LOGITS
 
 
 def projected_token_loss(

@@ -36,6 +36,7 @@ from .inputs import (
 )
 from .losses import (
     is_computed_in_chunks,
+    leaves_out_logits,
     projected_token_loss,
     sequence_loss,
     token_loss,
@@ -127,7 +128,8 @@ class VanillaTransformerModel(EmbeddingModel):
         is_outermost = plan is None
         if plan is None:
             if use_cache is None:
-                use_cache = self.config.use_cache and "cu_seq_lens_q" not in kwargs
+                is_packed = kwargs.get("cu_seq_lens_q") is not None
+                use_cache = self.config.use_cache and not is_packed
             inputs = {
                 "input_ids": input_ids,
                 "attention_mask": attention_mask,
@@ -292,10 +294,10 @@ class VanillaTransformerForConditionalGeneration(
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
             target_len or kept, vocab), `cache`, the encoder's output, and what was asked for. In a
-            training step padding is not computed: states and logits at padding are zeros or None;
-            logits are None where the loss is computed in chunks (see `set_padding_free`).
+            training step padding is not computed: states at padding are zeros, and where there are
+            many tokens and a large vocabulary the logits are None (see `set_padding_free`).
         """
-        is_packed = "cu_seq_lens_q" in kwargs
+        is_packed = kwargs.get("cu_seq_lens_q") is not None
         if labels is not None:
             # an adapter's head has no `out_features`
             classes = cast(int, self.config.decoder_vocab_size)
@@ -363,12 +365,13 @@ class VanillaTransformerForConditionalGeneration(
         """Computes the loss from states in the plan's layout; the logits are padded, or None."""
         states = self.scale_for_logits(states)
         labels, smoothing = plan.target.to_tokens(labels), self.config.label_smoothing
-        if plan.chunked_loss and is_computed_in_chunks(states, self.lm_head):
+        leaves_out = plan.chunked_loss and leaves_out_logits(states, self.lm_head)
+        if leaves_out and is_computed_in_chunks(states, self.lm_head):
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
             return loss, None
         logits = self.lm_head(states)
         loss = self.token_loss(logits, labels, smoothing, num_items_in_batch)
-        return loss, plan.target.to_batch(logits)
+        return loss, None if leaves_out else plan.target.to_batch(logits)
 
 
 class VanillaTransformerEncoderModel(EmbeddingModel):

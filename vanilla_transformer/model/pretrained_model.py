@@ -86,8 +86,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         Args:
             enabled: Whether a training step skips padding.
-            chunked_loss: Whether the loss over a large vocabulary is computed in chunks, without
-                full logits: the output's `logits` are then None. None: as `enabled`.
+            chunked_loss: Whether the loss of many tokens over a large vocabulary is computed in
+                chunks, and the output's `logits` are None. None: as `enabled`.
         """
         shortcuts = TrainingShortcuts(
             padding_free=enabled, chunked_loss=enabled if chunked_loss is None else chunked_loss

@@ -26,8 +26,8 @@ class TrainingShortcuts(NamedTuple):
 
     Attributes:
         padding_free: Padding is not computed.
-        chunked_loss: The loss over a large vocabulary is computed in chunks; full logits are never
-            materialised.
+        chunked_loss: The loss over a large vocabulary is computed in chunks, and no logits are
+            returned.
     """
 
     padding_free: bool = True
