@@ -23,13 +23,15 @@ from .modes import is_tracing
 from .sharing import warn_of_untested_versions
 from .token_layout import (
     NO_SHORTCUTS,
+    PADDED,
     StepPlan,
     TrainingShortcuts,
+    batch_shape,
+    layout_of,
     packed_layout,
-    plan_step,
     pop_bounds,
-    source_shape,
-    target_shape,
+    source_slots,
+    target_slots,
 )
 from .wide_states import has_wide_states
 
@@ -143,29 +145,42 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
 
         Args:
-            inputs: The arguments of the forward that all models have, by name.
-            arguments: The others; the bounds of packed sequences are taken out.
+            inputs: The arguments of the bare model's forward that have names.
+            labels: Of shape (batch, target_len), -100 where there is nothing to predict.
+            arguments: The other arguments; the bounds of packed sequences are taken out.
 
         Raises:
             ValueError: If a packed batch comes with a cache, or without some of its bounds.
         """
         sequences = pop_bounds(arguments)
-        if not sequences:
-            shortcuts = self.active_shortcuts(arguments)
-            by_kernel = shortcuts.padding_free and self.packs_sequences(arguments)
-            return plan_step(shortcuts, inputs, labels, by_kernel)
-        if inputs["use_cache"] or inputs["past_key_values"] is not None:
-            raise ValueError(
-                "A packed batch has no cache: leave `use_cache` out, or set it to False."
-            )
-        shapes = target_shape(inputs), source_shape(inputs)
-        by_kernel = self.packs_sequences(arguments)
-        target, source = (
-            packed_layout(*sequence, shape, by_kernel)
-            for sequence, shape in zip(sequences, shapes, strict=True)
+        encoded = inputs["encoder_outputs"]
+        states = None if encoded is None else encoded[0]
+        source_shape = batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
+        target_shape = batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
+        target_mask = inputs["decoder_attention_mask"]
+        has_cache = inputs["use_cache"] or inputs["past_key_values"] is not None
+        if sequences and has_cache:
+            raise ValueError("A packed batch has no cache: leave `use_cache` out.")
+        if sequences:
+            by_kernel = self.packs_sequences(arguments)
+            target = packed_layout(*sequences[0], target_shape, by_kernel)
+            source = packed_layout(*sequences[1], source_shape, by_kernel)
+            chunked = self.training and self.training_shortcuts.chunked_loss
+            return StepPlan(source, target, chunked)
+        shortcuts = self.active_shortcuts(arguments)
+        if not shortcuts.padding_free or has_cache:  # a cache holds every slot
+            return StepPlan(chunked_loss=shortcuts.chunked_loss)
+        slots = (
+            source_slots(inputs["attention_mask"], source_shape),
+            target_slots(labels, target_mask, target_shape),
         )
-        chunked = self.training and self.training_shortcuts.chunked_loss
-        return StepPlan(source, target, chunked)
+        # The target's mask may hide tokens that are computed: attention must read it.
+        if target_mask is None and self.packs_sequences(arguments):
+            source, target = (layout_of(side, packed=True) for side in slots)
+            if PADDED not in (source, target):
+                return StepPlan(source, target, shortcuts.chunked_loss)
+        source, target = map(layout_of, slots)
+        return StepPlan(source, target, shortcuts.chunked_loss)
 
     # Attention implementations -------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ A batch may also come packed: its ids are (1, tokens), and bounds tell where eac
 `StepPlan` records what one call computes; the outermost model makes it once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -310,46 +309,6 @@ def packed_layout(
     if by_kernel:
         return PackedLayout.of_packed(bounds, longest, shape[1])
     return SequencesLayout(bounds, longest)
-
-
-def plan_step(
-    shortcuts: TrainingShortcuts,
-    inputs: Mapping[str, Any],
-    labels: torch.Tensor | None,
-    by_kernel: bool,
-) -> StepPlan:
-    """Decides which slots of a padded batch a call computes. Only its outermost model asks.
-
-    Args:
-        inputs: The arguments of an encoder-decoder's forward, without labels. A cache holds every
-            slot, so padding is computed.
-        labels: Of shape (batch, target_len), -100 where there is nothing to predict.
-        by_kernel: Whether attention may take the sequences one behind another.
-    """
-    source = target = None
-    target_mask = inputs["decoder_attention_mask"]
-    has_cache = inputs["use_cache"] or inputs["past_key_values"] is not None
-    if shortcuts.padding_free and not has_cache:
-        source = source_slots(inputs["attention_mask"], source_shape(inputs))
-        target = target_slots(labels, target_mask, target_shape(inputs))
-    # The target's mask may hide tokens that are computed: attention must read it.
-    if by_kernel and target_mask is None:
-        layouts = layout_of(source, True), layout_of(target, True)
-        if PADDED not in layouts:
-            return StepPlan(*layouts, shortcuts.chunked_loss)
-    return StepPlan(layout_of(source), layout_of(target), shortcuts.chunked_loss)
-
-
-def source_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns (batch, source_len) of the arguments of a forward."""
-    encoded = inputs["encoder_outputs"]
-    states = None if encoded is None else encoded[0]
-    return batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
-
-
-def target_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns (batch, target_len) of the arguments of a forward."""
-    return batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
 
 
 def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
