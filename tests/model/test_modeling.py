@@ -163,6 +163,23 @@ def test_embeddings_can_be_given_instead_of_ids(tiny_model, tiny_batch):
     torch.testing.assert_close(output.logits, expected)
 
 
+@pytest.mark.parametrize("beams", [1, 3])
+def test_checkpointing_does_not_drop_a_cache_without_gradients(tiny_model, tiny_batch, beams):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    options = {**source, "max_new_tokens": 8, "num_beams": beams, "eos_token_id": None}
+    expected = model.generate(**options)
+    ids = batch["decoder_input_ids"][:, :3]
+    logits = model(**source, decoder_input_ids=ids).logits
+    model.gradient_checkpointing_enable()
+    model.train()
+    assert model.generate(**options).tolist() == expected.tolist()
+    with torch.no_grad():
+        before = model(**source, decoder_input_ids=ids[:, :2], use_cache=True)
+        after = model(**source, decoder_input_ids=ids[:, 2:], past_key_values=before.cache)
+    torch.testing.assert_close(after.logits, logits[:, 2:], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("reentrant", "changes"),
     [

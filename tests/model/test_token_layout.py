@@ -10,8 +10,8 @@ from watch import LargestTensor
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.token_layout import (
     TOKEN_STEP,
-    source_slots,
-    target_slots,
+    source_token_mask,
+    target_token_mask,
 )
 
 
@@ -138,8 +138,8 @@ def test_a_mask_that_is_no_plain_padding_mask_removes_no_padding(tiny_model, tin
     assert rows_seen(model, batch)["decoder"] == 18
     del batch["attention_mask"]
     assert rows_seen(model, batch)["encoder"] == 21
-    assert source_slots(None, (3, 7)) is None
-    assert target_slots(batch["labels"], None, (3, 5)) is None
+    assert source_token_mask(None, (3, 7)) is None
+    assert target_token_mask(batch["labels"], None, (3, 5)) is None
 
 
 @pytest.mark.parametrize("given", ["inputs_embeds", "encoder_outputs", "decoder_inputs_embeds"])

@@ -17,7 +17,7 @@ from .attention_functions import Attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .initialization import StackedLinear
-from .modes import as_factor, is_plain_product
+from .modes import cast_for_matmul, is_plain_product
 from .normalization import make_norm
 from .token_layout import TokenLayout
 
@@ -127,7 +127,9 @@ class SelfAttention(AttentionCore):
 
     def project(self, hidden_states: torch.Tensor, layout: TokenLayout) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values, before `split_heads`."""
-        return project(as_factor(hidden_states), layout, self.q_proj, self.k_proj, self.v_proj)
+        return project(
+            cast_for_matmul(hidden_states), layout, self.q_proj, self.k_proj, self.v_proj
+        )
 
 
 class FusedSelfAttention(SelfAttention):
@@ -184,7 +186,9 @@ class CrossAttention(AttentionCore):
             return cached.keys.to(device), cached.values.to(device)
         # Of each source one row: (rows, source_len, d_model) -> (sources, source_len, d_model)
         sources = encoder_hidden_states[:: context.source_attention.rows_per_source]
-        projected = project(as_factor(sources), context.source_layout, self.k_proj, self.v_proj)
+        projected = project(
+            cast_for_matmul(sources), context.source_layout, self.k_proj, self.v_proj
+        )
         key, value = map(self.split_heads, projected)
         key = self.k_norm(key).to(value.dtype)
         if cache is not None:

@@ -28,8 +28,8 @@ DEFAULT_MAX_LENGTH = 256
 _COMPARE_BOTH_SIDES = {"encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0}
 """Options that look for tokens of the source in the target, with the values that change nothing."""
 
-_ONLY_FILLED = ("num_assistant_tokens_schedule", "assistant_lookbehind", "target_lookbehind")
-"""Settings that nobody chooses for these models: the stock Trainer fills them in."""
+_TRAINER_DEFAULTS = ("num_assistant_tokens_schedule", "assistant_lookbehind", "target_lookbehind")
+"""If all of these hold their defaults, the stock Trainer wrote them."""
 
 
 def chosen_settings(saved: GenerationConfig) -> GenerationConfig:
@@ -41,7 +41,7 @@ def chosen_settings(saved: GenerationConfig) -> GenerationConfig:
     """
     settings = copy.deepcopy(saved)
     defaults = settings._get_default_generation_params()
-    if all(getattr(settings, name, None) == defaults[name] for name in _ONLY_FILLED):
+    if all(getattr(settings, name, None) == defaults[name] for name in _TRAINER_DEFAULTS):
         for name, value in defaults.items():
             if getattr(settings, name, None) == value:
                 setattr(settings, name, None)

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .inputs import IGNORE_INDEX
-from .modes import is_plain_product, product_dtype
+from .modes import is_plain_product, matmul_dtype
 
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU, and the fewest elsewhere."""
@@ -151,7 +151,7 @@ def chunked_cross_entropy(
 
     It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
     """
-    dtype = product_dtype(hidden_states)
+    dtype = matmul_dtype(hidden_states)
     with torch.autocast(hidden_states.device.type, enabled=False):
         return _sum_chunks(hidden_states, weight, bias, labels, label_smoothing, dtype)
 

@@ -37,7 +37,7 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def product_dtype(states: torch.Tensor) -> torch.dtype:
+def matmul_dtype(states: torch.Tensor) -> torch.dtype:
     """Returns the type in which a matrix product of these states is computed, with autocast."""
     device = states.device.type
     if states.is_meta or not torch.is_autocast_enabled(device):  # "meta" has no autocast
@@ -45,9 +45,9 @@ def product_dtype(states: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device)
 
 
-def as_factor(states: torch.Tensor) -> torch.Tensor:
+def cast_for_matmul(states: torch.Tensor) -> torch.Tensor:
     """Converts states once for several matrix products; autocast would do so for each."""
-    return states.to(product_dtype(states))
+    return states.to(matmul_dtype(states))
 
 
 def is_plain_product(linear: torch.nn.Module) -> bool:

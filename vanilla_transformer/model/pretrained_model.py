@@ -30,8 +30,8 @@ from .token_layout import (
     layout_of,
     packed_layout,
     pop_bounds,
-    source_slots,
-    target_slots,
+    source_token_mask,
+    target_token_mask,
 )
 from .wide_states import has_wide_states
 
@@ -171,8 +171,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if not shortcuts.padding_free or has_cache:  # a cache holds every slot
             return StepPlan(chunked_loss=shortcuts.chunked_loss)
         slots = (
-            source_slots(inputs["attention_mask"], source_shape),
-            target_slots(labels, target_mask, target_shape),
+            source_token_mask(inputs["attention_mask"], source_shape),
+            target_token_mask(labels, target_mask, target_shape),
         )
         # The target's mask may hide tokens that are computed: attention must read it.
         if target_mask is None and self.packs_sequences(arguments):

@@ -51,7 +51,7 @@ from .token_layout import (
     layout_of,
     packed_layout,
     pop_bounds,
-    source_slots,
+    source_token_mask,
 )
 
 logger = logging.get_logger(__name__)
@@ -243,7 +243,7 @@ class VanillaTransformerEncoder(TransformerStack):
         if sequences := pop_bounds(arguments):
             return packed_layout(*sequences[0], shape, self.packs_sequences(arguments))
         is_free = self.active_shortcuts(arguments).padding_free
-        return layout_of(source_slots(attention_mask, shape) if is_free else None)
+        return layout_of(source_token_mask(attention_mask, shape) if is_free else None)
 
 
 class VanillaTransformerDecoder(TransformerStack):
@@ -329,9 +329,9 @@ class VanillaTransformerDecoder(TransformerStack):
         """Returns the cache of a call: the given one, a new one if wanted, or None.
 
         A layer that gradient checkpointing computes twice would append its keys twice: then there
-        is none.
+        is none. Without gradients nothing is computed twice.
         """
-        if self.gradient_checkpointing and self.training:
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             if past_key_values is not None:
                 logger.warning_once("`past_key_values` has no effect with gradient checkpointing.")
             return None

@@ -352,7 +352,7 @@ def _round_up(is_token: torch.Tensor) -> torch.Tensor:
     return rounded.view(is_token.shape)
 
 
-def source_slots(
+def source_token_mask(
     attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
     """Finds the slots of a source that must be computed: all except padding.
@@ -373,7 +373,7 @@ def source_slots(
     return real | ~real.any(-1, keepdim=True)
 
 
-def target_slots(
+def target_token_mask(
     labels: torch.Tensor | None, attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
     """Finds the slots of a target that must be computed: those that the loss depends on.
@@ -389,7 +389,7 @@ def target_slots(
         attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len).
 
     Returns:
-        As from `source_slots`.
+        As from `source_token_mask`.
     """
     if attention_mask is not None and not _is_plain_tensor(attention_mask, shape):
         return None

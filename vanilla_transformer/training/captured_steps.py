@@ -29,7 +29,7 @@ from vanilla_transformer.model.inputs import (
     padding_and_start,
     shift_right,
 )
-from vanilla_transformer.model.token_layout import source_slots, target_slots
+from vanilla_transformer.model.token_layout import source_token_mask, target_token_mask
 
 logger = logging.get_logger(__name__)
 
@@ -164,8 +164,8 @@ def pack_batch(
     if decoder_ids is None:
         decoder_ids = shift_right(labels, pad, start)
     mask = hide_leading_padding(labels, decoder_ids, start)
-    is_source = source_slots(batch.get("attention_mask", torch.ones_like(ids)), ids.shape)
-    is_target = target_slots(labels, mask, labels.shape)
+    is_source = source_token_mask(batch.get("attention_mask", torch.ones_like(ids)), ids.shape)
+    is_target = target_token_mask(labels, mask, labels.shape)
     if is_source is None or is_target is None:  # a mask tells more than padding
         return dict(batch)
     lengths = is_source.sum(1), is_target.sum(1)
