@@ -12,6 +12,7 @@ from vanilla_transformer.languages import (
     detect,
     joint_score_tokenizer,
     language_name,
+    lemma,
     letters_of,
     score_tokenizer,
     sentence_ends,
@@ -76,9 +77,31 @@ def test_the_closest_keeps_the_spelling_of_a_model():
     one = {"ko": "kor_Hang", "kor_Hang": "ko", "sat": "sat_Beng", "zh": "zt", "ps": "pbt_Arab"}
     one |= {"zh-TW": "zh-Hant", "sr-Latn": "sr", "ku": "kmr_Latn", "por_Latn": "PT", "iw": "he"}
     assert {tag: closest_tag(tag, ("en", code)) for tag, code in one.items()} == one
+    with_script = ("srp_Cyrl", "azj_Latn", "zho_Hant", "jpn_Jpan", "uzn_Latn")
+    for tag in ("sr-Latn", "sh", "az-Arab", "az-Cyrl", "zh-Hans", "ja-Latn", "uz_Cyrl"):
+        assert closest_tag(tag, with_script) is None
+    for tag, spelling in {"sr": "srp_Cyrl", "sr-Cyrl": "srp_Cyrl", "uz-Latn": "uzn_Latn"}.items():
+        assert closest_tag(tag, with_script) == spelling
+    of_group = ("aka_Latn", "twi_Latn", "pbt_Arab", "quy_Latn", "fuv_Latn")
+    for tag in ("aka", "twi", "pbt-Arab", "quy-Latn", "FUV-latn"):
+        assert closest_tag(tag, of_group)[:3] == tag[:3].lower()
+    assert closest_tag("tw", of_group) == "twi_Latn"
     others = {"lb": "de", "bs": "hr", "zh-CN": "zt", "pa-Arab": "pan_Guru", "ckb": "ku"}
     assert not any(closest_tag(tag, ("en", code)) for tag, code in others.items())
     assert closest_tag("zho_Hans", ()) is None
+
+
+def test_a_basic_form_is_that_of_any_spelling_of_the_language():
+    words = {"ko": "파일을", "hr": "datoteke", "de": "Dateien", "es": "archivos"}
+    spellings = {
+        "ko": ("kor_Hang", "KO", "ko-KR"),
+        "hr": ("hrv_Latn", "HR", "hrv"),
+        "de": ("deu_Latn", "de_DE", "de-AT"),
+        "es": ("spa_Latn", "es_XX", "es-419"),
+    }
+    for tag, word in words.items():
+        assert lemma(word, tag) != word
+        assert {lemma(word, spelling) for spelling in spellings[tag]} == {lemma(word, tag)}
 
 
 @pytest.mark.parametrize(

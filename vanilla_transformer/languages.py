@@ -23,7 +23,7 @@ OTHER_TAGS = {
     **{"pbt_arab": "ps", "quy_latn": "qu", "fuv_latn": "ff"},
 }
 """Codes of Argos Translate, LibreTranslate and M2M100 that are no tags of BCP 47, and those of NLLB
-for one language of a group in place of all."""
+for one language of a group in place of all; in small letters, with "_"."""
 
 _WITHOUT_MEANING = regex.compile(r"[-_](XX|Hang)(?=[-_]|$)", regex.I)
 """What follows a language without a country in mBART, and Korean in NLLB, whose script is Kore."""
@@ -107,7 +107,12 @@ def standard_tag(tag: str) -> str:
     Raises:
         ValueError: If no language has this tag.
     """
-    text = _WITHOUT_MEANING.sub("", OTHER_TAGS.get(tag.lower(), tag))
+    return str(_read_tag(tag).simplify_script())
+
+
+def _read_tag(tag: str) -> langcodes.Language:
+    """Reads a tag in any spelling; the script stays if the tag names one."""
+    text = _WITHOUT_MEANING.sub("", OTHER_TAGS.get(tag.lower().replace("-", "_"), tag))
     try:
         language = langcodes.Language.get(text)  # resolves deprecated codes and those of 3 letters
         is_known = language.is_valid()
@@ -115,7 +120,7 @@ def standard_tag(tag: str) -> str:
         is_known = False
     if not is_known:
         raise ValueError(f"{tag!r} is no language: give a tag such as en, pt-BR, zh-Hans.")
-    return str(language.simplify_script())
+    return language
 
 
 def known_tag(tag: str | None) -> str | None:
@@ -135,17 +140,18 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     """Returns the tag of the same language, as one of `supported` spells it; None: there is none.
 
     A tag without a script or country takes the usual one, or any if that is not there: "zh" finds
-    "zho_Hans", and "pt" "pt-BR".
+    "zho_Hans", and "pt" "pt-BR". A tag with a script finds none with another.
     What is no language, such as Marian's group "roa", is found by its own spelling alone.
     """
     spellings: dict[str, str] = {}
     for spelling in supported:
         if spelling == tag:
             return spelling
-        if known := known_tag(spelling):
+        if (known := known_tag(spelling)) and _agree_in_script(tag, spelling):
             spellings.setdefault(known, spelling)
     asked = standard_tag(tag)
-    match = langcodes.closest_supported_match(asked, list(spellings), _FARTHEST)
+    own = [known for known in spellings if _language_of(known) == _language_of(asked)]
+    match = langcodes.closest_supported_match(asked, own or [*spellings], _FARTHEST)
     if match is None:  # of one script, where none is asked for
         match = next((known for known in spellings if _language_of(known) == asked), None)
     elif langcodes.tag_distance(_language_of(asked), _language_of(match)) >= _OTHER_LANGUAGE:
@@ -154,6 +160,13 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
 
 
 _closest_tag = lru_cache(maxsize=1024)(closest_tag)
+
+
+@lru_cache(maxsize=8192)
+def _agree_in_script(one: str, other: str) -> bool:
+    """Returns whether two tags of a language do not name two scripts."""
+    scripts = {script for tag in (one, other) if (script := _read_tag(tag).script)}
+    return len(scripts) < 2
 
 
 def variant_of(tag: str, languages: Iterable[str]) -> str | None:
@@ -312,7 +325,7 @@ def words_have_spaces(tag: str) -> bool:
     return script_of(tag) not in WITHOUT_SPACES
 
 
-def is_within_word(text: str, place: int) -> bool:
+def is_spaced_script_at(text: str, place: int) -> bool:
     """Returns whether a place of a text is within a word of a script that has spaces."""
     return not any(_SPACELESS.match(character) for character in text[place - 1 : place + 1])
 
@@ -327,7 +340,7 @@ def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
         place
         for place in (match.start() for match in _WORD_BORDER.finditer(text))
         if place in tokens
-        or is_within_word(text, place)
+        or is_spaced_script_at(text, place)
         or not _TWO_OF_WORD.fullmatch(text[place - 1 : place + 1])
     ]
 
@@ -355,17 +368,19 @@ def lemma(word: str, tag: str | None) -> str:
     Args:
         tag: That of the language; None: it is unknown.
     """
-    if tag is None:
+    code = known_tag(tag)
+    if tag is None or code is None:
         return word
-    if tag.split("-")[0] == "ko":
+    language = _language_of(code)
+    if language == "ko":
         return str(_PARTICLE.sub("", word))
     with optional_packages():
         from simplemma import lemmatize
         from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
-    if tag.split("-")[0] in _SOUTH_SLAVIC:
-        tag = "hbs"  # simplemma has one dictionary for them
-    language = _closest_tag(tag, SUPPORTED_LANGUAGES)
-    return word if language is None else str(lemmatize(word, language))
+    # simplemma has one dictionary for the languages of the South Slavs.
+    code = "hbs" if language in _SOUTH_SLAVIC else code
+    dictionary = _closest_tag(code, SUPPORTED_LANGUAGES)
+    return word if dictionary is None else str(lemmatize(word, dictionary))
 
 
 def between_sentences(tag: str) -> str:

@@ -21,7 +21,7 @@ from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
 from vanilla_transformer.documents.terms import edits_to_annotate
-from vanilla_transformer.languages import is_within_word, lemma
+from vanilla_transformer.languages import is_spaced_script_at, lemma
 
 _SHARE = 0.5  # of the pairs
 _LEARNT_FROM = 50_000  # pairs of each direction
@@ -136,7 +136,7 @@ def _is_term(
     """
     names = [text[slice(*span)] for span in spans]
     matters = [
-        len(name) >= (3 if is_within_word(name, 1) else 2) and name.lower() not in words.common
+        len(name) >= (3 if is_spaced_script_at(name, 1) else 2) and name.lower() not in words.common
         for name in names
     ]
     beside = [index for index in (indices.start - 1, indices.stop) if 0 <= index < len(names)]

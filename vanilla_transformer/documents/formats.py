@@ -16,7 +16,7 @@ from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import FileTemplate, Place, find_place, split_text
 from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import JOINED_LINES, is_within_word
+from vanilla_transformer.languages import JOINED_LINES, is_spaced_script_at
 
 _CUE = re.compile(
     r"^(?=[^\r\n]*-->)[^\r\n]*\r?\n((?:(?=[^\S\r\n]*\S)[^\r\n]+(?:\r?\n|\Z))+)", re.MULTILINE
@@ -93,7 +93,7 @@ class _Cue(Place):
         places = [place for place, character in enumerate(text) if character == " "] or [
             place
             for place, character in enumerate(text)
-            if character.isalnum() and not is_within_word(text, place)
+            if character.isalnum() and not is_spaced_script_at(text, place)
         ]
         for number, line_break in enumerate(self.breaks, start=1):
             ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)

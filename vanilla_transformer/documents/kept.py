@@ -14,7 +14,7 @@ from typing import Any
 
 import regex
 
-from vanilla_transformer.languages import is_within_word
+from vanilla_transformer.languages import is_spaced_script_at
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters."""
@@ -354,7 +354,7 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
         nearest.reverse()
     place = next((place for _, place in filter(None, nearest)), len(output))
     while 0 < place < len(output) and output[place - 1 : place + 1].isalnum():
-        if not is_within_word(output, place):
+        if not is_spaced_script_at(output, place):
             break
         place += 1
     return next((end for begin, end in taken if begin < place < end), place)

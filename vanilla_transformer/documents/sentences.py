@@ -8,7 +8,7 @@ import regex
 from vanilla_transformer.languages import (
     CLAUSE_SIGNS,
     between_sentences,
-    is_within_word,
+    is_spaced_script_at,
     sentence_ends,
     words_have_spaces,
 )
@@ -84,7 +84,7 @@ def cut_line(
             last = _last_that_fits(units, first, fits)
             begin, end = units[first][0], units[last][1]
             if parts:
-                is_letters = between == "letters" and is_within_word(text, begin)
+                is_letters = between == "letters" and is_spaced_script_at(text, begin)
                 kind = "words" if between == "letters" and not is_letters else between
                 parts.append(Cut(text[start:begin], kind))
             part = text[begin:end]

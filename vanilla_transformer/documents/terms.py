@@ -12,7 +12,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from vanilla_transformer.documents.kept import Edit, Span, meets
-from vanilla_transformer.languages import is_within_word, lemma, word_parts
+from vanilla_transformer.languages import is_spaced_script_at, lemma, word_parts
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
 _COLUMNS = ("source", "target", "case", "exact")
@@ -197,7 +197,7 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
     for (begin, end), target in terms:
         place = begin - text[:begin][-1:].isspace()
         term = text[place:end] if begin else f" {text[:end]}"
-        gap = " " if is_within_word(f" {target}", 1) else ""
+        gap = " " if is_spaced_script_at(f" {target}", 1) else ""
         edits.append(Edit(place, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
     return edits
 
