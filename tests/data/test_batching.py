@@ -81,7 +81,7 @@ def test_a_large_corpus_keeps_every_promise(monkeypatch, processes):
 
 
 def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
-    """A million pairs are sorted; what is kept is their order, of 4 bytes a pair."""
+    """A million pairs are sorted at a time; nothing of their order is kept."""
 
     def bytes_of(count, mixture=None):
         sides = [np.resize(side.astype(np.uint16), count) for side in lengths(10_000)]
@@ -94,12 +94,12 @@ def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
         return kept, peak
 
     kept, peak = bytes_of(2**20)
-    assert kept < 4.5 * 2**20
+    assert kept < 0.5 * 2**20
     mixture = Mixture({"a": 2**21, "b": 2**20}, {"a": 0.3, "b": 0.7}, 0)
     for chosen in (None, mixture):
         kept, largest = bytes_of(3 * 2**20, chosen)
         assert kept < 0.5 * 2**20
-        assert largest < peak
+        assert largest < 1.5 * peak
 
 
 def test_little_padding():

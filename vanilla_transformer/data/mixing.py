@@ -66,25 +66,6 @@ class Mixture:
                 ]
             )
 
-    def parts(self, epoch: int) -> Iterator[Ints]:
-        """Yields the indices of the pairs of an epoch corpus by corpus, a block at a time."""
-        for number, count in enumerate(self.counts.values()):
-            start, stop = epoch * count, (epoch + 1) * count
-            for place in range(start, stop, PAIRS_OF_A_BLOCK):
-                yield self._take_rows(number, place, min(PAIRS_OF_A_BLOCK, stop - place))
-
-    def varying_runs(self) -> Iterator[tuple[range, int, float]]:
-        """Yields of each corpus that gives other pairs in each epoch what its choice depends on.
-
-        Yields:
-            Its rows; the number of rows that are chosen together; how many such choices, if they
-            were independent of each other, would vary as much as those of an epoch.
-        """
-        for rows, count in zip(self._rows, self.counts.values(), strict=True):
-            if count % len(rows):
-                length = _length_of_runs(rows)
-                yield rows, length, min(count, len(rows) / 2) / length
-
     def _take_rows(self, number: int, start: int, count: int) -> Ints:
         """Returns rows of the endless order of a corpus, from a position on."""
         rows, parts = self._rows[number], [np.zeros(0, np.int64)]

@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from vanilla_transformer.data import mixing
-from vanilla_transformer.data.large_order import LargeOrder, cut_greedily, halve_largest_batches
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
 
 Ints = NDArray[np.int64]
 
-_JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
+_JITTER = 0.1  # each length counts as up to 10% longer, at random, when examples are sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
-_SLACK_OF_MIXTURES = 4  # standard deviations of a sum of lengths that vary as much as their mean
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
+_SAMPLED_EPOCHS = 8  # of a mixture, which tell how much its epochs differ in length
+_DEVIATIONS = 4  # of the length of its epochs, for which each epoch has room
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -39,15 +39,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     shuffled. Random jitter on the lengths before sorting makes an example meet other examples in
     each epoch.
 
-    More than a million examples are not sorted: `LargeOrder` draws their batches.
+    More than a million examples are sorted block by block, so that no list of them is kept. Each
+    block is drawn from all over the data, others in each epoch, so that it needs no jitter.
 
     The batches depend only on the lengths, the seed and the epoch. All epochs have the same number
     of batches, a multiple of `num_processes`; where a draw yields fewer, its largest batches are
     halved. No example is repeated or dropped.
 
     Args:
-        source_lengths: Number of tokens of each source.
-        target_lengths: Number of tokens of each target.
+        source_lengths: Number of tokens of each source, in memory or on the disk.
+        target_lengths: The same of each target.
         max_tokens: Budget of a batch, in tokens of source and target, padding included.
         shuffle: Whether epochs differ. If False, every epoch has the same batches, in sorted order.
         seed: Seed of the order, not negative.
@@ -81,23 +82,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.process_index = process_index
         self.mixture = mixture
         self.epoch = 0
-        assert mixture is None or len(mixture) == len(self.source_lengths)
+        self._examples = len(self.source_lengths)
+        assert mixture is None or len(mixture) == self._examples
         check_longest(self.source_lengths, self.target_lengths, max_tokens, "Example {}".format)
         self._step_between_batches = 1 if process_index is None else num_processes
-        self._large: LargeOrder | None = None
-        if shuffle and len(self.source_lengths) > mixing.PAIRS_OF_A_BLOCK:
-            self._large = LargeOrder(
-                self.source_lengths,
-                self.target_lengths,
-                max_tokens,
-                mixture or Mixture({"": len(self.source_lengths)}, {"": 1.0}, seed),
-                num_processes,
-            )
-            self.num_batches = self._large.num_batches
-            return
-        order, cuts = self._draw_batches(np.random.default_rng(seed))
-        self._first_draw = order.astype(np.uint32), cuts
-        self.num_batches = self._choose_num_batches(len(cuts) - 1)
+        self._first_count = self._count_batches(0, np.random.default_rng(seed))
+        self.num_batches = self._choose_num_batches()
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, counted from 0, whose batches the next iteration yields."""
@@ -112,56 +102,110 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self.num_batches // self._step_between_batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        rng = np.random.default_rng((self.seed, self.epoch))
         first, step = self.process_index or 0, self._step_between_batches
-        if self._large is not None:
-            for batch in islice(self._large.epoch(rng, self.epoch), first, None, step):
-                yield batch.tolist()
-            return
-        order, cuts = self._draw_epoch(rng)
-        cuts = halve_largest_batches(cuts, self.num_batches)
-        batches = np.arange(self.num_batches)
-        if self.shuffle:
-            rng.shuffle(batches)
-        for number in batches[first::step]:
-            yield order[cuts[number] : cuts[number + 1]].tolist()
+        for batch in islice(self._batches_of_epoch(), first, None, step):
+            yield batch.tolist()
 
-    def _draw_epoch(self, rng: np.random.Generator) -> tuple[NDArray[Any], Ints]:
-        """Draws until there are at most `num_batches` batches; else returns the first draw."""
-        for _ in range(_DRAWS if self.shuffle else 0):
-            order, cuts = self._draw_batches(rng)
-            if len(cuts) - 1 <= self.num_batches:
-                return order, cuts
-        return self._first_draw
+    def _batches_of_epoch(self) -> Iterator[Ints]:
+        """Yields the batches of the epoch, or those of the first draw if it always needs more."""
+        epoch, rng = self.epoch, np.random.default_rng((self.seed, self.epoch))
+        for _ in range(_DRAWS):
+            start = rng.bit_generator.state
+            count = self._count_batches(epoch, rng)
+            if count <= self.num_batches:
+                rng.bit_generator.state = start
+                blocks = self._draw_blocks(epoch, rng)
+                break
+        else:
+            count = self._first_count
+            blocks = self._draw_blocks(0, np.random.default_rng(self.seed))
+        missing, examples, drawn, yielded = self.num_batches - count, 0, 0, 0
+        for order, cuts in blocks:
+            examples, drawn = examples + len(order), drawn + len(cuts) - 1
+            wanted = drawn + missing * examples // self._examples - yielded
+            cuts = _halve_largest_batches(cuts, min(wanted, len(order)))
+            batches = np.arange(len(cuts) - 1)
+            if self.shuffle:
+                rng.shuffle(batches)
+            for number in batches:
+                yield order[cuts[number] : cuts[number + 1]]
+            yielded += len(batches)
 
-    def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Returns a sorted order of the examples and the positions that cut it into batches."""
-        count = len(self.source_lengths)
-        rows = np.arange(count) if self.mixture is None else self.mixture(self.epoch)
-        lengths = [
-            side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
-        ]
-        jitter = _JITTER if self.shuffle else 0.0
-        source, target = ((side + 1) * (1 + jitter * rng.random(count)) for side in lengths)
-        band = np.floor(np.log(target) / np.log(_BAND))
-        order = np.lexsort((np.where(band % 2, -source, source), band))
-        cuts = cut_greedily(lengths[0][order], lengths[1][order], self.max_tokens)
-        return rows[order], cuts
+    def _count_batches(self, epoch: int, rng: np.random.Generator) -> int:
+        return sum(len(cuts) - 1 for _, cuts in self._draw_blocks(epoch, rng))
 
-    def _choose_num_batches(self, drawn: int) -> int:
+    def _draw_blocks(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[Ints, Ints]]:
+        """Yields a sorted order of each block, and the positions that cut it into batches."""
+        is_one = not self.shuffle or self._examples <= mixing.PAIRS_OF_A_BLOCK
+        if self.mixture is None and is_one:
+            blocks: Iterable[Ints] = [np.arange(self._examples)]
+        else:
+            whole = Mixture({"": self._examples}, {"": 1.0}, self.seed)
+            blocks = (self.mixture or whole).blocks(epoch)
+        for rows in blocks:
+            source, target = (
+                side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
+            )
+            jitter = _JITTER if self.shuffle and is_one else 0.0
+            of_source, of_target = (
+                (side + 1) * (1 + jitter * rng.random(len(rows))) for side in (source, target)
+            )
+            band = np.floor(np.log(of_target) / np.log(_BAND))
+            order = np.lexsort((np.where(band % 2, -of_source, of_source), band))
+            yield rows[order], _cut_greedily(source[order], target[order], self.max_tokens)
+
+    def _choose_num_batches(self) -> int:
         """Returns the number of batches of every epoch, given that of the first draw."""
-        examples, processes = len(self.source_lengths), self.num_processes
-        # The examples of a mixture differ from epoch to epoch, and so does their length.
-        slack = _SLACK + (0 if self.mixture is None else _SLACK_OF_MIXTURES / examples**0.5)
-        wanted = int(np.ceil(drawn * slack)) if self.shuffle else drawn
-        number = min(-(-wanted // processes), examples // processes) * processes
+        drawn, processes, slack = self._first_count, self.num_processes, 1.0
+        if self.shuffle:
+            slack = _SLACK + _DEVIATIONS * self._deviation_of_epochs()
+        wanted = int(np.ceil(drawn * slack))
+        number = min(-(-wanted // processes), self._examples // processes) * processes
         if number < drawn:
             raise ValueError(
-                f"`max_tokens` of {self.max_tokens} makes {drawn} batches of {examples} examples, "
-                f"which {processes} processes cannot share equally: raise `max_tokens`, or use "
-                "fewer processes."
+                f"`max_tokens` of {self.max_tokens} makes {drawn} batches of {self._examples} "
+                f"examples, which {processes} processes cannot share equally: raise `max_tokens`, "
+                "or use fewer processes."
             )
         return number
+
+    def _deviation_of_epochs(self) -> float:
+        """Returns the standard deviation of the tokens of an epoch, as a share of their mean."""
+        if self.mixture is None:
+            return 0.0
+        tokens = [
+            sum(
+                int(side[rows].sum(dtype=np.int64))
+                for rows in self.mixture.blocks(epoch)
+                for side in (self.source_lengths, self.target_lengths)
+            )
+            for epoch in range(_SAMPLED_EPOCHS)
+        ]
+        return float(np.std(tokens) / np.mean(tokens))
+
+
+def _cut_greedily(source: Ints, target: Ints, max_tokens: int) -> Ints:
+    """Returns the positions that cut sorted lengths into the fewest batches in this order."""
+    cuts = [0]
+    while (start := cuts[-1]) < len(source):
+        # A batch only gets wider as it grows: its first example bounds its number of examples.
+        most = max_tokens // max(1, int(source[start] + target[start]))
+        stop = start + most
+        width = np.maximum.accumulate(source[start:stop])
+        width += np.maximum.accumulate(target[start:stop])
+        cost = width * np.arange(1, len(width) + 1)
+        cuts.append(start + int(np.searchsorted(cost, max_tokens, side="right")))
+    return np.asarray(cuts, dtype=np.int64)
+
+
+def _halve_largest_batches(cuts: Ints, wanted: int) -> Ints:
+    """Halves the batches with the most examples until there are `wanted` batches."""
+    while (missing := wanted - (len(cuts) - 1)) > 0:
+        sizes = np.diff(cuts)
+        largest = np.argsort(-sizes, kind="stable")[:missing]
+        largest = largest[sizes[largest] > 1]
+        cuts = np.sort(np.concatenate([cuts, cuts[largest] + sizes[largest] // 2]))
+    return cuts
 
 
 def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[int], str]) -> None:
