@@ -16,7 +16,7 @@ from toy import arguments
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import encoding
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run import preparation
+from vanilla_transformer.run import encoded_data
 
 DDP_TIMEOUT = 5  # seconds
 FAULTS = {"slow": lambda: time.sleep(2 * DDP_TIMEOUT), "dies": lambda: os._exit(9)}
@@ -40,7 +40,7 @@ def fail():
 def run(corpus, folder, kind):
     calls = {}
     count_calls(VanillaTransformerTokenizer, "train", calls)
-    count_calls(preparation, "encode", calls, FAULTS.get(kind, fail))
+    count_calls(encoded_data, "encode", calls, FAULTS.get(kind, fail))
     count_calls(encoding, "rows_digest", calls)
     datasets.config.HF_DATASETS_CACHE = f"{folder}/cache"
     options = {"max_steps": 2, "ddp_timeout": DDP_TIMEOUT, "use_cpu": True, "report_to": "none"}
