@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
-from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import DistributedType, gather_object
 from torch.utils.data import DataLoader
 from transformers import (
@@ -51,6 +49,7 @@ from vanilla_transformer.training.guided_alignment import (
     guided_loss,
     recorded_heads,
 )
+from vanilla_transformer.training.loaders import evaluation_sampler, with_batches
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
@@ -65,16 +64,6 @@ from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
 
 logger = logging.get_logger(__name__)
-
-_LOADER_OPTIONS = (
-    "num_workers",
-    "pin_memory",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "prefetch_factor",
-    "persistent_workers",
-    "in_order",
-)
 
 
 class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
@@ -390,7 +379,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if self._packs_batches:
             config, sizes = cast(Any, self.model).config, sizes_for(sampler)
             collate = partial(collate_packed, collate, config, sizes, max_tokens)
-        return self._loader_like(stock, sampler, collate)
+        return with_batches(stock, sampler, collate, self.accelerator.device)
 
     @property
     def _shares_batches(self) -> bool:
@@ -400,8 +389,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches for `args.eval_max_tokens`.
 
-        Where outputs are scored in the order of the data, or several processes have too few
-        examples to share, it is the stock loader. A batch may hold one example beyond the budget.
+        Where outputs are scored in the order of the data, it is the stock loader.
         """
         stock = super().get_eval_dataloader(eval_dataset)
         budget: int | None = getattr(self.args, "eval_max_tokens", None)
@@ -412,44 +400,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         )
         if budget is None or not computes_loss_alone or self._shares_batches:
             return stock
-        dataset: Any = stock.dataset
-        columns = getattr(dataset, "column_names", None) or []
-        if not {"input_ids", "labels"} <= {*columns}:
+        of_process = self.args.world_size, self.args.process_index
+        sampler = evaluation_sampler(stock.dataset, budget, *of_process)
+        if sampler is None:
             return stock
-        source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
-        longest = int(np.add(source, target, dtype=np.int64).max())
-        try:
-            sampler = TokenBudgetBatchSampler(
-                source,
-                target,
-                max(budget, longest),
-                shuffle=False,
-                num_processes=self.args.world_size,
-                process_index=self.args.process_index,
-            )
-        except ValueError:  # there are too few examples
-            return stock
-        return self._loader_like(stock, sampler, stock.collate_fn)
-
-    def _loader_like(
-        self, stock: DataLoader[Any], sampler: TokenBudgetBatchSampler, collate: Callable[..., Any]
-    ) -> DataLoader[Any]:
-        """Makes a loader with other batches than a stock one; each process reads only its own.
-
-        Accelerate must not share or dispatch them. A sharding wrapper would also miss the epoch
-        that Trainer sets on resuming, which reaches only one wrapper deep.
-        """
-        options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
-        loader = prepare_data_loader(
-            DataLoader(stock.dataset, batch_sampler=sampler, collate_fn=collate, **options),
-            self.accelerator.device,
-            num_processes=1,
-            process_index=0,
-            put_on_device=True,
-            dispatch_batches=False,
-            non_blocking=stock.pin_memory,
-        )
-        return cast("DataLoader[Any]", loader)
+        return with_batches(stock, sampler, stock.collate_fn, self.accelerator.device)
 
     @property
     def order_seed(self) -> int:
