@@ -117,8 +117,6 @@ def export_to_argos(
     Args:
         source: Directory of the model, which may hold models of SentencePiece.
         languages: Code and name of the language of sources, and of that of targets.
-        quantization: One of `QUANTIZATIONS`.
-        positions: See `convert_to_ctranslate2`.
         sentencepiece: File of the model of SentencePiece. None: that in the directory, or else one
             that is written from the tokenizer.
 

@@ -18,10 +18,9 @@ from vanilla_transformer.data.text_files import existing_file
 
 
 def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch.Tensor]:
-    """Reads names and weights from a file. Code that the file may hold is never run.
+    """Reads names and weights from a file of safetensors or torch, whose code is never run.
 
     Args:
-        path: A safetensors file, or a file written by `torch.save(model.state_dict(), path)`.
         key: Entry that holds the weights, if the file holds more: "model_state_dict", for example.
     """
     content = _load_tensors(path)
@@ -55,13 +54,12 @@ class InertObject:
 def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
 
+    `argparse.Namespace` and objects of inert classes become dictionaries, and an object of an inert
+    class that was made from one value becomes that value.
+
     Args:
         inert: Expressions for full names of classes whose objects may be in the file. Their code is
             not loaded: `InertObject` stands for each of them. Other unknown classes are refused.
-
-    Returns:
-        The content. `argparse.Namespace` and objects of inert classes have become dictionaries,
-        and an object of an inert class that was made from one value has become that value.
     """
     content = _load_tensors(path, inert)
     if not isinstance(content, dict):

@@ -81,7 +81,6 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        quantization: One of `names.QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
         holds_start: Whether the export holds the token that targets begin with. If not, each call
@@ -210,10 +209,7 @@ def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
     """Chooses the heads that CTranslate2 returns the attention of: those that align here.
 
     CTranslate2 averages the first heads of one layer, so those of `config.alignment_heads` become
-    the first ones. Heads that share keys and values stay together.
-
-    Returns:
-        The heads. None: CTranslate2 cannot average those of `config.alignment_heads`.
+    the first ones. Heads that share keys and values stay together. None: it cannot average them.
     """
     if config.alignment_heads is None:
         return AligningHeads(aligning_layer(config.decoder_layers), 0, None)

@@ -31,14 +31,15 @@ def convert(
 ) -> Imported:
     """Converts a model, saves it with its tokenizer, a probe and a card, and compares both models.
 
+    A model or a tokenizer that computes something else than the source is an error.
+
     Args:
         kind: Name of the source's format: a key of `interop.formats.SOURCES`.
         source: File or directory of the source, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
 
     Returns:
-        The model as it was loaded from its directory, in float32, with the comparison. A model
-        or a tokenizer that computes something else than the source is an error.
+        The model as it was loaded from its directory, in float32, with the comparison.
     """
     paths = [source, *options.values(), *(options.get("vocabularies") or ())]
     read_from = [str(path) for path in paths if isinstance(path, str | Path)]

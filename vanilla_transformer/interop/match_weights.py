@@ -98,9 +98,8 @@ def layer_rules(
     Args:
         layer: Expression for what stands before the names: group 1 is "(encoder|decoder)", and
             group 2 the number.
-        both: Our module in a layer by expression for theirs, whose groups begin with 3.
-        encoder: The same for the encoder alone.
-        decoder: The same for the decoder alone.
+        both: Our module in a layer by expression for theirs, whose groups begin with 3; `encoder`
+            and `decoder` hold those of one stack alone.
     """
     stacks = {"encoder|decoder": both, "encoder": encoder or {}, "decoder": decoder or {}}
     return {
@@ -113,12 +112,7 @@ def layer_rules(
 
 
 def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> None:
-    """Raises one error that lists all problems, if there are any.
-
-    Args:
-        summary: What is wrong, without a full stop.
-        problems: One sentence for each problem, without a full stop.
-    """
+    """Raises one error that lists all problems, if there are any: sentences without a full stop."""
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise ValueError(f"{summary}: {len(problems)} problem(s). {remedy}".rstrip() + listed)
@@ -127,11 +121,7 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
 def find_unknown_values(
     options: Mapping[str, Any], known: Mapping[str, Sequence[Any]], place: str = ""
 ) -> list[str]:
-    """Returns a sentence for each option of a source that has no counterpart here.
-
-    Args:
-        place: What stands before the names of the options.
-    """
+    """Returns a sentence for each option of a source, at a place, that has no counterpart here."""
     return [
         f"`{place}{name}` is {options[name]!r}: only {' or '.join(map(repr, values))} has a "
         "counterpart"
@@ -412,11 +402,7 @@ def build_model(
     weights: Mapping[str, torch.Tensor],
     dtype: torch.dtype = torch.float32,
 ) -> VanillaTransformerForConditionalGeneration:
-    """Builds a model with given weights, in evaluation mode.
-
-    Args:
-        weights: All weights by name. In half precision, they become float32, which is exact.
-    """
+    """Builds a model with given weights, in evaluation mode."""
     with no_init_weights():
         model = VanillaTransformerForConditionalGeneration(config)
     model.tie_weights()  # without initial values, the constructor does not

@@ -1,26 +1,18 @@
 r"""Converts a model of your own with a table that renames its weights.
 
-The table is a YAML file of about ten lines:
+The table is a YAML file, which `docs/converting.md` describes:
 
     config: {encoder_attention_heads: 2, decoder_attention_heads: 2, pad_token_id: 1, ...}
     zeros: ['.*_attn\.._proj\.bias']
     weights:
       'src_embed\.weight': model.encoder.embed_tokens.weight
-      'enc\.(\d+)\.qkv\.(\w+)':
-        split: ['model.encoder.layers.\1.self_attn.q_proj.\2', ...k_proj..., ...v_proj...]
       'mask': null
+    compare: module:function
 
-`config` holds fields of the config; the sizes are read from the weights if it does not name them.
-`zeros` lists expressions for weights that the source does not have and that are zero there.
-`weights` maps expressions for whole names of the source to names of this package, to null, or to a
-rule with one of `to`, `copy` and `split`, as `docs/converting.md` tells. The first expression that
-matches counts. A name that matches none must be a name of this package already.
-
-The table may also name your own code: `compare: module:function`, in a file beside the table or in
-an installed package. It runs only if the user asks for it. The function is called once, as
-`function(path, input_ids, attention_mask, decoder_input_ids)`, with the path of the weights, ids of
-shape (batch, source_len) and (batch, target_len), and 1 in the mask for a real token of the source.
-It returns the logits, of shape (batch, target_len, vocab).
+The function is the user's own, in a file beside the table or in an installed package. It runs only
+if the user asks for it, once, as `function(path, input_ids, attention_mask, decoder_input_ids)`,
+with the path of the weights, ids of shape (batch, source_len) and (batch, target_len), and 1 in the
+mask for a real token of the source. It returns the logits, of shape (batch, target_len, vocab).
 """
 
 import re

@@ -62,7 +62,6 @@ def sentencepiece_backend(
 
     Args:
         words: The tokens by id; `<s>` and the like among them.
-        unk_token: The token for what no piece covers.
 
     Returns:
         The backend, and pieces that have no id. Texts are cut without them.
@@ -144,10 +143,8 @@ def _first_parts(
 ) -> list[str]:
     """Returns patterns that cut texts such as `<s>` between symbols, which must not become tokens.
 
-    A symbol is one token because it is a part of its own, and so would such a text be.
-
-    Args:
-        whole: Patterns of the symbols.
+    A symbol (`whole` holds their patterns) is one token because it is a part of its own, and so
+    would such a text be.
     """
     symbols, patterns = "|".join(whole), list[str]()
     before, after = f"{_START}|(?<={symbols})", f"{_END}|(?={symbols})"
@@ -198,13 +195,11 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     piece stand side by side in a text only if they do so in the piece. The backend makes no other
     pieces at all, so they are control tokens.
 
+    Texts lose spaces at both ends and beside other spaces; they are not brought into the normal
+    form C.
+
     Args:
         backend: A unigram or BPE backend that marks spaces by `▁`.
-        unk_token: The token for what no piece covers.
-
-    Returns:
-        A `ModelProto`. Texts lose spaces at both ends and beside other spaces; they are not brought
-        into the normal form C.
     """
     content = json.loads(backend.to_str())
     table = content["model"]

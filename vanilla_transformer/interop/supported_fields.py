@@ -38,11 +38,7 @@ def fields_beyond(
     """Lists the fields of a config that a system cannot represent.
 
     A field that is named nowhere, for example a new one, must have its default value. Sizes and
-    token ids are represented by every system.
-
-    Args:
-        values: The values that the system represents, by field.
-        free: Fields of which the system represents every value.
+    token ids, and every value of the fields in `free`, are represented.
     """
     problems = []
     default = VanillaTransformerConfig()

@@ -86,7 +86,6 @@ def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> To
     OpenNMT's tokenizer, or `@@` of subword-nmt.
 
     Args:
-        unk_token: The word that stands for unknown ones.
         suffix: The word that ends each sequence. None: a sequence has no such word.
     """
     vocab = {word: index for index, word in enumerate(words)}

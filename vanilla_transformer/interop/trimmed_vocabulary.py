@@ -44,12 +44,7 @@ _SIDES = ("text", "text_target")
 
 @dataclass(frozen=True)
 class Size:
-    """What a vocabulary costs.
-
-    Attributes:
-        tokens: Number of rows of the source's and the target's embedding.
-        memory_bytes: Size of the weights.
-    """
+    """What a vocabulary costs: rows of both embeddings, parameters, and size of the weights."""
 
     tokens: tuple[int, int]
     parameters: int
@@ -61,8 +56,7 @@ class Trimmed:
     """A trimmed model that was saved.
 
     Attributes:
-        source_ids: The old id of each id of the source.
-        target_ids: The old id of each id of the target.
+        source_ids, target_ids: The old id of each id.
         lines: Number of lines whose ids were compared.
     """
 
@@ -341,12 +335,7 @@ def _measure_model(model: Any) -> Size:
 def save_changed_model(
     pair: tuple[Any, Any], output_dir: str | Path, path: str, change: str, text: str, proof: str
 ) -> None:
-    """Saves a model with another vocabulary, its tokenizer, a card and a probe.
-
-    Args:
-        pair: The model and the tokenizer.
-        change: "smaller" or "larger".
-    """
+    """Saves a model and its tokenizer, whose vocabulary has become "smaller" or "larger"."""
     with replaced_directory(output_dir) as folder:
         pair[0].save_pretrained(folder)
         save_tokenizer(pair[1], folder)

@@ -107,17 +107,14 @@ def convert_tutorial(
     """Converts the weights of a published system into a config and weights of this package.
 
     Args:
-        system: "system-a" to "system-e".
         num_heads: Number of attention heads of the trained model. The weights do not show it: a
             wrong number gives a model that computes something else, without an error.
-        renames: Rules that turn names of the trained model into the names that this module expects;
-            see `interop.match_weights`.
+        renames: Rules that turn names of the trained model into the names that this module expects.
         source_pad_token_id: Id of the padding token in the source vocabulary, if it differs from
             that of the target. A model here has one `pad_token_id` for both. The two rows of the
             source embedding are swapped, and the two tokens must be swapped in the source
             vocabulary, too. An embedding that has no row `pad_token_id` is extended with zeros.
-        **changes: Config fields that differ from the preset, such as a dropout rate or the ids of
-            special tokens.
+        **changes: Config fields that differ from the preset.
 
     Returns:
         The config, and weights for a `VanillaTransformerForConditionalGeneration`. For system B,

@@ -49,7 +49,7 @@ class Vocabularies:
     """Two vocabularies with the same special tokens, or a shared one.
 
     Attributes:
-        source: Tokens of the source, by id.
+        source, target: Tokens by id.
         orders: The former rows of both.
         special: Special tokens by their role: "bos_token", "pad_token", "eos_token", "unk_token".
         start: The token that a target begins with. None: the user gives it.
@@ -97,8 +97,7 @@ def align_vocabularies(
     """Gives both vocabularies the same special tokens with the same ids.
 
     Args:
-        source: Tokens of the source by id.
-        target: Tokens of the target by id. Equal to `source`: the vocabulary is shared.
+        source: Tokens by id. Equal to `target`: the vocabulary is shared.
         settings: `unk_token`, `bos_token`, `eos_token`, `decoder_start_token`, `add_source_bos`
             and `add_source_eos`, as CTranslate2 names them.
         zero_start: Whether a target begins with an embedding of zeros, whatever its token.
