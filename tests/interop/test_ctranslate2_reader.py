@@ -175,6 +175,17 @@ def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared_words, tmp
     assert compare(imported).agrees
 
 
+def test_the_table_of_sources_of_an_old_file_has_no_number(shared_words, tmp_path):
+    model = make_model(share_encoder_decoder_embeddings=False, tie_word_embeddings=False)
+    convert_to_ctranslate2(model, shared_words, tmp_path / "ct2")
+    path = tmp_path / "ct2" / "model.bin"
+    new, old = (f"encoder/embeddings{end}/weight\0".encode() for end in ("_0", ""))
+    stored = [struct.pack("<H", len(name)) + name for name in (new, old)]
+    path.write_bytes(path.read_bytes().replace(*stored))
+    assert "encoder/embeddings/weight" in read_model_bin(path).variables
+    assert_equal_weights(read_ctranslate2(tmp_path / "ct2").model, model.state_dict())
+
+
 @pytest.mark.parametrize(("norm", "epsilon"), [("layer_norm", 1e-5), ("rms_norm", 1e-6)])
 def test_an_epsilon_that_is_not_stored_is_that_of_the_engine(norm, epsilon, shared_words, tmp_path):
     quiet = {"initializer": "normal", "noise": 0.002, "scale_embedding": False}

@@ -39,10 +39,21 @@ LAYOUT = 7
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _ANY = (
-    *("gated_ffn", "layer_norm_eps", "final_layer_norm", "normalize_embedding"),
-    *("attention_bias", "ffn_bias", "lm_head_bias", "residual_scale", "scale_embedding"),
-    *("attention_scale", "logit_scale", "position_offset", "rope_parameters"),
-    *("relative_attention_max_distance", "relative_attention_num_buckets"),
+    "gated_ffn",
+    "layer_norm_eps",
+    "final_layer_norm",
+    "normalize_embedding",
+    "attention_bias",
+    "ffn_bias",
+    "lm_head_bias",
+    "residual_scale",
+    "scale_embedding",
+    "attention_scale",
+    "logit_scale",
+    "position_offset",
+    "rope_parameters",
+    "relative_attention_max_distance",
+    "relative_attention_num_buckets",
 )
 """Fields of which CTranslate2 computes every value."""
 
