@@ -1,4 +1,4 @@
-"""Writes the tables of fields (docs/config.md) and of options (docs/options.md) from the code.
+"""Writes tables from the code: of fields, of options and of what stays unchanged.
 
     python docs/tables.py
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.documents.patterns import FORMS
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.parsing import TOPICS, field_descriptions
 
@@ -44,6 +45,16 @@ def options_table() -> str:
                 default = "chosen" if field.name in CHOSEN_NAMES else code(values[field.name])
                 text = code_spans(field.metadata["help"])
                 lines.append(f"| {code_name(f'--{field.name}')} | {default} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def kept_table() -> str:
+    """Makes the table of what stays unchanged in translations."""
+    lines = ["| kind | stays | is prose | without one in the source |", "|---|---|---|---|"]
+    for form in FORMS:
+        cells = [code_name(text).replace("|", r"\|") for text in (form.example, form.prose)]
+        removed = "is taken out" if form.is_sure else ""
+        lines.append(f"| {form.kind} | {' | '.join(cells)} | {removed} |")
     return "\n".join(lines) + "\n"
 
 
@@ -82,7 +93,7 @@ def updated_page(page: str, table: str) -> str:
     return before + BEGIN + table + END + after
 
 
-TABLES = {"config.md": fields_table, "options.md": options_table}
+TABLES = {"config.md": fields_table, "options.md": options_table, "translating.md": kept_table}
 
 if __name__ == "__main__":
     for name, make_table in TABLES.items():

@@ -5,12 +5,14 @@ import regex
 
 from vanilla_transformer.documents.kept import (
     Copies,
+    Edit,
     TokenLinks,
     apply_edits,
     edits_to_keep,
     kept_spans,
     make_kept_finder,
 )
+from vanilla_transformer.documents.patterns import FORMS, find_forms
 
 
 def texts_of(text):
@@ -38,7 +40,7 @@ def repaired(source, output, aligned):
         ("文件%s无法保存\uff0c%1个{0}\uff0c$1个$name的", ["%s", "%1", "{0}", "$1", "$name"]),
         ("参阅https://a.org/b详细", ["https://a.org/b"]),
         ("写信给me@a.org吧\uff0c打开/etc/hosts\u3002", ["me@a.org", "/etc/hosts"]),
-        ("%s%d%%", ["%s", "%d"]),
+        ("%s%d%%", ["%s", "%d%%"]),
         ("{0} and {name}, ${x}, {{ y }}, $1", ["{0}", "{name}", "${x}", "{{ y }}", "$1"]),
         ("100% sure, 50 % of it, 5% discount, $5.00", []),
         ("See https://a.org/b?c=d. Or me@a.org!", ["https://a.org/b?c=d", "me@a.org"]),
@@ -78,6 +80,88 @@ def test_what_is_kept(text, spans):
 )
 def test_each_span_is_in_the_output_once(source, output, aligned, result):
     assert repaired(source, output, aligned) == result
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.example)
+def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(form):
+    found = find_forms(form.example)
+    assert found
+    assert all(row is form for _, row in found)
+    rest = apply_edits(form.example, [Edit(*span, "") for span, _ in found])
+    assert not any(sign in rest for sign in form.signs)
+    assert find_forms(form.prose) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ("5 €/person, 3 kr/månad, 12 %/jaar, 4 км/год, 100 円/月"),
+        ("ПК/Mac, 电脑/Windows, パソコン/Linux, הוא/she, (innen)/Eltern, 2 $ /mois, his /her"),
+        ("--said he, --dijo ella--, „--sagte er“, —No --respondió Juan--, he left --then"),
+        ("%25 indirim, %5'i, %10luk, % 5, kasuen %50ean, 5 %-os, 20%er"),
+        ("$US 5, 100 $AU, A$AP Rocky, 5 US$, R$ 10, $100, $5 or $10"),
+        ("Q&A; AT&T; Tom&Jerry; &eacute; &nbsp; &ldquo;"),
+        ("\\emph{this}, {one, two}, { x }, @media{a}, {x: y}"),
+        ("5 m/s, km/h, dd, JJJJ-MM-TT, no. #5, #face, __a b__, snake_case__"),
+        ("a@b, @home, www., http, mailto us, tel: none"),
+    ],
+)
+def test_prose_that_looks_like_code_is_none(text):
+    assert texts_of(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("tel:+49-30-123 ftp://a.org/%s", ["tel:+49-30-123", "ftp://a.org/%s"]),
+        ("%-*s %5.2f %lld %zu %02d", ["%-*s", "%5.2f", "%lld", "%zu", "%02d"]),
+        ("%sUnable, %dx%d, %%s, %%%d", ["%s", "%d", "%d", "%%s", "%%%d"]),
+        ("{{#if x}}{{/if}} {{{raw}}}", ["{{#if x}}", "{{/if}}", "{{{raw}}}"]),
+        ("{{user.name|default('x')}} {{ n | round(2) }}",
+         ["{{user.name|default('x')}}", "{{ n | round(2) }}"]),
+        ("{n:,d} {0,-10:F2} {t:%d %b %Y} {!r}", ["{n:,d}", "{0,-10:F2}", "{t:%d %b %Y}", "{!r}"]),
+        ("#{name} %{n} $(DIR) @VERSION@", ["#{name}", "%{n}", "$(DIR)", "@VERSION@"]),
+        ("&lt;b&gt; &copy; &#x2026;", ["&lt;", "&gt;", "&copy;", "&#x2026;"]),
+        ("-f, --force; [--all|--none]; --file FILE", ["--force", "--all", "--none", "--file"]),
+        ("D:\\data\\x.txt, ../src/a, /home/me", ["D:\\data\\x.txt", "../src/a", "/home/me"]),
+        ("d.M.yyyy, HH:mm:ss", ["d.M.yyyy", "HH:mm:ss"]),
+    ],
+)  # fmt: skip
+def test_siblings_of_the_table_are_kept(text, spans):
+    assert texts_of(text) == spans
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "result"),
+    [
+        ("Get 50% off at https://x.org.", "https://x.org adresinde %50 indirim.", None),
+        ("It costs $5, see https://x.org.", "$5 kostet es, siehe https://x.org.", None),
+        ("It costs CAN$100 😊", "100 $CAN 😊", None),
+        ("%1 files, 5% off", "%1 dosya, %5 indirim", None),
+        ("%1 and %2, 2 times", "%1 ile %2, %2", None),
+        ("Open it", "Öffne %s es", "Öffne es"),
+        ("Open it", "Öffne es {name}", "Öffne es"),
+        ("Open it", "Öffne %1, $1, $x und &amp;", None),
+        ("Open %1", "Öffne %1 %2", "Öffne %1"),
+        ("Open $x", "Öffne $x $y für 100 $US", "Öffne $x für 100 $US"),
+        ("%s of %s", "%2$s: %1$s", None),
+        ("%1$s of %2$s", "%s von %s", None),
+        ("%1$s of %2$s", "%1$s von %1$s", "%1$s von %2$s"),
+        ("%d%% of it", "%d\u00a0%% davon", None),
+        ("%d%% of it", "bunun %%%d kadar", None),
+        ("Wait&#8230;", "Warte…", None),
+        ("Delete $1", "$1 löschen: [[$1]]", None),
+        ("See https://x.org", "<a href='https://x.org'>https://x.org</a>", None),
+        ("Open {x}", "{x} öffnen {x}", "{x} öffnen"),
+        ("Open $1", "$1 $1 öffnen", "$1 öffnen"),
+        ("Open /etc/x", "Öffne /etc/x in /etc/x", "Öffne /etc/x in"),
+        ("%s and /etc/x", "%s und der/etc/x", "%s und der /etc/x"),
+    ],
+)  # fmt: skip
+def test_nothing_that_could_be_prose_is_taken_out(source, output, result):
+    copies = Copies.find(source, kept_spans(source), output)
+    links = TokenLinks(words(source), [], [])
+    assert apply_edits(output, edits_to_keep(copies, links)) == (result or output)
 
 
 def test_a_text_without_spaces_is_entered_between_its_letters():

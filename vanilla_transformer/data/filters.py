@@ -1,13 +1,14 @@
 """What drops a pair of a corpus from the training: one table of filters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 from unicodedata import decimal, normalize
 
 import regex
 
-from vanilla_transformer.documents.kept import FORMAT
+from vanilla_transformer.documents.patterns import find_forms, normal_form
 from vanilla_transformer.languages import is_detectable, letters_of, may_be_in
 
 _LEAST_LETTERS = 20
@@ -17,7 +18,6 @@ _DIGITS = regex.compile(r"\p{Nd}+")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _LATIN_WORDS = regex.compile(r"\p{Latin}+")
 _NUMBERED = regex.compile(r"%([1-9]\d*+)(?!\$)")  # %1 of Qt, %5d, and 50% in Turkish and Basque
-_POSITION = regex.compile(r"\d+\$")
 _DENSE = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}]")
 _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"</[A-Za-z][\w:.-]*|/>"
@@ -75,20 +75,10 @@ def _is_other_language(source: str, target: str, _: float, languages: Languages)
     )
 
 
-def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Languages], bool]:
-    """Returns a filter of pairs whose sides do not hold the same matches, in any order.
-
-    Each match holds one of the signs.
-    """
-
-    def matches(text: str) -> list[str]:
-        parts = form.findall(text)
-        return sorted(_POSITION.sub("", part) for part in parts if not _NUMBERED.match(part))
-
-    return lambda source, target, *_: (
-        any(sign in source or sign in target for sign in signs)
-        and matches(source) != matches(target)
-    )
+def _is_other_markup(source: str, target: str, *_: Any) -> bool:
+    """Returns whether the sides do not hold the same tags, in any order."""
+    has_signs = any(sign in side for side in (source, target) for sign in "<>")
+    return has_signs and sorted(_MARKUP.findall(source)) != sorted(_MARKUP.findall(target))
 
 
 def _numbers(text: str) -> list[str]:
@@ -97,7 +87,17 @@ def _numbers(text: str) -> list[str]:
     )
 
 
-_has_other_placeholders = _is_unbalanced(FORMAT, "%{$")
+_unnumbered = partial(normal_form, is_numbered=False)
+
+
+def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
+    """Returns the placeholders of a text in order, but not numbers such as %1.
+
+    Args:
+        known: Those of the other side.
+    """
+    parts = [text[slice(*span)] for span, _ in find_forms(text, known, "placeholder")]
+    return [part for part in parts if not _NUMBERED.match(part)]
 
 
 def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
@@ -106,7 +106,12 @@ def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
     A number after a percent sign stands on the other side too, in whatever form: it is a
     placeholder of Qt there, or the same share.
     """
-    return _has_other_placeholders(source, target, 0, (None, None)) or any(
+    if not any(sign in side for side in (source, target) for sign in "%{$@"):
+        return False
+    known = _placeholders(source)
+    of_target = _placeholders(target, known)
+    of_source = _placeholders(source, of_target) if of_target else known
+    return sorted(map(_unnumbered, of_source)) != sorted(map(_unnumbered, of_target)) or any(
         "%" in one and not set(_NUMBERED.findall(one)).issubset(_numbers(other))
         for one, other in ((source, target), (target, source))
     )
@@ -127,7 +132,7 @@ FILTERS = {
     "script": Filter(0.5, _is_other_script),
     "language": Filter(False, _is_other_language),
     "placeholders": Filter(True, _is_other_placeholder),
-    "markup": Filter(True, _is_unbalanced(_MARKUP, "<>")),
+    "markup": Filter(True, _is_other_markup),
     "digits": Filter(False, lambda s, t, *_: _numbers(s) != _numbers(t)),
     "duplicate": Filter(True),
     "held_out": Filter(True),

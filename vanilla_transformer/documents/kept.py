@@ -5,7 +5,7 @@ once, at the place that the alignment of source and target gives it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
@@ -14,37 +14,21 @@ from typing import Any
 
 import regex
 
+from vanilla_transformer.documents.patterns import (
+    are_numbered,
+    find_forms,
+    form_of,
+    is_exact,
+    is_invented,
+    is_part_at,
+    is_written_out,
+    normal_form,
+)
 from vanilla_transformer.languages import is_spaced_script_at
 
 Span = tuple[int, int]
 """Begin and end of a part of a text, in characters."""
 
-# Letters of other scripts may touch a span, as in 文件%s无法保存: the words of spans are Latin.
-FORMAT = regex.compile(
-    r"%\(\w+\)[-+#0 ]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"  # %(name)s of Python
-    r"|%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@](?![A-Za-z0-9_])"  # %s
-    r"|\{\{\s*[\w.]+\s*\}\}|\$?\{[\w.:]*\}"  # {{name}}, ${name}, {0}
-    r"|\$[A-Za-z_][A-Za-z0-9_]*"  # $name
-)
-"""Placeholders that are nothing else; %1 and $1 may be a share or a price."""
-PLACEHOLDER = regex.compile(
-    rf"{FORMAT.pattern}"
-    r"|%[1-9]\d?(?![A-Za-z0-9_%])(?<!\d%\d{1,2})"  # %1 of Qt
-    r"|\$\d(?![A-Za-z0-9_]|[.,]\d)"  # $1 of MediaWiki
-    r"|<ph\d>"  # what a model reads for one
-)
-_WORD = r"[\p{Latin}\p{N}_"
-_KEPT = regex.compile(
-    rf"(?P<placeholder>{PLACEHOLDER.pattern})"
-    r"|(?P<address>(?:https?|ftp)://[!#-&(-;=?-~\p{Latin}]+(?<![.,;:!?)\]])"
-    rf"|{_WORD}.+-]+@{_WORD}-]+(?:\.{_WORD}-]+)+)"
-    rf"|(?P<path>(?<!{_WORD}/<.])(?:~|\.{{1,2}})?/{_WORD}]{_WORD}.+@-]*(?:/{_WORD}.+@-]*)*(?<!\.)"
-    r"|(?<![^\s\p{Ps}\p{Pi}\"'])--[a-z][a-z0-9_-]*)"
-    r"|(?P<emoji>(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
-    r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*)"
-)
-_SIGNS = regex.compile(r"[%{$@/<\uFE0F\p{Emoji_Presentation}\p{Regional_Indicator}]|--")
-"""Each part that is kept has one of these, and most texts have none."""
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
@@ -135,18 +119,24 @@ def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callabl
     return partial(kept_spans, patterns=compiled)
 
 
-def kept_spans(text: str, unknown: Sequence[Span] = (), patterns: Sequence[Any] = ()) -> list[Span]:
+def kept_spans(
+    text: str,
+    unknown: Sequence[Span] = (),
+    patterns: Sequence[Any] = (),
+    known: Collection[str] = (),
+) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
 
     Args:
         unknown: What the vocabulary of the model does not know.
         patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
             the longer one is kept.
+        known: Parts of another text, which are found whatever stands beside them.
 
     Raises:
         ValueError: If a pattern takes too long.
     """
-    spans = [match.span() for match in _KEPT.finditer(text)] if _SIGNS.search(text) else []
+    spans = [span for span, _ in find_forms(text, known)]
     for pattern in patterns:
         try:
             matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
@@ -187,10 +177,9 @@ def edits_to_keep(
     taken, spare = [*copies.places], dict(copies.spare)
     lacking = [
         span
-        for text, count in copies.missing.items()
+        for alike, count in copies.missing
         for span in sorted(
-            (span for span in copies.spans if source[slice(*span)] == text),
-            key=lambda span: any(meets(part, taken) for part in links.of_source(span)),
+            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
         )[:count]
     ]
     taken += protected
@@ -225,8 +214,7 @@ def with_needed_spaces(span: str, text: str, begin: int, end: int) -> str:
     """Returns a span for a place of a text, with spaces where it would not be the same there."""
     for before, behind in product(("", " "), repeat=2):
         head = text[:begin] + before
-        match = _KEPT.match(head + span + behind + text[end:], len(head))
-        if match and match[0] == span:
+        if is_part_at(span, head + span + behind + text[end:], len(head)):
             return before + span + behind
     return span
 
@@ -261,7 +249,7 @@ class Copies:
 
     Attributes:
         places: Where it has them, in order.
-        missing: How often it lacks each.
+        missing: Spans of one text, and how many of them it lacks.
         spare: What it has besides, with whether that must go: a placeholder, or a span that is
             there already.
     """
@@ -270,29 +258,47 @@ class Copies:
     spans: Sequence[Span]
     output: str
     places: Sequence[Span]
-    missing: Counter[str]
+    missing: Sequence[tuple[Sequence[Span], int]]
     spare: Sequence[tuple[Span, bool]]
 
     @classmethod
     def find(cls, source: str, spans: Sequence[Span], output: str) -> "Copies":
         """Compares the spans of a source with those of an output."""
-        texts = Counter(source[begin:end] for begin, end in spans)
-        missing = Counter(texts)
+        parts = [source[slice(*span)] for span in spans]
+        forms = dict(find_forms(output, parts))
+        rows = [form for part in parts if (form := form_of(part))]
         # Unknown characters, and what patterns of the user match.
-        others = sorted(
-            (text for text in texts if not _KEPT.fullmatch(text)), key=len, reverse=True
-        )
+        others = sorted({part for part in parts if not form_of(part)}, key=len, reverse=True)
         of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+        in_output = kept_spans(output, patterns=of_others, known=parts)
+        texts = [output[slice(*span)] for span in in_output]
+        # Where one side has %s for the %1$s of the other one, numbers do not count.
+        sides = {are_numbered(parts), are_numbered(texts)}
+        normal = partial(normal_form, is_numbered=sides != {False, True})
+        missing = Counter(map(normal, parts))
+        extra = Counter(text for text in map(normal, texts) if text in missing) - missing
         places: list[Span] = []
         spare: list[tuple[Span, bool]] = []
-        for begin, end in kept_spans(output, patterns=of_others):
-            text = output[begin:end]
-            if missing[text]:
+        for span, written in zip(in_output, texts, strict=True):
+            text, form, before = normal(written), forms.get(span), places[-1] if places else (0, 0)
+            is_repeated = output[slice(*before)] == written
+            is_repeated = is_repeated and not output[before[1] : span[0]].strip()
+            if missing[text] and not (is_repeated and extra[text]):
                 missing[text] -= 1
-                places.append((begin, end))
-            else:
-                spare.append(((begin, end), text in texts or bool(PLACEHOLDER.fullmatch(text))))
-        return cls(source, spans, output, places, +missing, spare)
+                places.append(span)
+            elif extra[text]:
+                extra[text] -= 1
+                spare.append((span, is_repeated or is_exact(written)))
+            elif form and is_invented(written, form, source, rows):
+                spare.append((span, True))
+            elif form in rows:
+                spare.append((span, False))
+        lacking: list[tuple[list[Span], int]] = []
+        for text, count in (+missing).items():
+            alike = [span for span, part in zip(spans, parts, strict=True) if normal(part) == text]
+            if not is_written_out(text, output):
+                lacking.append((alike, count))
+        return cls(source, spans, output, places, lacking, spare)
 
     @property
     def are_right(self) -> bool:
@@ -310,13 +316,17 @@ def _edit_for(
 ) -> Edit:
     """Finds the place of one span: its damaged copy, or the gap where the alignment puts it."""
     text = source[slice(*span)]
+    for match in regex.finditer(f"(?:{regex.escape(text)})+", output):  # beside a letter, or twice
+        begin, end = match.span()
+        if not meets((begin, end), [*taken, *spare]):
+            return Edit(begin, end, text)
     linked = [part for part in links.of_source(span) if not meets(part, taken)]
     if linked:  # its damaged copy
         begin, end = stripped(output, (linked[0][0], linked[-1][1]))
         for part in [part for part in spare if meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
-        match = _KEPT.fullmatch(text)
-        if match and match.lastgroup in ("address", "path"):  # other words may have its parts
+        form = form_of(text)
+        if form and form.kind in ("address", "path", "option"):  # other words may have its parts
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end

@@ -1,0 +1,317 @@
+"""What looks like code in a text, in one table: placeholders, addresses, paths, options, emoji."""
+
+import html
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import regex
+
+# Letters of other scripts may touch a part, as in 文件%s无法保存: its own words are Latin.
+_WORD = r"\p{Latin}\p{N}_"
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
+_FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
+_CONVERSION = "[diouxXeEfFgGcspn@]"
+_DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
+_DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
+_SEGMENT = rf"[{_WORD}.+@*-]"
+_AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"
+_OPTION = "--[a-z][a-z0-9_-]*"
+_OPTIONS = regex.compile(
+    r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]|\[?=)"  # --no-keep, --file=
+    rf"|{_OPTION}\s+[<\[%A-Z]{{2,}}|{_OPTION}[)\]'\"`\p{{Pf}}|<]"  # --file FILE, „--all“
+    r"|(?<![^\s\p{Ps}|])-[A-Za-z](?:[,|\]=]|\s+--)"  # -f, --force
+    r"|\w://|%[(\d$]*[sd]|\$\{|\{\w*\}|(?<!\S)(?:~|\.\.?)?/[a-z]"
+    r"|(?i:\b(?:use|using|with|without|specify|try|run|see|add|pass|give)\s+--[a-z]"
+    r"|option|opci|opç|opzion|opti|argument|param|flag|switch|schalter|command|comando|befehl"
+    r"|опци|параметр|команд|ключ|选项|選項|参数|參數|命令|オプション|引数|コマンド|옵션|명령|خيار|विकल्प|seçene)"
+)
+_POSITION = regex.compile(r"%\d+\$")
+_IN_ORDER = regex.compile(rf"(?:%%)?%(?:\d+\$)?{_FLAGS}{_SIZE}[a-zA-Z@](?:\s?%%)?|\{{\}}")
+
+
+def _is_counted(part: str, text: str, parts: Collection[str]) -> bool:
+    """Returns whether the numbers of placeholders go from 1 to this one: 50 may be a share."""
+    numbers = range(1, int(part.lstrip("%L$")) + 1)
+    return {part.rstrip("0123456789") + str(number) for number in numbers}.issubset(parts)
+
+
+def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
+    amount = rf"\d\s?{regex.escape(part)}(?!\w)|(?<!\w){regex.escape(part)}\s?\d"
+    return not (part[1:].isupper() and len(part) <= 4 and regex.search(amount, text))
+
+
+def _is_sign(part: str, text: str, parts: Collection[str]) -> bool:
+    """Returns whether a reference is a sign that translations have, and no letter or quotation."""
+    sign = html.unescape(part)
+    kind = unicodedata.category(sign) if len(sign) == 1 else ""
+    return kind.startswith("S") or (kind == "Po" and sign not in "'\"")
+
+
+def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
+    """Returns whether a text is one of options: in prose, `--` may be a dash before a word."""
+    return _OPTIONS.search(text) is not None
+
+
+class Form(NamedTuple):
+    """A row of the table: parts of one form, which stay as they are in a translation.
+
+    Attributes:
+        kind: "placeholder", "code", "address", "path", "option" or "emoji".
+        signs: Each part has one of them. Empty: it need not.
+        pattern: Regular expression of a part.
+        example: Such parts.
+        prose: What looks alike, and is none.
+        is_sure: Whether no prose looks so: what an output invents is taken out.
+        stands: Takes a part, its text and the parts of this form in it; returns whether it is one
+            there. None: it always is.
+    """
+
+    kind: str
+    signs: tuple[str, ...]
+    pattern: str
+    example: str
+    prose: str
+    is_sure: bool = False
+    stands: Callable[[str, str, Collection[str]], bool] | None = None
+
+
+FORMS: Sequence[Form] = (
+    Form("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_sure=True),
+    Form(
+        "address",
+        ("://", "@", "mailto:", "www.", "tel:"),
+        r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|mailto:|www\.(?=[\w-]+\.))"
+        r"(?:(?!&(?:[gl]t|quot);)[!#-&(-;=?-~\p{Latin}])+(?<![.,;:!?)\]])"
+        rf"|[{_WORD}.+-]+@[{_WORD}-]+(?:\.[{_WORD}-]+)+|(?<!\w)tel:\+?\d[\d-]*",
+        "https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
+        "www is the web; a @ b",
+    ),
+    Form(
+        "placeholder",
+        ("{{", "{%", "<%"),
+        r"\{\{\{[^{}]*\}\}\}|\{\{-?\s*[#/^>&]?\s*[\w.\[\]]+(?:\([^(){}]*\))?"
+        r"(?:\s*\|\s*\w+(?::\s*(?:'[^'{}]*'|\"[^\"{}]*\"|[\d.]+)|\([^(){}]*\))?|,\s*\w+|\s+[\w.]+)*"
+        r"\s*-?\}\}|\{%[^{}%]+%\}|(?<!%)<%[^<>%]+%>",
+        "{{ x | upper }} {% if x %} <%= x %> {{count, number}}",
+        "{{GENDER:|he|she}}",
+        is_sure=True,
+    ),
+    Form(
+        "placeholder",
+        ("%(", "%<", "%{"),
+        rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
+        rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}",
+        "%(name)s %<name>s %{name}",
+        "50 %(about) of them, 5 %<br>",
+        is_sure=True,
+    ),
+    Form("placeholder", ("%",), r"%[A-Z][A-Z0-9_]+%", "%PATH%", "from 5% to 10%", is_sure=True),
+    Form(
+        "placeholder",
+        ("{",),
+        r"[$#]\{[^{}\s<>]+\}"
+        r"|(?<!\{|[\\@]\w+(?:\{[^{}]*\})*)\{\$?(?:[A-Za-z_0-9][\w.\[\]]*|(?=[!:}]))(?:![rsa])?"
+        r"(?::(?:[^{}\s]|\{[\w.]*\})+(?: [%#0yMdHhmst][^{}\s]*)*|,\s*-?\d+(?::[^{}\s]+)?"
+        r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?)?\}(?!\})",
+        "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {a:{b}} ${x}",
+        "{a, b}, {see above}",
+        is_sure=True,
+    ),
+    Form(
+        "code",
+        ("%",),
+        rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSION[1:]})%{_DATE}(?:[:-]%{_DATE})+"
+        rf"(?![{_WORD}])",
+        "%H:%M:%S %Y-%m-%d",
+        "from 5%-10%",
+    ),
+    Form(
+        "placeholder",
+        ("%",),
+        rf"(?<!%)%%(?:\d+\$)?[sd]|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${_FLAGS}{_SIZE}{_CONVERSION}"
+        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){_FLAGS}{_SIZE}{_CONVERSION}(?![{_WORD}])"
+        rf"|(?<!\d\s?%){_FLAGS}(?:{_SIZE}s(?=\p{{Latin}})|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"
+        r"(?:\s?%%)?",
+        "%s %1$d %.1f%% %'d %*d %dpx",
+        "100 % der, 5% discount, %50i, %12e kadar",
+        is_sure=True,
+    ),
+    Form(
+        "placeholder",
+        ("$(", "@"),
+        rf"\$\({_NAME}\)|@[A-Z][A-Z0-9_]*@",
+        "$(NAME) @NAME@",
+        "$(5), a@b",
+        is_sure=True,
+    ),
+    Form(
+        "placeholder",
+        ("%",),
+        rf"%L?[1-9]\d?(?![{_WORD}]|[.,]\d)(?<!\d%\d{{1,2}})",
+        "%1 of %2",
+        "%50 indirim",
+        stands=_is_counted,
+    ),
+    Form(
+        "placeholder",
+        ("$",),
+        rf"(?<![\p{{Latin}}_])\$[1-9](?![{_WORD}]|[.,]\d)",
+        "$1 by $2",
+        "It costs $5.",
+        stands=_is_counted,
+    ),
+    Form(
+        "placeholder",
+        ("$",),
+        rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*",
+        "$name",
+        "100 $CAN, US$ 5, CAN$100",
+        stands=_is_no_money,
+    ),
+    Form("code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", "%B %Y", "5 %A, 100 %M"),
+    Form(
+        "code",
+        ("&",),
+        r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
+        "&amp; &#8230;",
+        "R&D; rock&roll; caf&eacute;",
+        stands=_is_sign,
+    ),
+    Form("code", ("__",), r"(?<!\w)__[A-Za-z0-9]\w*__(?!\w)", "__name__", "__very important__"),
+    Form(
+        "code",
+        ("#", "0x", "0X"),
+        r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"
+        r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)|(?<!\w)0[xX][0-9a-fA-F]+(?!\w)",
+        "#ff8800 0x1F",
+        "#decade, no. #12",
+    ),
+    Form(
+        "code",
+        ("M", "HH", ":mm"),
+        r"(?<!\w)(?=[\w:./-]*(?:MM|HH|:mm|M[-/.](?:yy|d)|yy[-/.]M))"
+        rf"{_DATE_LETTERS}(?:[-/.:]{_DATE_LETTERS})+(?!\w)",
+        "yyyy-MM-dd HH:mm",
+        "yyyy-mm-dd, 5 m/s, MM",
+    ),
+    Form(
+        "path",
+        ("/", ":\\"),
+        rf"(?<![{_WORD}/<.)\]}}%~])(?:"
+        rf"(?:~|\.\.?)/(?=[\p{{Latin}}_.]){_SEGMENT}+(?:/{_SEGMENT}*)*"
+        r"|/(?:bin|boot|dev|etc|lib(?:32|64)?|mnt|opt|proc|sbin|srv|sys|tmp|usr|var)"
+        rf"(?![{_WORD}-])(?:/{_SEGMENT}*)*"
+        r"|/(?:home|lost\+found|media|root|run|Applications|Library|System|Users|Volumes)"
+        rf"(?:/{_SEGMENT}*)+"
+        rf"|{_AFTER_SPACE}(?:/{_SEGMENT}+)+(?:/{_SEGMENT}*\.[a-z]\w{{0,4}}(?!\w)|/(?!\w))"
+        rf"|{_AFTER_SPACE}/[a-z](?:[a-z0-9_+@-]{{3,}}|[a-z0-9_-]*/{_SEGMENT}+)(?:/{_SEGMENT}*)*"
+        r"(?![\w-]|['\u2019]\p{L})"
+        rf")(?<!\.)|(?<!\w)[A-Za-z]:\\{_SEGMENT}*(?:\\{_SEGMENT}*)*(?<!\.)",
+        "/etc/hosts ~/x.txt ./run.sh /my/own.conf C:\\Users\\x",
+        "10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (innen)/Schüler, 5 € /month, and /or",
+    ),
+    Form(
+        "option",
+        ("--",),
+        rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
+        "Use --force",
+        "--then he left",
+        stands=_is_among_options,
+    ),
+    Form(
+        "emoji",
+        (),
+        r"(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
+        r"(?:[\p{Emoji_Modifier}\uFE0F\u20E3\U000E0020-\U000E007F]|\u200D\p{Emoji})*",
+        "😊 👩‍💻 ❤️",
+        "1 ©",
+    ),
+)
+"""The table; where two parts overlap, that of the earlier row counts."""
+
+_PATTERNS = [regex.compile(form.pattern) for form in FORMS]
+
+
+def find_forms(
+    text: str, known: Collection[str] = (), kind: str | None = None
+) -> list[tuple[tuple[int, int], Form]]:
+    """Finds the parts of a text that look like code, in order, with their rows.
+
+    Args:
+        known: Parts of another text, which are found whatever stands beside them.
+        kind: Only those of this kind.
+    """
+    found: list[tuple[tuple[int, int], Form]] = []
+    taken: set[int] = set()
+    for form, pattern in zip(FORMS, _PATTERNS, strict=True):
+        if form.signs and not any(sign in text for sign in form.signs):
+            continue
+        if kind not in (None, form.kind):
+            continue
+        spans = [match.span() for match in pattern.finditer(text)]
+        spans = [span for span in spans if taken.isdisjoint(range(*span))]
+        parts = {text[slice(*span)] for span in spans}
+        for span in spans:
+            part = text[slice(*span)]
+            if form.stands is None or part in known or form.stands(part, text, parts):
+                found.append((span, form))
+                taken.update(range(*span))
+    return sorted(found, key=lambda row: row[0])
+
+
+def form_of(part: str) -> Form | None:
+    """Returns the row of a text that is one part, or None."""
+    rows = zip(FORMS, _PATTERNS, strict=True)
+    return next((form for form, pattern in rows if pattern.fullmatch(part)), None)
+
+
+def normal_form(part: str, is_numbered: bool = True) -> str:
+    """Returns a part as it is compared: `%d %%` and `%%%d` of other languages are `%d%%`.
+
+    Args:
+        is_numbered: Whether the numbers of `%1$s` and `%2$s` count.
+    """
+    if not is_numbered:
+        part = _POSITION.sub("%", part)
+    is_share = "%%" in part and _IN_ORDER.fullmatch(part)
+    return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
+
+
+def are_numbered(parts: Iterable[str]) -> bool | None:
+    """Returns whether placeholders such as `%s` have numbers; None: only some have."""
+    found = {bool(_POSITION.search(part)) for part in parts if _IN_ORDER.fullmatch(part)}
+    return None if len(found) > 1 else True in found
+
+
+def is_exact(part: str) -> bool:
+    """Returns whether a translation never has one more of a part; addresses and `$1` may repeat."""
+    form = form_of(part)
+    return form is not None and (form.is_sure or form.kind in ("path", "option", "emoji"))
+
+
+def is_invented(part: str, form: Form, source: str, of_source: Collection[Form]) -> bool:
+    """Returns whether a part that a source lacks is a placeholder all the same, and no prose.
+
+    Args:
+        of_source: The rows of the parts that the source has.
+    """
+    if form.is_sure or form.kind != "placeholder" or form not in of_source:
+        return form.is_sure
+    number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
+    return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
+
+
+def is_written_out(part: str, output: str) -> bool:
+    """Returns whether an output has the sign that a reference stands for, which is no markup."""
+    sign = html.unescape(part)
+    return sign not in (part, "&", "<", ">") and sign in output
+
+
+def is_part_at(part: str, text: str, place: int) -> bool:
+    """Returns whether a part is one, and no longer, where it stands in a text; not in a word."""
+    end = place + len(part)
+    if part[-1:].isalpha() and regex.compile(r"\p{Latin}{4}").match(text, end):
+        return False
+    return any(span == (place, end) for span, _ in find_forms(text, [part]))
