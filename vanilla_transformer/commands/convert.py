@@ -62,6 +62,22 @@ class WeightOptions:
         "unless given",
         metavar="DIR",
     )
+    tokenizer: str | None = option(
+        "kind `ctranslate2`: model of SentencePiece, or directory or name on the Hub of a "
+        "tokenizer (default: what lies beside the model, or else words and subwords between "
+        "spaces)",
+        metavar="PATH",
+    )
+    source_eos: bool | None = option(
+        "kind `ctranslate2`: whether sources end with the end token (default: unless the "
+        "vocabulary is that of OpenNMT-py or Eole)",
+        action=BooleanOptionalAction,
+    )
+    vocabularies: list[str] | None = option(
+        "kind `marian-npz`: vocabulary (.spm, .yml, .json or text), or that of the source and that "
+        "of the target (default: what decoder.yml names, or what lies beside the model)",
+        metavar="FILE",
+    )
     key: str | None = option(
         "entry that holds the weights, in a file that holds more than weights", metavar="KEY"
     )
@@ -107,37 +123,6 @@ class TorchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTranslate2Options:
-    """What a model of CTranslate2 does not tell."""
-
-    _argument_group_name = "kind `ctranslate2`"
-
-    tokenizer: str | None = option(
-        "model of SentencePiece, or directory or name on the Hub of a tokenizer (default: what "
-        "lies beside the model, or else words and subwords between spaces)",
-        metavar="PATH",
-    )
-    source_eos: bool | None = option(
-        "whether sources end with the end token (default: unless the vocabulary is that of "
-        "OpenNMT-py or Eole)",
-        action=BooleanOptionalAction,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarianOptions:
-    """What a model of Marian does not tell."""
-
-    _argument_group_name = "kind `marian-npz`"
-
-    vocabularies: list[str] | None = option(
-        "vocabulary (.spm, .yml, .json or text), or that of the source and that of the target "
-        "(default: what decoder.yml names, or what lies beside the model)",
-        metavar="FILE",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of the subcommand."""
 
@@ -155,8 +140,6 @@ class Options:
     overwrite: bool = option("replace the model in OUT", False)
     weights: WeightOptions
     torch: TorchOptions
-    ctranslate2: CTranslate2Options
-    marian: MarianOptions
 
 
 parse = partial(parse_options, "convert", SUMMARY, EXAMPLES, Options)
@@ -177,7 +160,7 @@ def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
     Raises:
         UsageError: If one that it needs is not.
     """
-    groups = (options.weights, options.torch, options.ctranslate2, options.marian)
+    groups = (options.weights, options.torch)
     values = {name: value for group in groups for name, value in asdict(group).items()}
     required = SOURCES[kind].required
     if missing := [option_of(name) for name in required if values[name] is None]:

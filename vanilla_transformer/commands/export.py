@@ -38,25 +38,6 @@ def _read_language(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArgosOptions:
-    """What the format `argos` takes besides."""
-
-    _argument_group_name = "format `argos`"
-
-    languages: list[tuple[str, str]] = option(
-        "languages of sources and targets, e.g. en=English de=German",
-        [],
-        nargs=2,
-        type=_read_language,
-        metavar="CODE=NAME",
-    )
-    sentencepiece: str | None = option(
-        "model of SentencePiece (default: that in MODEL, or one made from its tokenizer)",
-        metavar="FILE",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Options(ModelOptions):
     """The options of the subcommand."""
 
@@ -77,7 +58,18 @@ class Options(ModelOptions):
         "field max_position_embeddings; for the latter two without learned positions: 2048)",
         ge=1,
     )
-    argos: ArgosOptions
+    languages: list[tuple[str, str]] = option(
+        "languages of sources and targets, for argos, e.g. en=English de=German",
+        [],
+        nargs=2,
+        type=_read_language,
+        metavar="CODE=NAME",
+    )
+    sentencepiece: str | None = option(
+        "model of SentencePiece, for argos (default: that in MODEL, or one made from its "
+        "tokenizer)",
+        metavar="FILE",
+    )
 
     def __post_init__(self) -> None:
         refuse(
@@ -87,7 +79,7 @@ class Options(ModelOptions):
                 f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx",
             ),
             (
-                self.to == "argos" and not self.argos.languages,
+                self.to == "argos" and not self.languages,
                 "--to argos needs --languages, such as en=English de=German",
             ),
         )
@@ -145,10 +137,10 @@ def run(options: Options) -> None:
                 tokenizer,
                 unfinished,
                 options.model,
-                options.argos.languages,
+                options.languages,
                 options.quantization or "int8",
                 options.positions,
-                options.argos.sentencepiece,
+                options.sentencepiece,
             )
             use = f"`argostranslate.package.install_from_path({path!r})`"
     print(f"{path}: exported; {use}.")

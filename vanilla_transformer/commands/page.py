@@ -17,20 +17,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    """Where the page is."""
-
-    _argument_group_name = "network"
-
-    host: str = option(
-        "address to listen at; 0.0.0.0 admits everyone who reaches this machine",
-        "127.0.0.1",
-        metavar="HOST",
-    )
-    port: int | None = option("port to listen at (default: the first free one from 7860)", ge=1)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of the subcommand."""
 
@@ -39,7 +25,12 @@ class Options:
     )
     text: str = option("text that the page opens with", "")
     device: str | None = same_option(BatchOptions, "device")
-    network: Network
+    host: str = option(
+        "address to listen at; 0.0.0.0 admits everyone who reaches this machine",
+        "127.0.0.1",
+        metavar="HOST",
+    )
+    port: int | None = option("port to listen at (default: the first free one from 7860)", ge=1)
 
 
 parse = partial(parse_options, "page", SUMMARY, EXAMPLES, Options)
@@ -51,15 +42,14 @@ def run(options: Options) -> None:
     from vanilla_transformer.page.models import PageModels
 
     page = build_page(PageModels(options.models, options.device), options.text)
-    host, port = options.network.host, options.network.port
-    if host not in LOOPBACK:
+    if options.host not in LOOPBACK:
         print(
-            f"--host {host}: everyone who reaches this machine can use the page.",
+            f"--host {options.host}: everyone who reaches this machine can use the page.",
             file=sys.stderr,
         )
     _, address, _ = page.launch(
-        server_name=host,
-        server_port=port,
+        server_name=options.host,
+        server_port=options.port,
         prevent_thread_lock=True,
         quiet=True,
         **launch_options(),
