@@ -196,7 +196,9 @@ def are_related(one: str, other: str) -> bool:
 _FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
 _FIRST_IJ = regex.compile(r"^\P{L}*\Kij")
 _GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
-_TWO_VOWELS = regex.compile(r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)")
+_TWO_VOWELS = regex.compile(
+    r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)", regex.I
+)
 _ACCENTS = regex.compile(r"[\u0300\u0301\u0313\u0314\u0342]")
 
 
@@ -223,14 +225,18 @@ def _with_dots(text: str, tag: str | None) -> str:
 
 
 def _is_in(tag: str | None, *languages: str) -> bool:
-    return tag is not None and langcodes.Language.get(standard_tag(tag)).language in languages
+    if tag is None:
+        return False
+    language = langcodes.Language.get(standard_tag(tag)).prefer_macrolanguage()
+    return language.language in languages
 
 
 def _without_accents(word: regex.Match[str]) -> str:
     """Returns a Greek word without accents; two vowels that one divides get a diaeresis."""
-    if word[0] == "\u03ae":  # "or"; without its accent it is the article
+    letters = normalize("NFD", word[0])
+    if letters in ("\u03b7\u0301", "\u0397\u0301"):  # "or"; without its accent the article
         return "\u0389"
-    letters = _TWO_VOWELS.sub("\\1\\2\u0308", normalize("NFD", word[0]))
+    letters = _TWO_VOWELS.sub("\\1\\2\u0308", letters)
     return normalize("NFC", _ACCENTS.sub("", letters))
 
 

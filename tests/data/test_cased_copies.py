@@ -79,7 +79,14 @@ def test_a_pair_whose_source_would_stay_as_it_is_has_no_copy():
             "\u0391\u039b\u039b\u039f \u0389",
             "\u0386\u03bb\u03bb\u03bf \u0389",
         ),
+        (
+            "\u0391\u0301\u03c5\u03bb\u03bf\u03c2 \u0389",
+            "ell_Grek",
+            "\u0391\u03ab\u039b\u039f\u03a3 \u0389",
+            None,
+        ),
         ("'ijsland ijs", "nl", "'IJSLAND IJS", "'IJsland IJs"),
+        ("ilk", "azj_Latn", "\u0130LK", "\u0130lk"),
         ("ijsland", "en", "IJSLAND", "Ijsland"),
     ],
 )
@@ -165,7 +172,7 @@ def test_a_vocabulary_that_lower_cases_gets_no_copies(corpus, tmp_path, lowers_c
 def test_an_adaptation_copies_training_pairs_alone(file):
     options = AdaptArguments("model", [str(file)], "out", held_out=10, case_augment=0.5)
     splits, plain = split_data(options), split_data(AdaptArguments("model", [str(file)], "out"))
-    splits.add_cased_copies()
+    splits.add_cased_copies(0.5)
     (training,) = splits.training.values()
     (without,) = plain.training.values()
     assert splits.held_out == plain.held_out

@@ -172,8 +172,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_atomic(record, json.dumps(identity, indent=1))
     before = _converted(source, options)
-    if keeps_case(str(before)):
-        splits.add_cased_copies()
+    if splits.case_augment is not None and keeps_case(str(before)):
+        splits.add_cased_copies(splits.case_augment)
     if options.general_texts:
         add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")

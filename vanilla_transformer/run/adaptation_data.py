@@ -202,11 +202,11 @@ class Splits:
         """What sources of the corpora begin with."""
         return list(dict.fromkeys(self.tag_of.values()))
 
-    def add_cased_copies(self) -> None:
-        """Adds copies of training pairs in other case."""
+    def add_cased_copies(self, share: float) -> None:
+        """Adds copies of a share of the training pairs in other case."""
         for name, pairs in self.training.items():
             rows = Dataset.from_list([pair._asdict() for pair in pairs])
-            copied = add_cased_copies(rows, self.case_augment)
+            copied = add_cased_copies(rows, share)
             self.training[name] = [Pair(**row) for row in copied]
 
     def write(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -228,7 +228,9 @@ class Splits:
             if kind == "test":
                 entries[split] = written
             else:
-                of_training |= {e["name"]: of_training.get(e["name"], {}) | e for e in written}
+                for entry in written:
+                    name = entry["name"]
+                    of_training[name] = {**of_training.get(name, {}), **entry}
         return {"train": list(of_training.values()), **entries}
 
     def _write_split(
@@ -237,8 +239,7 @@ class Splits:
         entries = []
         for number, (name, pairs) in enumerate(corpora.items(), start=1):
             path = folder / (f"{split}-{number}.jsonl" if number > 1 else f"{split}.jsonl")
-            rows = (json.dumps(pair._asdict(), ensure_ascii=False) for pair in pairs)
-            write_atomic(path, "".join(f"{row}\n" for row in rows))
+            write_atomic(path, "".join(f"{json.dumps(pair._asdict())}\n" for pair in pairs))
             tag = {"tag": self.tag_of[name]} if name in self.tag_of else {}
             entries.append({"name": name, kind: str(path), **tag})
         return entries
@@ -248,13 +249,14 @@ class Splits:
 
     def write_texts(self, folder: Path) -> tuple[Path, Path]:
         """Writes the texts that a vocabulary must know: sources and targets, a line for each."""
-        corpora = [*self.training.items(), *self.held_out["validation"].items()]
-        begins = {name: f"{tag} " for name, tag in self.tag_of.items()}
-        sources = [begins.get(name, "") + pair.source for name, of in corpora for pair in of]
-        targets = [pair.target for _, of in corpora for pair in of]
+        sources, targets = list[str](), list[str]()
+        for name, pairs in (*self.training.items(), *self.held_out["validation"].items()):
+            begin = f"{self.tag_of[name]} " if name in self.tag_of else ""
+            sources += (f"{begin}{pair.source}\n" for pair in pairs)
+            targets += (f"{pair.target}\n" for pair in pairs)
         paths = folder / "source.txt", folder / "target.txt"
-        for path, texts in zip(paths, (sources, targets), strict=True):
-            write_atomic(path, "".join(f"{text}\n" for text in texts))
+        write_atomic(paths[0], "".join(sources))
+        write_atomic(paths[1], "".join(targets))
         return paths
 
 
