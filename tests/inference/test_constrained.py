@@ -61,7 +61,7 @@ def test_outputs_contain_their_terms_and_those_without_terms_stay(kind, num_beam
 
 
 def test_terms_and_stop_strings():
-    translator = toy("bpe")
+    translator = toy("byte_bpe")
     terms = [["zeta"]] * 3
     plain = translate(translator, TEXTS[:3], terms)
     stop = plain[0].text.split()[0]

@@ -253,6 +253,7 @@ class CapturedSteps:
         self._parameters = [weight for weight in model.parameters() if weight.requires_grad]
         self._replica = None if dtype is None else _LowPrecisionReplica(model, dtype)
         self._gradients = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._copies: list[torch.Tensor] | None = None  # of gradients, while they are summed
         self._recorder = Recorder(self._parameters[0].device)
         # By size, the last used last. None: seen once; False: it lacks memory.
         self._recorded: OrderedDict[Any, _Recorded | Literal[False] | None] = OrderedDict()
@@ -275,10 +276,10 @@ class CapturedSteps:
         self._recorded.move_to_end(size)
         if len(self._recorded) > MOST_SIZES:
             self._recorded.popitem(last=False)
-        self._start_gradients()
+        earlier = self._copy_gradients()
         if not recorded:
             loss, made = self._compute(batch, num_items)
-            self._add(made)
+            self._write(made)
             reached = [gradient is not None for gradient in made]
         else:
             for name, value in batch.items():
@@ -287,22 +288,35 @@ class CapturedSteps:
             recorded.num_items.copy_(num_items)
             recorded.graph.replay()
             loss, reached = recorded.loss.clone(), recorded.reached
-        for parameter, kept, is_reached in zip(
-            self._parameters, self._gradients, reached, strict=True
-        ):
-            if is_reached:
-                parameter.grad = kept
+        self._set_gradients(reached, earlier)
         return loss
 
-    def _start_gradients(self) -> None:
-        """Writes the gradients so far to their addresses."""
+    def _copy_gradients(self) -> list[torch.Tensor | None]:
+        """Returns a copy of each gradient so far: the step writes its own in their place."""
         made = [parameter.grad for parameter in self._parameters]
-        if not any(gradient is not None for gradient in made):
-            torch._foreach_zero_(self._gradients)
-            return
-        for kept, gradient in zip(self._gradients, made, strict=True):
-            if gradient is not kept:  # a step that was not packed has made it
-                kept.zero_() if gradient is None else kept.copy_(gradient)
+        old = [gradient for gradient in made if gradient is not None]
+        if old and self._copies is None:
+            self._copies = [torch.empty_like(parameter) for parameter in self._parameters]
+        rows = zip(self._copies or made, made, strict=True)
+        copies = [None if gradient is None else to for to, gradient in rows]
+        if old:
+            torch._foreach_copy_([to for to in copies if to is not None], old)
+        return copies
+
+    def _set_gradients(
+        self, reached: Sequence[bool], earlier: Sequence[torch.Tensor | None]
+    ) -> None:
+        """Gives the weights that the loss reaches their gradients, with the earlier ones added."""
+        sums, added = [], []
+        rows = zip(self._parameters, self._gradients, reached, earlier, strict=True)
+        for parameter, gradient, is_reached, before in rows:
+            if is_reached:
+                parameter.grad = gradient
+                if before is not None:
+                    sums.append(gradient)
+                    added.append(before)
+        if sums:
+            torch._foreach_add_(sums, added)
 
     def _compute(
         self, batch: Batch, num_items: torch.Tensor
@@ -315,11 +329,11 @@ class CapturedSteps:
         made = torch.autograd.grad(output.loss, used, allow_unused=True)
         return output.loss.detach(), made
 
-    def _add(self, made: Sequence[torch.Tensor | None]) -> None:
-        """Adds gradients to those at the addresses."""
+    def _write(self, made: Sequence[torch.Tensor | None]) -> None:
+        """Writes gradients to their addresses: few kernels, in place of one for each parameter."""
         pairs = zip(self._gradients, made, strict=True)
         kept, new = zip(*[(to, value) for to, value in pairs if value is not None], strict=True)
-        torch._foreach_add_(kept, new)  # few kernels, in place of one for each parameter
+        torch._foreach_copy_(kept, new)
 
     def _record(self, batch: Batch, num_items: torch.Tensor) -> "_Recorded | Literal[False] | None":
         """Records a step; nothing is computed.
@@ -337,7 +351,7 @@ class CapturedSteps:
         def step() -> None:
             made_loss, made = self._compute(inputs, items)
             loss.copy_(made_loss)
-            self._add(made)
+            self._write(made)
             reached[:] = [gradient is not None for gradient in made]
 
         torch.cuda.empty_cache()  # a recording cannot use memory that is free, but not given back
