@@ -1,33 +1,12 @@
-"""Labels of any text: characters that can be seen, and fonts that have them."""
+"""Labels of any text: characters that can be seen."""
 
-import unicodedata
 import warnings
 
 import pytest
 
-from vanilla_transformer.inspection import figures
 from vanilla_transformer.inspection.figures import make_labels, new_figure
 
-font_manager = pytest.importorskip("matplotlib.font_manager", reason="needs the extra `plot`")
-FT2Font = pytest.importorskip("matplotlib.ft2font").FT2Font
-
-
-def bundled(name):
-    """The upright face of a font that matplotlib brings along."""
-    return next(
-        font
-        for font in font_manager.fontManager.ttflist
-        if font.name == name and font.weight == 400 and font.style == "normal"
-    )
-
-
-def of_one_font():
-    """A character that STIXGeneral has and DejaVu Sans does not."""
-    charmaps = [
-        FT2Font(bundled(name).fname).get_charmap() for name in ("STIXGeneral", "DejaVu Sans")
-    ]
-    codes = sorted(set(charmaps[0]) - set(charmaps[1]))
-    return next(chr(code) for code in codes if unicodedata.category(chr(code)) in ("Lo", "Sm"))
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 
 def drawn(labels, folder):
@@ -67,11 +46,3 @@ def test_every_text_becomes_one_that_can_be_seen(text, shown, tmp_path):
     labels = make_labels([text])
     assert labels.texts == [shown]
     drawn(labels, tmp_path)
-
-
-def test_a_font_that_has_a_character_draws_it(monkeypatch, tmp_path):
-    text = of_one_font()
-    monkeypatch.setattr(figures, "_FALLBACK_FONTS", ("STIXGeneral",))
-    labels = make_labels([text, "dog"])
-    assert labels.style["fontfamily"][-1] == "STIXGeneral"
-    assert "STIXGeneral" in drawn(labels, tmp_path)

@@ -230,7 +230,7 @@ def test_every_kind_is_exported_to_onnx(converted, tmp_path, capsys, kind):
         assert refusal in printed.err
     else:
         assert status == 0, printed.err
-        assert "tokens equal" in printed.out
+        assert "largest difference" in printed.out
 
 
 @pytest.mark.parametrize("kind", FULL)

@@ -113,19 +113,6 @@ def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
                                torch.tensor(True))  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cls", MODELS)
-def test_the_models_compile_whole(tiny_model, tiny_batch, cls):
-    model, batch = tiny_model(cls=cls), source(tiny_batch())
-    if cls is not VanillaTransformerEncoderModel:
-        batch["labels"] = labels_for(batch)
-    expected = model(**batch)
-    found = torch.compile(model, fullgraph=True, backend="eager")(**batch)
-    torch.testing.assert_close(result(found), result(expected))
-    if "labels" in batch:
-        torch.testing.assert_close(found.loss, expected.loss)
-
-
 # --- losses --------------------------------------------------------------------------------------
 
 

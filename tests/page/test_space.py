@@ -1,11 +1,8 @@
 """The folder of the Space runs as it is, with a model beside it."""
 
-import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 import tomllib
 import urllib.error
@@ -51,28 +48,6 @@ def test_the_app_starts(space, port):
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-
-
-@pytest.mark.slow
-def test_the_folder_runs_with_the_package_beside_it(space, port):
-    """Without the installed package: what is imported is the copy in the folder."""
-    shutil.copytree(REPOSITORY / "vanilla_transformer", space / "vanilla_transformer")
-    trap = space / "vanilla_transformer" / "__init__.py"
-    trap.write_text(trap.read_text(encoding="utf-8") + "\nprint('the copy')\n", encoding="utf-8")
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    process = subprocess.Popen(
-        [sys.executable, "-u", "app.py"],
-        cwd=space,
-        env={**kept, "GRADIO_SERVER_PORT": str(port)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert "model: 1 + 1 layers" in opened_page(port, process)
-    finally:
-        process.terminate()
-        output, _ = process.communicate(timeout=60)
-    assert "the copy" in output
 
 
 def test_the_requirements_are_those_of_the_package():
