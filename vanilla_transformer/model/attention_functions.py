@@ -145,7 +145,7 @@ class Attention:
             query = query.transpose(1, 2).reshape(rows // shared, shared * length, heads, -1)
             query = query.transpose(1, 2)
         if position_bias is not None:
-            arguments["position_bias"] = position_bias.expand(len(query), -1, -1, -1)
+            arguments["position_bias"] = position_bias.expand(query.shape[0], -1, -1, -1)
         mixed, weights = self.function(
             module, query, key, value, mask, scaling=scaling, **arguments
         )
