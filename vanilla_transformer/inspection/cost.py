@@ -70,7 +70,8 @@ def cost(model: Any, source_length: int = 128, target_length: int = 128, batch: 
     steps, inputs = [0, 0, 0], {"input_ids": source}
     if config.is_encoder_decoder:
         encoder = shapes.get_encoder()
-        encoded = encoder(**inputs)
+        with torch.no_grad():  # the counter takes no view of what needs gradients
+            encoded = encoder(**inputs)
         call = {"encoder_outputs": encoded, "decoder_input_ids": source[:, :1], "use_cache": True}
         steps = [_count_flops(lambda: shapes(**call, past_key_values=cache)) for _ in steps]
         encoding = _count_flops(lambda: encoder(**inputs))
