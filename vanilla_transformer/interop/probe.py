@@ -173,21 +173,11 @@ def _summarize(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def verify_model(directory: str | Path) -> Comparison:
-    """Computes the probe of a saved model again.
-
-    Raises:
-        FileNotFoundError: If the directory holds no probe.
-    """
-    folder = Path(directory)
-    if not (folder / PROBE_FILE).is_file():
-        raise FileNotFoundError(
-            f"{str(folder)!r} holds no probe ({PROBE_FILE}): add one with "
-            f"`vanilla-transformer verify {folder} --store`."
-        )
-    probe = read_object(folder / PROBE_FILE)
+    """Computes the probe of a saved model again."""
+    probe = read_object(Path(directory) / PROBE_FILE)
     inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
     expected = torch.tensor(probe["outputs"])
-    computed = _summarize(compute_outputs(load_for_probe(folder), inputs))
+    computed = _summarize(compute_outputs(load_for_probe(directory), inputs))
     return Comparison(probe["source"], expected, largest_difference(computed, expected))
 
 
