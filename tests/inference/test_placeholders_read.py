@@ -91,6 +91,20 @@ def test_what_the_model_loses_or_doubles_is_put_right(tokenizer, change):
         assert [text.count(part) for part in ("{0}", "%s", "<ph")] == [1, 1, 0]
 
 
+@pytest.mark.parametrize("tokenizer", ["bpe"], indirect=True)
+@pytest.mark.parametrize("source", ["open the file", "open {0}"])
+def test_what_a_model_invents_is_taken_out_also_where_the_source_has_no_part(tokenizer, source):
+    translator = translator_of(tokenizer)
+    ids = tokenizer("%s open %1 now $ 1 %n")["input_ids"]
+    translator.engine.generate = lambda sources, search, *_: [
+        [Hypothesis(tuple(ids[:-1]), ids[-1], (0,) * len(ids[:-1]))] for _ in sources
+    ]
+    written = "open %1 now $ 1"
+    output = translator.translate(source)
+    assert output.replace("{0}", "").split() == written.split()
+    assert translator.translate(source, keep=False) == "%s open %1 now $ 1 %n"
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe", "char"], indirect=True)
 def test_unknown_characters_are_read_as_tokens(tokenizer):
     translator = translator_of(tokenizer)

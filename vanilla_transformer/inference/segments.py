@@ -63,6 +63,7 @@ class Segment:
         text: What stands in the document.
         direction: Its languages, and the tag that the model reads before it.
         encoded: What the model reads.
+        keeps: Whether outputs keep parts of it, and have no placeholders that it lacks.
         kept: Spans that its output has too, unchanged.
         matches: The terms of a glossary in it.
         unknown: Number of its characters that the model reads as unknown.
@@ -83,6 +84,7 @@ class Segment:
     text: str
     direction: Direction
     encoded: Encoded = _UNREAD
+    keeps: bool = True
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     unknown: int = 0
@@ -155,10 +157,12 @@ class Demands(NamedTuple):
     Attributes:
         find_kept: Finds the parts of a text that its output has too.
         glossary: Terms whose translation is decided.
+        keeps: Whether outputs keep these parts, and have no other placeholders.
     """
 
     find_kept: Callable[..., list[Span]] = make_kept_finder()
     glossary: Glossary = Glossary(())
+    keeps: bool = True
 
 
 class Pair(NamedTuple):
@@ -221,7 +225,9 @@ class Reader:
         texts = [segment.direction.read(segment.text) for segment in segments]
         languages = [segment.direction.source for segment in segments]
         return [
-            self._read(Segment(segment.text, segment.direction, encoded), demands)
+            self._read(
+                Segment(segment.text, segment.direction, encoded, keeps=demands.keeps), demands
+            )
             for segment, encoded in zip(
                 segments, self.encode("source", texts, languages), strict=True
             )

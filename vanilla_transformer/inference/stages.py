@@ -183,7 +183,7 @@ class Stages:
             written=text,
             put_back=edits,
             output=output,
-            copies=Copies.find(segment.text, segment.kept, output) if segment.kept else None,
+            copies=Copies.find(segment.text, segment.kept, output) if segment.keeps else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
             aligned=(),
             links=NO_LINKS,
@@ -195,7 +195,7 @@ class Stages:
         wanted = [
             number
             for number, output in enumerate(outputs)
-            if call.details.linked or (output.copies and not output.copies.are_right)
+            if call.details.linked or (output.copies and output.copies.missing)
         ]
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
         if None in aligned:  # the search itself has not aligned them

@@ -593,7 +593,7 @@ class Translator:
 
 
 def _demands(keep: bool, keep_patterns: Sequence[str], glossary: GlossaryLike | None) -> Demands:
-    return Demands(make_kept_finder(keep, keep_patterns), Glossary.of(glossary or ()))
+    return Demands(make_kept_finder(keep, keep_patterns), Glossary.of(glossary or ()), keep)
 
 
 def _ids_of(pairs: Sequence[Pair]) -> tuple[list[Ids], list[Ids]]:
