@@ -6,6 +6,7 @@ import pytest
 from transformers import GenerationConfig
 
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
+from vanilla_transformer.options import SearchOptions
 from vanilla_transformer.search import Search, SearchError
 
 
@@ -96,6 +97,7 @@ def test_one_of_several_candidates_needs_that_many(saved, given, expected):
 WRONG = [
     ({"num_bems": 2}, {}, "'num_bems': did you mean 'num_beams'"),
     ({"num_beams": 0}, {}, "`num_beams` is 0"),
+    ({"top_p": 1.5, "do_sample": True}, {}, "`top_p` is 1.5"),
     ({"num_return_sequences": 3, "num_beams": 2}, {}, "3 outputs .* the search keeps 2"),
     ({"num_beams": 4}, {"candidates": 16}, "16 outputs .* the search keeps 4"),
     ({"num_return_sequences": 2}, {"candidates": 4}, "`n_best` or `minimum_risk`"),
@@ -113,6 +115,10 @@ def test_what_is_saved_about_the_results_counts_for_nobody():
     search = resolve({"return_dict_in_generate": True, "output_scores": True}, {})
     assert not search.settings.return_dict_in_generate
     assert not search.settings.output_scores
+
+
+def test_every_option_of_a_search_is_a_setting_of_generate():
+    assert {*SearchOptions.__dataclass_fields__} <= {*vars(GenerationConfig())}
 
 
 def test_a_wrong_saved_value_is_called_saved():

@@ -127,7 +127,7 @@ class KeptOptions:
     """What outputs keep of their sources."""
 
     keep_patterns: list[str] = option(
-        "also keep what this regular expression matches; may be repeated",
+        "keep in outputs also what this regular expression matches; may be repeated",
         [],
         flag="--keep-pattern",
         action="append",

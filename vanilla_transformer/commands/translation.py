@@ -73,7 +73,7 @@ class Corpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search(GenerationOptions, KeptOptions):
+class Search(KeptOptions, GenerationOptions):
     """How outputs are searched for, and what they must have."""
 
     n_best: int | None = option("outputs per line", ge=1)

@@ -115,7 +115,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computation(TypedEngineOptions, KeptOptions):
+class Computation(KeptOptions, TypedEngineOptions):
     """How the models compute."""
 
     num_beams: int | None = option(
