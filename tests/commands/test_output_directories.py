@@ -1,8 +1,10 @@
 """What `--overwrite` of `convert`, `export` and `average` may delete: nothing but a model."""
 
+from contextlib import suppress
+
 import pytest
 
-from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.model_directory import TOKENIZER_FILES
 
@@ -53,6 +55,42 @@ def test_a_directory_without_a_model_is_never_deleted(out):
     (out / "config.json").unlink()
     with pytest.raises(ValueError, match=r"holds no config\.json"):
         check_output_directory(str(out), True)
+
+
+OWN = {"notes.txt": "mine", "thesis/chapter1.txt": "once", "checkpoint-7/list.csv": "a,b"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train --train_file pairs.tsv --output_dir mine --max_steps 1",
+        "train recipe.yaml --output_dir mine",
+        "convert --from marian out mine",
+        "vocabulary out mine --add-tokens x",
+        "export --to hf out mine",
+        "export --to ctranslate2 out mine",
+        "average out --output mine",
+        "adapt out pairs.tsv --output-dir mine",
+        "prepare --train_file pairs.tsv --prepared mine",
+    ],
+)
+@pytest.mark.parametrize("flag", ["", " --overwrite"])
+@pytest.mark.parametrize("kept", OWN)
+def test_no_command_deletes_files_of_the_user(
+    out, tmp_path, monkeypatch, capfd, command, flag, kept
+):
+    """Nor says that it would do so if it were asked."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.tsv").write_text("a dog\tein Hund\n" * 40)
+    (tmp_path / "recipe.yaml").write_text("train_file: pairs.tsv\nmax_steps: 1\n")
+    save(tmp_path / "mine")
+    file = tmp_path / "mine" / kept
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(OWN[kept])
+    with suppress(SystemExit):
+        assert main((command + flag).split()) != 0
+    assert file.read_text() == OWN[kept]
+    assert "--overwrite`" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -19,6 +20,10 @@ FILES_OF_A_MODEL = (
 )
 """Names in the directory of a saved model, of a run, or of an export."""
 
+_FILES_OF_A_CHECKPOINT = (
+    *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "pytorch_model*", "*.distcp"),
+    *(".metadata", "latest", "*_model_states.pt", "*_optim_states.pt"),
+)
 _FOLDERS_OF_A_MODEL = ("onnx", "target_tokenizer")  # of an export
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -128,17 +133,14 @@ def check_output_directory(
     check_lies_elsewhere(read_from, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    if not overwrite:
-        raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
     problem = "" if (folder / "config.json").is_file() else "no config.json"
     names = sorted(repr(file.name) for file in folder.iterdir() if not _is_of_a_model(file))
     if names:
         problem = f"more than a saved model ({', '.join(names[:3])})"
     if problem:
-        raise ValueError(
-            f"{path!r} holds {problem}, and --overwrite would delete all of it: choose another "
-            "output."
-        )
+        raise ValueError(f"{path!r} is not empty, and holds {problem}: choose another directory.")
+    if not overwrite:
+        raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
 
 
 def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
@@ -163,6 +165,25 @@ def _is_of_a_model(path: Path) -> bool:
         known = path.name in _FOLDERS_OF_A_MODEL and not any(map(Path.is_dir, path.iterdir()))
         return path.name == "__pycache__" or (known and all(map(_is_of_a_model, path.iterdir())))
     return any(fnmatch(path.name, pattern) for pattern in FILES_OF_A_MODEL)
+
+
+def not_of_a_run(folder: Path) -> list[str]:
+    """Lists what lies in a folder, but was not written by a training: names, in order."""
+    return sorted(path.name for path in folder.iterdir() if not _is_of_a_run(path))
+
+
+def _is_of_a_run(path: Path) -> bool:
+    if not path.is_dir():
+        return _is_of_a_model(path) or fnmatch(path.name, "events.out.tfevents.*")
+    files = [file for file in path.rglob("*") if not file.is_dir()]
+    if path.name == "runs":  # of TensorBoard
+        return all(fnmatch(file.name, "events.out.tfevents.*") for file in files)
+    if re.fullmatch(r"checkpoint-\d+", path.name) is None:
+        return _is_of_a_model(path)
+    return all(
+        _is_of_a_model(file) or any(fnmatch(file.name, name) for name in _FILES_OF_A_CHECKPOINT)
+        for file in files
+    )
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.atomic_files import not_of_a_run, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.rules import refuse
 
@@ -211,6 +211,7 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     contents = sorted(folder.iterdir()) if folder.exists() else []
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
     replaces = bool(contents) and not resumes_here
+    others = not_of_a_run(folder) if replaces else []
     refuse(
         (
             newest and checkpoint is None and of_a_run,
@@ -221,6 +222,11 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
         (
             folder.exists() and not os.access(folder, os.W_OK | os.X_OK),
             f"`output_dir` {str(folder)!r} cannot be written to: choose another directory.",
+        ),
+        (
+            others,
+            f"`output_dir` {str(folder)!r} holds {', '.join(map(repr, others[:3]))}, which no "
+            "training has written: choose another directory.",
         ),
         (
             replaces and not overwrite,
