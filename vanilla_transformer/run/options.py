@@ -70,8 +70,9 @@ class ModelArguments(_Checked):
         True,
     )
     overwrite: bool = option(
-        "Delete the contents of output_dir and start a new training, unless "
-        "resume_from_checkpoint goes on there. Nothing is deleted before the first training step.",
+        "Replace the training in output_dir by a new one, unless resume_from_checkpoint goes on "
+        "there. Nothing is deleted before the first training step, and files that no training has "
+        "written never are.",
         False,
         "--overwrite_output_dir",
         "--overwrite-output-dir",

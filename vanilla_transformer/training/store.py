@@ -211,7 +211,8 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     contents = sorted(folder.iterdir()) if folder.exists() else []
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
     replaces = bool(contents) and not resumes_here
-    others = not_of_a_run(folder) if replaces else []
+    is_writable = os.access(folder, os.W_OK | os.X_OK)
+    others = not_of_a_run(folder) if replaces and is_writable else []
     refuse(
         (
             newest and checkpoint is None and of_a_run,
@@ -220,7 +221,7 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
             "directory. To train a saved model further, give `--model_name_or_path`.",
         ),
         (
-            folder.exists() and not os.access(folder, os.W_OK | os.X_OK),
+            folder.exists() and not is_writable,
             f"`output_dir` {str(folder)!r} cannot be written to: choose another directory.",
         ),
         (
