@@ -40,9 +40,6 @@ def write_atomic(path: Path, text: str) -> None:
     """Writes a text file; a process that is killed leaves the former file or the new one.
 
     The folder of the file must exist. Line ends are written as they are on every system.
-
-    Raises:
-        OSError: If the file cannot be written; the former file stays.
     """
     with (
         explained_full_disk(path),
@@ -147,9 +144,6 @@ def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
     """Checks that nothing that is read lies in a directory that is overwritten.
 
     None, and what does not exist, passes.
-
-    Raises:
-        ValueError: If something is or holds what is read.
     """
     for source in read_from:
         if source and os.path.lexists(source) and _lies_in(Path(source), folder):

@@ -104,11 +104,7 @@ class Corpus:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Reads an entry.
-
-        Raises:
-            ValueError: If it is no JSON object, has an unknown name, or breaks one of `RULES`.
-        """
+        """Reads an entry."""
         try:
             values = json.loads(text)
         except ValueError:
@@ -182,9 +178,6 @@ def read_entries(texts: Sequence[str]) -> list[Corpus]:
     """Reads the entries of `corpora`, and checks that their names differ.
 
     Entries with one tag and no name have the names of their files.
-
-    Raises:
-        ValueError: As `Corpus.from_json`, or if two entries have one name.
     """
     corpora = [Corpus.from_json(text) for text in texts]
     names = [corpus.name for corpus in corpora]

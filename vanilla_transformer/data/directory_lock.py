@@ -29,9 +29,6 @@ def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
 
     The directory itself is locked: no file is added. One that is missing is made, and deleted again
     if the run leaves nothing in it.
-
-    Raises:
-        ValueError: If another run holds the lock.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     descriptor = None

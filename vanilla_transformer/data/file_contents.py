@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Raises:
-        OSError: If the file cannot be opened.
-        ValueError: If the file is damaged; the error names it.
-    """
+    """Reads a file that holds one JSON object."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -32,11 +27,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def content_digest(path: str | PathLike[str]) -> str:
-    """Returns the SHA-256 digest of a file's content, in hexadecimal.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-    """
+    """Returns the SHA-256 digest of a file's content, in hexadecimal."""
     with existing_file(path).open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

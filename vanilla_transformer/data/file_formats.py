@@ -61,12 +61,7 @@ class Pair(NamedTuple):
 
 
 def read_pairs(corpus: Corpus, split: str, data_set: Dataset | None) -> Iterator[Pair]:
-    """Yields the pairs of a split, as a stream of its files or of its data set.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If a file is damaged or of an unknown format, or lacks a column or a language.
-    """
+    """Yields the pairs of a split, as a stream of its files or of its data set."""
     paths, columns = corpus.paths(split), corpus.columns or ["source", "target"]
     suffix = suffix_of(paths[0]) if paths else ""
     if data_set is not None:
@@ -255,9 +250,6 @@ def cached_table(
         key: Digest of what the rows depend on, besides the code that reads them.
         origin: What errors call the rows.
         folder: Folder of the file; None: `cache_folder`.
-
-    Raises:
-        ValueError: If there are no rows, or a text is no Unicode.
     """
     key = text_digest(json.dumps([readers_digest(), features.to_dict(), key]))
     path = (folder or cache_folder()) / f"{key}.arrow"

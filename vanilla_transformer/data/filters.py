@@ -148,9 +148,6 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
     Args:
         chosen: Limits by name, where True is the default and False switches a filter off; or False
             for all. None: the defaults.
-
-    Raises:
-        ValueError: If a name is unknown, or a limit is neither a number nor true or false.
     """
     if isinstance(chosen, bool) or chosen is None:
         chosen = dict.fromkeys(FILTERS, False) if chosen is False else {}

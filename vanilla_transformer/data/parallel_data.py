@@ -228,11 +228,7 @@ def _with_links(
 
 
 def _kept_rows(corpus: Corpus, split: str, table: Dataset) -> Dataset:
-    """Returns the rows that no filter drops; a warning counts empty pairs that no report counts.
-
-    Raises:
-        ValueError: If nothing is left.
-    """
+    """Returns the rows that no filter drops; a warning counts empty pairs that no report counts."""
     is_kept, dropped = rows_with_reason(table, ""), count_reasons(table)
     if not is_kept.any():
         remedy = (

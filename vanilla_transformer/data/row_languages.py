@@ -65,9 +65,6 @@ def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None
 
     Args:
         tags: As for `distinct_directions`.
-
-    Raises:
-        ValueError: If a language is unknown.
     """
     named = [
         (standard_tag(source) if source else None, standard_tag(target), tag)

@@ -49,12 +49,7 @@ class Shards:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Reads the index of a folder.
-
-        Raises:
-            OSError: If there is none.
-            ValueError: If it is damaged.
-        """
+        """Reads the index of a folder."""
         content = read_object(folder / INDEX)
         return cls(folder, content["key"], content["shards"])
 

@@ -38,12 +38,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a file, plain, `.gz` or `.zst`, as a stream of its unpacked bytes.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If a packed file is damaged.
-    """
+    """Opens a file, plain, `.gz` or `.zst`, as a stream of its unpacked bytes."""
     file = existing_file(path)
     kind = {".gz": "gzip", ".zst": "zstd"}.get(file.suffix, "")
     try:
@@ -70,12 +65,7 @@ def _open_packed(file: Path, kind: str) -> BinaryIO:
 def read_line_pairs(
     source: str | os.PathLike[str], target: str | os.PathLike[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of lines of two files.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If one file has fewer lines than the other, or as `read_lines`.
-    """
+    """Yields the pairs of lines of two files."""
     lines = zip_longest(read_lines(source), read_lines(target))
     for number, (one, other) in enumerate(lines, start=1):
         if one is None or other is None:
@@ -88,11 +78,7 @@ def read_line_pairs(
 
 
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yields the lines of a binary stream, by the same rules as `read_lines`.
-
-    Raises:
-        ValueError: If a line is not UTF-8; the error names it.
-    """
+    """Yields the lines of a binary stream, by the same rules as `read_lines`."""
     first = stream.readline().removeprefix(codecs.BOM_UTF8)
     lines: Iterable[bytes] = chain([first] if first else [], stream)
     if b"\r" in (content := first.removesuffix(b"\n").removesuffix(b"\r")):

@@ -213,9 +213,6 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
 
     Args:
         name: Returns what an error calls the example with an index.
-
-    Raises:
-        ValueError: If an example exceeds the budget; the error names the longest.
     """
     longest, tokens = 0, -1
     for start in range(0, len(source), mixing.PAIRS_OF_A_BLOCK):

@@ -26,9 +26,6 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
 
     Returns:
         The shares, in words.
-
-    Raises:
-        ValueError: If a share is larger than `MOST_UNKNOWN`.
     """
     described = []
     for name, columns in splits.items():

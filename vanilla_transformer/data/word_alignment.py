@@ -28,11 +28,7 @@ def aligning_layer(layers: int) -> int:
 
 
 def parse_links(line: str) -> Links:
-    """Reads a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once.
-
-    Raises:
-        ValueError: If a part of the line is no link.
-    """
+    """Reads a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once."""
     links = set()
     for part in line.split():
         match = _LINK.fullmatch(part)
@@ -43,11 +39,7 @@ def parse_links(line: str) -> Links:
 
 
 def parse_gold_links(line: str) -> tuple[Links, Links]:
-    """Reads the sure links, and all links, of a line made by hand: `3-4` is sure, `3p4` possible.
-
-    Raises:
-        ValueError: If a part of the line is no link.
-    """
+    """Reads the sure links, and all links, of a line made by hand: `3-4` is sure, `3p4` is not."""
     sure, possible = set(), set()
     for part in line.split():
         match = _GOLD_LINK.fullmatch(part)

@@ -14,9 +14,6 @@ def add_adapters(model: Any, rank: int, with_embeddings: bool = False) -> None:
 
     Args:
         with_embeddings: Whether the embeddings and the output projection are trained too.
-
-    Raises:
-        ModuleNotFoundError: If the extra `peft` is not installed.
     """
     with optional_packages():
         from peft import LoraConfig, inject_adapter_in_model

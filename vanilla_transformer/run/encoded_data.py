@@ -19,12 +19,7 @@ logger = logging.get_logger(__name__)
 
 
 def encode_texts(plan: RunPlan) -> DatasetDict:
-    """Encodes the splits of a plan, or opens what is encoded already.
-
-    Raises:
-        ValueError: If the vocabulary lacks too many characters, a pair is too long for a batch, or
-            the folder of prepared data holds those of other texts, lengths or another tokenizer.
-    """
+    """Encodes the splits of a plan, or opens what is encoded already."""
     preparation = plan.options.preparation
     if plan.directory.checkpoint is None:
         names = {"train": "training", "validation": "validation"}

@@ -51,9 +51,6 @@ def make_tokenizer(
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
         placeholders: Whether a new one gets the tokens that stand for placeholders.
-
-    Raises:
-        ValueError: If a saved one is not that of the saved model, or has a tag not as a token.
     """
     named = options.tokenizer_name_or_path
     if (path := named or init_from) is not None:
@@ -123,11 +120,7 @@ def _first_difference(tokenizer: Any, other: Any) -> str | None:
 def load_teachers(
     options: ModelArguments, tokenizer: Any, student: Any, device: Any
 ) -> Teachers | None:
-    """Loads the models that the options name as teachers; None: they name none.
-
-    Raises:
-        ValueError: If the weights of one cannot be read, or it has another tokenizer.
-    """
+    """Loads the models that the options name as teachers; None: they name none."""
     teachers = []
     for path in options.teacher or ():
         difference = _first_difference(tokenizer, load_tokenizer(path))

@@ -176,9 +176,6 @@ def _with_languages(
     """Returns the settings with the target's language, if all data have one.
 
     Models of mBART's kind begin with it in training too, so that the config names it.
-
-    Raises:
-        ValueError: If a language is unknown or missing, or such a model would need several.
     """
     begins = {
         Direction.resolve(texts.tokenizer, settings, source, target, closest_tag).begin

@@ -29,12 +29,7 @@ class Recipe:
 
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
-    """Reads a recipe.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is damaged, or does not hold one mapping of names to values.
-    """
+    """Reads a recipe."""
     path = Path(path)
     text = "\n".join(read_lines(path))
     try:

@@ -29,10 +29,6 @@ def choose_score_tokenizers(
     Args:
         metrics: The scores. Where none of them compares words, nothing is recognised.
         chosen: A tokenizer of sacrebleu. None: the languages decide.
-
-    Raises:
-        ModuleNotFoundError: If a tokenizer needs a package that is not installed.
-        ValueError: If a language is unknown.
     """
     if not {*SCORES_OF_WORDS} & {*metrics}:
         chosen = "13a"
