@@ -24,7 +24,7 @@ from package_scores import read_pairs, scores, share_kept
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
-from vanilla_transformer.data.token_words import in_groups
+from vanilla_transformer.data.token_words import map_grouped
 from vanilla_transformer.documents.kept import kept_spans
 from vanilla_transformer.documents.terms import Glossary, Match, Term, missing_targets
 
@@ -110,7 +110,7 @@ def score(options: argparse.Namespace) -> None:
     count = sum(map(len, asked))
     for name, of_texts in given.items():
         start = time.perf_counter()
-        outputs = in_groups(sources, of_texts, translate)
+        outputs = map_grouped(sources, of_texts, translate)
         seconds = time.perf_counter() - start
         found = [
             (has_form(match, output), not missing_targets([match.term], output, language))

@@ -29,7 +29,7 @@ from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import (
-    in_groups,
+    map_grouped,
     target_side,
     without_first_word,
     words_of_encoding,
@@ -241,7 +241,7 @@ class PairEncoder:
         }
 
         def encode(side: str, method: Callable[[_Side, list[str]], list[R]]) -> list[R]:
-            return in_groups(
+            return map_grouped(
                 texts[side],
                 languages[side],
                 lambda language, some: method(self._side(side, language), some),

@@ -23,7 +23,7 @@ _WORD_BEGIN = "▁"
 _LETTER = regex.compile(r"\X")
 
 
-def in_groups(
+def map_grouped(
     rows: Sequence[Row], keys: Sequence[Key], compute: Callable[[Key, list[Row]], list[Result]]
 ) -> list[Result]:
     """Computes the rows of each key together; returns the results in the order of the rows."""

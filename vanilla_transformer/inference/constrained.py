@@ -24,49 +24,49 @@ Forms = tuple[Ids, Ids]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
 _BEAMS_OF_BANK, _MOST_BEAMS = 2, 16
-_HOPELESS = -1e5
-"""Is added to the score of what ends, or must end, before it has all terms."""
+_PENALTY = -1e5
+"""Added to the scores of hypotheses that end, or must end, without all terms."""
 
 
-class Joints(NamedTuple):
+class WordJoins(NamedTuple):
     """Between which tokens there is no border of words: those of one set before those of another.
 
     Attributes:
-        open: Whether a token ends with a letter that the next token may follow, (vocab,).
-        goes_on: Whether a token begins with a letter that follows that of the last one, (vocab,).
+        can_be_continued: Whether a token ends with a letter that one may follow, (vocab,).
+        continues: Whether a token begins with a letter that follows that of the last one, (vocab,).
     """
 
-    open: torch.Tensor
-    goes_on: torch.Tensor
+    can_be_continued: torch.Tensor
+    continues: torch.Tensor
 
     @classmethod
-    def of(cls, tokenizer: Any, size: int) -> "Joints":
+    def find(cls, tokenizer: Any, size: int) -> "WordJoins":
         """Finds those of a tokenizer of targets, by what pairs of tokens decode to.
 
         Args:
             size: Number of the ids.
         """
-        joints = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
+        joins = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
         ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
         words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
         long_word = 2 * max(words, key=len, default="")
         parts = tokenizer(text_target=long_word, add_special_tokens=False)["input_ids"]
         if len(parts) < 2:  # all tokens are words
-            return joints
+            return joins
         left, right = parts[-2:]
         before, behind = map(len, tokenizer.batch_decode([[left], [right]]))
         with_right = tokenizer.batch_decode([[index, right] for index in ids])
         with_left = tokenizer.batch_decode([[left, index] for index in ids])
         for index, text, other in zip(ids, with_right, with_left, strict=True):
-            joints.open[index] = _divides_word(text, len(text) - behind)
-            joints.goes_on[index] = _divides_word(other, before)
-        for mask in joints:  # what is not written parts no words
+            joins.can_be_continued[index] = _divides_word(text, len(text) - behind)
+            joins.continues[index] = _divides_word(other, before)
+        for mask in joins:  # what is not written parts no words
             mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
-        return joints
+        return joins
 
     def join(self, left: Any, right: Any) -> torch.Tensor:
         """Returns whether there is no border between tokens."""
-        return self.open[left] & self.goes_on[right]
+        return self.can_be_continued[left] & self.continues[right]
 
 
 def _divides_word(text: str, place: int) -> bool:
@@ -108,18 +108,18 @@ def search_with_terms(search: Search, terms: Sequence[Forms]) -> Search:
 
 
 def with_terms(
-    model: Any, terms: Sequence[Sequence[Forms]], joints: Joints, settings: GenerationConfig
+    model: Any, terms: Sequence[Sequence[Forms]], joins: WordJoins, settings: GenerationConfig
 ) -> Any:
     """Returns a copy of a model, with its weights, whose beam search has the terms in its outputs.
 
     Args:
         terms: The forms of the terms of each source. What is too long for an output is left out.
-        joints: Those of the vocabulary: a term is whole words.
+        joins: Those of the vocabulary: a term is whole words.
         settings: What `generate()` will be given.
     """
-    searching, banks = copy(model), _Banks(terms, joints, settings)
-    searching._get_top_k_continuations = banks.choose
-    searching._get_running_beams_for_next_iteration = banks.go_on
+    searching, banks = copy(model), _Banks(terms, joins, settings)
+    searching._get_top_k_continuations = banks.top_continuations
+    searching._get_running_beams_for_next_iteration = banks.next_beams
     return searching
 
 
@@ -127,15 +127,15 @@ class _Banks:
     """Which tokens of the terms each hypothesis has, and which hypotheses go on."""
 
     def __init__(
-        self, terms: Sequence[Sequence[Forms]], joints: Joints, settings: GenerationConfig
+        self, terms: Sequence[Sequence[Forms]], joins: WordJoins, settings: GenerationConfig
     ) -> None:
-        self.terms, self.joints, self.settings = terms, joints, settings
+        self.terms, self.joins, self.settings = terms, joins, settings
         self.begin = 0  # where outputs begin; 0: the search has not begun
 
     def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
         """Looks at the first sequences, (batch, beams, max_length): how much room terms have."""
-        settings, joints, device = self.settings, self.joints, sequences.device
-        self.joints = Joints(*(mask.to(device) for mask in joints))
+        settings, joins, device = self.settings, self.joins, sequences.device
+        self.joins = WordJoins(*(mask.to(device) for mask in joins))
         self.ends = torch.tensor(end_tokens_of(settings), device=device)
         beams, self.max_length = sequences.shape[1:]
         self.begin = prompt_len + (settings.forced_bos_token_id is not None)
@@ -158,7 +158,7 @@ class _Banks:
             for number, term in enumerate(unique):
                 wanted[row, number] = of_row.count(term)
                 for other, of_other in enumerate(unique):
-                    within[row, number, other] = _count(term[0], of_other[0], joints)
+                    within[row, number, other] = _count(term[0], of_other[0], joins)
                 for place, form in enumerate(term):
                     forms[row, number, place, : len(form)] = torch.tensor(form)
         self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
@@ -167,7 +167,7 @@ class _Banks:
         self.sizes = (self.forms >= 0).sum(-1)  # (batch, terms, 2)
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
 
-    def choose(
+    def top_continuations(
         self,
         accumulated_log_probs: torch.Tensor,
         running_sequences: torch.Tensor,
@@ -192,9 +192,9 @@ class _Banks:
         best = scores.topk(beams_to_keep).indices
         last = running_sequences[:, :, cur_len - 1]
         outputs = running_sequences[:, :, self.begin : cur_len]
-        progress, is_whole = self._progress_of(outputs)  # (batch, beams, terms, 2)
+        progress, is_whole = self._term_progress(outputs)  # (batch, beams, terms, 2)
         has_term = is_whole.any(-1)  # at its end, which a longer word takes back
-        prolongs = has_term.any(-1, keepdim=True) & self.joints.join(last[..., None], slice(None))
+        prolongs = has_term.any(-1, keepdim=True) & self.joins.join(last[..., None], slice(None))
         of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
         lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
         forms = self.forms[:, None].expand(-1, num_beams, -1, -1, -1)
@@ -213,8 +213,8 @@ class _Banks:
 
         parents, tokens = candidates // vocab, candidates % vocab
         outputs = outputs.take_along_dim(parents[..., None], 1)
-        progress, is_whole = self._progress_of(torch.cat([outputs, tokens[..., None]], -1))
-        is_prolonged = self.joints.join(last.gather(1, parents), tokens)[..., None]
+        progress, is_whole = self._term_progress(torch.cat([outputs, tokens[..., None]], -1))
+        is_prolonged = self.joins.join(last.gather(1, parents), tokens)[..., None]
         taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
         counts += is_whole.any(-1)
@@ -224,11 +224,11 @@ class _Banks:
         missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
         missing -= (progress.amax(-1) * lacking.sign()).amax(-1)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
-        values += _HOPELESS * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
+        values += _PENALTY * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
         rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
         turn = rank * (missing.max() + 1) + missing
-        turn += (values < _HOPELESS / 2) * (turn.max() + 1)
+        turn += (values < _PENALTY / 2) * (turn.max() + 1)
         turns = turn.argsort(stable=True)[:, :beams_to_keep]
         self.counts = counts.take_along_dim(turns[..., None], 1)
         parents = parents.gather(1, turns)
@@ -239,7 +239,7 @@ class _Banks:
         indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
         return values.gather(1, turns), sequences, indices
 
-    def go_on(
+    def next_beams(
         self,
         topk_log_probs: torch.Tensor,
         topk_running_sequences: torch.Tensor,
@@ -259,7 +259,7 @@ class _Banks:
             topk_running_beam_indices.take_along_dim(order[..., None], 1),
         )
 
-    def _progress_of(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _term_progress(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Counts the tokens of each form with which outputs end, and tells which forms are whole.
 
         Returns:
@@ -273,19 +273,19 @@ class _Banks:
             if size < length:
                 fits[..., 1] = False
                 before = outputs[:, :, -size - 1, None, None]
-                fits &= ~self.joints.join(before, self.forms[:, None, :, :, 0])
+                fits &= ~self.joins.join(before, self.forms[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
         is_whole = (progress > 0) & (progress == self.sizes[:, None])
         return progress.masked_fill(is_whole, 0), is_whole
 
 
-def _count(part: Ids, whole: Ids, joints: Joints) -> int:
+def _count(part: Ids, whole: Ids, joins: WordJoins) -> int:
     """Returns how often a term is within another one, as words."""
     places = range(len(whole) - len(part) + 1)
     return sum(
         whole[place : place + len(part)] == part
         and not any(
-            joints.join(whole[border - 1], whole[border])
+            joins.join(whole[border - 1], whole[border])
             for border in (place, place + len(part))
             if 0 < border < len(whole)
         )

@@ -291,9 +291,6 @@ def cached_export(path: Path, tokenizer: Any, quantization: str, positions: int)
     Args:
         path: Directory of the saved model.
         positions: Longest source and target in tokens.
-
-    Raises:
-        OSError: If the cache cannot be written.
     """
     key = f"{ctranslate2.__version__} {LAYOUT} {quantization} {positions}"
     digest = hashlib.sha256(key.encode())

@@ -1,8 +1,10 @@
 """Which engine computes a model."""
 
+from collections.abc import Callable
 from ctypes import CDLL
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from huggingface_hub import snapshot_download
@@ -24,6 +26,46 @@ _CUBLAS = "libcublas.so.12"
 """What the packages of CTranslate2 load for a GPU, when they compute for the first time."""
 
 
+class Engines:
+    """The engine of a model, and that of transformers for what only it computes.
+
+    Args:
+        load_model: Loads the model for transformers. None: `engine` is that of transformers.
+        exact: Whether a search that the engine cannot do is an error.
+    """
+
+    def __init__(
+        self, engine: Engine, tokenizer: Any, load_model: Callable[[], Any] | None, exact: bool
+    ) -> None:
+        self.engine, self._tokenizer, self._exact = engine, tokenizer, exact
+        self._load_model, self._loading = load_model, Lock()
+        self.loaded: TransformersEngine | None = None
+
+    @property
+    def transformers(self) -> TransformersEngine:
+        """The engine of transformers, whose model is loaded when it is first used."""
+        if isinstance(self.engine, TransformersEngine):
+            return self.engine
+        assert self._load_model is not None
+        with self._loading:  # several threads may ask at once
+            if self.loaded is None:
+                self.loaded = TransformersEngine(self._load_model(), tokenizer=self._tokenizer)
+        return self.loaded
+
+    def without(self, problems: list[str]) -> Engine:
+        """Returns the engine, or that of transformers where the former has problems."""
+        if not problems:
+            return self.engine
+        what = "; ".join(problems)
+        if self._exact:
+            raise ValueError(
+                f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
+                "engine, one model, or other options."
+            )
+        logger.warning_once(f"This search is computed by transformers, more slowly: {what}.")
+        return self.transformers
+
+
 def load_engine(
     name: str,
     paths: list[str],
@@ -38,9 +80,6 @@ def load_engine(
     Args:
         name: One of `ENGINES`. "auto" takes CTranslate2 if it can, otherwise transformers.
         config: The config of the first model.
-
-    Raises:
-        ValueError: If the engine is unknown, or cannot compute the models.
     """
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")

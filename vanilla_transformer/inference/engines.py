@@ -21,7 +21,7 @@ from transformers import (
 
 from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
 from vanilla_transformer.data.word_alignment import aligning_layer
-from vanilla_transformer.inference.constrained import Forms, Joints, with_terms
+from vanilla_transformer.inference.constrained import Forms, WordJoins, with_terms
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import banned_ids, evaluation_mode
 from vanilla_transformer.search import Search, end_tokens_of
@@ -73,9 +73,9 @@ class TransformersEngine:
         self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
 
     @cached_property
-    def _joints(self) -> Joints:
+    def _word_joins(self) -> WordJoins:
         rows = self.model.get_output_embeddings().out_features
-        return Joints.of(target_side(self.tokenizer), rows)
+        return WordJoins.find(target_side(self.tokenizer), rows)
 
     def problems(self, search: Search) -> list[str]:
         """Lists what the engine cannot do of a search."""
@@ -116,7 +116,7 @@ class TransformersEngine:
                 model = self.searching_model(inputs)
                 if terms is not None:
                     of_rows = [terms[row] for row in rows]
-                    model = with_terms(model, of_rows, self._joints, search.settings)
+                    model = with_terms(model, of_rows, self._word_joins, search.settings)
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = model.generate(**inputs, **arguments).tolist()
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])
@@ -279,9 +279,6 @@ class EnsembleEngine(TransformersEngine):
 
     Args:
         tokenizers: The tokenizer of each model.
-
-    Raises:
-        ValueError: If vocabularies, or start or end tokens differ.
     """
 
     def __init__(self, models: Sequence[Any], tokenizers: Sequence[Any]) -> None:

@@ -20,10 +20,6 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 
     Args:
         device: Device of the model. None: a GPU if there is one, otherwise the CPU.
-
-    Raises:
-        ValueError: If the directory holds another kind of model, or weights that cannot be read.
-        FileNotFoundError: If the directory does not exist, or holds no tokenizer.
     """
     check_model_directory(path)
     tokenizer = load_tokenizer(path)
@@ -36,13 +32,7 @@ def default_device() -> str:
 
 
 def load_tokenizer(path: str) -> Any:
-    """Loads a tokenizer through its Auto class.
-
-    Raises:
-        FileNotFoundError: If neither a directory nor a name on the Hub fits `path`, or if the
-            directory holds no tokenizer.
-        ValueError: If a file of the tokenizer is damaged.
-    """
+    """Loads a tokenizer through its Auto class."""
     check_on_hub(path)
     return AutoTokenizer.from_pretrained(path)
 
@@ -52,11 +42,6 @@ def load_weights(path: str, **changes: Any) -> Any:
 
     Args:
         **changes: Config fields to override, e.g. `dropout=0.3`.
-
-    Raises:
-        ValueError: If the weights cannot be read, or are not those of a model with an encoder and
-            a decoder and the config with the changes.
-        FileNotFoundError: If neither a directory nor a name on the Hub fits `path`.
     """
     check_on_hub(path)
     try:
@@ -93,11 +78,7 @@ def load_generation_settings(path: str, config: Any) -> GenerationConfig:
 
 @cache
 def check_on_hub(path: str) -> None:
-    """Checks that a path exists, or is a name on the Hub: what loads it would ask for minutes.
-
-    Raises:
-        FileNotFoundError: If the path does not exist, and the Hub does not give it.
-    """
+    """Checks that a path exists, or is a name on the Hub: what loads it would ask for minutes."""
     if Path(path).exists():
         return
     try:

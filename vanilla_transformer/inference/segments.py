@@ -9,8 +9,9 @@ from unicodedata import normalize
 from vanilla_transformer.data.token_words import (
     count_characters,
     has_two_vocabularies,
-    in_groups,
+    map_grouped,
     spans_of_encoding,
+    spans_of_ids,
     target_side,
     tokens_of_ids,
     unknown_spans,
@@ -68,13 +69,13 @@ class Segment:
         matches: The terms of a glossary in it.
         unknown: Number of its characters that the model reads as unknown.
         edits: What the model reads in the place of parts of it.
-        hypothesis: One of the outputs that the search has found.
+        hypothesis: One of the outputs that the search has found, or a given one.
+        given: A given target. None: the search has found it.
         written: Its text.
         put_back: What puts the parts into it that tokens stand for.
         output: The text with these parts, and with what the model did not copy.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
-        aligned: Index of a source token for each token but the end. Empty: it was not needed.
-        links: The same with the places of the tokens, and with what was put in.
+        links: Those of its tokens and of what was put in. Empty: they were not needed.
         copies: What the output has of the spans that are kept. None: there are none.
         restored: What the model did not copy.
         missing_terms: Targets of terms that the output lacks.
@@ -90,11 +91,11 @@ class Segment:
     unknown: int = 0
     edits: Sequence[Edit] = ()
     hypothesis: Hypothesis = _UNSEARCHED
+    given: Encoded | None = None
     written: str = ""
     put_back: Sequence[Edit] = ()
     output: str = ""
     is_complete: bool = True
-    aligned: tuple[int, ...] = ()
     links: TokenLinks = NO_LINKS
     copies: Copies | None = field(default=None, repr=False)
     restored: tuple[str, ...] = ()
@@ -163,19 +164,6 @@ class Demands(NamedTuple):
     find_kept: Callable[..., list[Span]] = make_kept_finder()
     glossary: Glossary = Glossary(())
     keeps: bool = True
-
-
-class Pair(NamedTuple):
-    """A source, and a given target, as a model that translates reads and writes them."""
-
-    source: Segment
-    reading: Reading
-    encoded: Encoded
-
-    @property
-    def ids(self) -> Ids:
-        """The ids of the target, the end included."""
-        return self.encoded.ids
 
 
 class Reader:
@@ -274,8 +262,6 @@ class Reader:
 
     def cut(self, split: SplitTexts, demands: Demands) -> SplitTexts:
         """Cuts segments that are too long, and reads their pieces."""
-        if max(map(len, split.segments), default=0) <= self.limit:  # the usual case
-            return split
         return split.with_parts(
             [segment] if len(segment) <= self.limit else self._pieces(segment, demands)
             for segment in split.segments
@@ -304,20 +290,23 @@ class Reader:
 
     def read_pairs(
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
-    ) -> list[Pair]:
-        """Reads given pairs as `translate` reads their sources, and writes their targets."""
+    ) -> list[Segment]:
+        """Reads sources as `translate` does, and given targets as the model would write them."""
         segments = [
             Segment(text, direction.for_text(text, self._tags))
             for text, direction in zip(sources, directions, strict=True)
         ]
-        segments = self.read(segments, Demands())
-        readings = []
-        for segment, target in zip(segments, targets, strict=True):
-            places = Copies.find(segment.text, segment.kept, target).places
-            readings.append(self._placeholders.reading_of_target(target, places, segment.reading))
-        texts = [reading.text for reading in readings]
-        languages = [direction.target for direction in directions]
-        return list(map(Pair, segments, readings, self.encode("target", texts, languages)))
+        pairs = []
+        for segment, target in zip(self.read(segments, Demands()), targets, strict=True):
+            kept = Copies.find(segment.text, segment.kept, target).places
+            reading = self._placeholders.reading_of_target(target, kept, segment.reading)
+            written, back = reading.text, reading.undone
+            pairs.append(replace(segment, written=written, put_back=back, output=target))
+        written_by = [pair.written for pair in pairs], [pair.direction.target for pair in pairs]
+        return [
+            replace(pair, given=given, hypothesis=Hypothesis((*given.ids[:-1],), given.ids[-1]))
+            for pair, given in zip(pairs, self.encode("target", *written_by), strict=True)
+        ]
 
     def encode(
         self, side: str, texts: Sequence[str], languages: Sequence[str | None]
@@ -331,24 +320,32 @@ class Reader:
             rows = getattr(encoding, "encodings", None) or [None] * len(texts)
             return list(map(Encoded, texts, encoding["input_ids"], rows))
 
-        return in_groups(texts, languages, encode)
+        return map_grouped(texts, languages, encode)
 
-    def spans(self, encoded: Encoded, side: str) -> list[Span]:
-        """Returns the span of each token in what was encoded."""
+    def source_spans(self, segment: Segment) -> list[Span]:
+        """Returns the span of each token in the text, without the tag that is read before it."""
+        reading, shift = segment.reading, len(segment.direction.read(""))
+        places = (
+            reading.place((max(begin - shift, 0), max(end - shift, 0)))
+            for begin, end in self._spans(segment.encoded, "source")
+        )
+        return [stripped(segment.text, place) for place in places]
+
+    def target_spans(self, output: Segment) -> list[Span]:
+        """Returns the span of each token but the end in what is written."""
+        ids, text = output.hypothesis.ids, output.written
+        if output.given is None:
+            spans = spans_of_ids(self.of_targets, ids, text)
+        else:
+            spans = self._spans(output.given, "target")[: len(ids)]
+        return [stripped(text, span) for span in spans]
+
+    def _spans(self, encoded: Encoded, side: str) -> list[Span]:
         if encoded.row is not None:
             return list(encoded.row.offsets)
         encoding = {"input_ids": [encoded.ids]}
         (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
         return spans
-
-    def spans_in_text(self, segment: Segment) -> list[Span]:
-        """Returns the span of each token in the text, without the tag that is read before it."""
-        reading, shift = segment.reading, len(segment.direction.read(""))
-        places = (
-            reading.place((max(begin - shift, 0), max(end - shift, 0)))
-            for begin, end in self.spans(segment.encoded, "source")
-        )
-        return [stripped(segment.text, place) for place in places]
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a source."""

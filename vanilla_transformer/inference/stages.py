@@ -1,14 +1,14 @@
 """From what a model reads to its outputs: the stages `search`, `restore` and `join`."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import count_characters, in_groups, spans_of_ids
+from vanilla_transformer.data.token_words import count_characters, map_grouped
 from vanilla_transformer.data.word_alignment import Links
 from vanilla_transformer.documents.kept import (
     Copies,
@@ -16,13 +16,12 @@ from vanilla_transformer.documents.kept import (
     TokenLinks,
     apply_edits,
     edits_to_keep,
-    stripped,
 )
 from vanilla_transformer.documents.lines import TextLayout
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.documents.terms import missing_targets, targets_in
 from vanilla_transformer.inference.constrained import Forms, forms_of_term, search_with_terms
-from vanilla_transformer.inference.engine_choice import Engine
+from vanilla_transformer.inference.engine_choice import Engine, Engines
 from vanilla_transformer.inference.engines import (
     Hypothesis,
     Ids,
@@ -33,6 +32,7 @@ from vanilla_transformer.inference.engines import (
 from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
 from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment
 from vanilla_transformer.languages import tag_of_texts
+from vanilla_transformer.model.directions import Begin, begun_by
 from vanilla_transformer.search import Search, needed_start
 
 logger = logging.get_logger(__name__)
@@ -47,19 +47,24 @@ class TranslatorCall:
     details: OutputOptions
     batch_tokens: int
 
+    def begun_by(self, begin: Begin) -> "TranslatorCall":
+        """Returns the call for targets that begin with these tokens."""
+        settings = begun_by(self.search.settings, begin)
+        if settings is self.search.settings:
+            return self
+        return replace(self, search=replace(self.search, settings=settings))
+
 
 class Stages:
     """The stages of one model; each takes and returns segments.
 
     Args:
-        transformers: Returns the engine of transformers, which alone aligns and places terms.
+        engines: Of them, that of transformers alone places terms, and aligns given outputs.
         end: The token that ends a target. None: no token does.
     """
 
-    def __init__(
-        self, reader: Reader, transformers: Callable[[], TransformersEngine], end: int | None
-    ) -> None:
-        self.reader, self.transformers, self.end = reader, transformers, end
+    def __init__(self, reader: Reader, engines: Engines, end: int | None) -> None:
+        self.reader, self.engines, self.end = reader, engines, end
 
     def compute(
         self,
@@ -98,7 +103,7 @@ class Stages:
         """Computes outputs that contain the terms of others; equally many beams share batches."""
         if outputs and not isinstance(call.engine, TransformersEngine):
             logger.warning_once("Terms that outputs lack are placed by transformers.")
-            call = replace(call, engine=self.transformers())
+            call = replace(call, engine=self.engines.transformers)
         terms = list(map(self._forms_to_place, outputs))
         searches = [search_with_terms(call.search, of_output) for of_output in terms]
 
@@ -111,7 +116,7 @@ class Stages:
             )
 
         beams = [search.num_beams for search in searches]
-        return in_groups(list(range(len(outputs))), beams, compute)
+        return map_grouped(list(range(len(outputs))), beams, compute)
 
     def _forms_to_place(self, output: Segment) -> list[Forms]:
         """Returns the ids of the terms that an output must have.
@@ -185,7 +190,6 @@ class Stages:
             output=output,
             copies=Copies.find(segment.text, segment.kept, output) if segment.keeps else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
-            aligned=(),
             links=NO_LINKS,
         )
 
@@ -199,7 +203,7 @@ class Stages:
         ]
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
         if None in aligned:  # the search itself has not aligned them
-            aligned = self.transformers().alignments(
+            aligned = self.engines.transformers.alignments(
                 [outputs[number].ids for number in wanted],
                 [self._ended(outputs[number].hypothesis) for number in wanted],
                 call.batch_tokens,
@@ -207,14 +211,12 @@ class Stages:
             )
         for number, row in zip(wanted, aligned, strict=True):
             output = outputs[number]
-            ids, text = output.hypothesis.ids, output.written
-            places = [
-                stripped(text, span) for span in spans_of_ids(self.reader.of_targets, ids, text)
-            ]
-            row = row[: len(places)]
-            links = TokenLinks(self.reader.spans_in_text(output), places, row)
+            places = self.reader.target_spans(output)
+            links = TokenLinks(self.reader.source_spans(output), places, row[: len(places)])
             linked[number] = replace(
-                output, aligned=tuple(row), links=links.edited(output.put_back)
+                output,
+                hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
+                links=links.edited(output.put_back),
             )
         return linked
 
@@ -222,21 +224,18 @@ class Stages:
         """Computes the scores of the tokens of outputs, if these are wanted."""
         if not call.details.scores:
             return list(outputs)
-        settings = call.search.settings
+        settings, longest = call.search.settings, call.search.max_new_tokens
         # A score needs an end; that of an output without one is left out below.
         ended = [self._ended(output.hypothesis) for output in outputs]
         rows = call.engine.token_scores(
             [output.ids for output in outputs], ended, call.batch_tokens, needed_start(settings)
         )
-        return [
-            replace(
-                output,
-                token_scores=chosen_scores(
-                    row[: len(output.hypothesis.tokens)], ids, settings, call.search.max_new_tokens
-                ),
-            )
-            for output, ids, row in zip(outputs, ended, rows, strict=True)
-        ]
+        scored = []
+        for output, ids, row in zip(outputs, ended, rows, strict=True):
+            scores = row[: len(output.hypothesis.tokens)]
+            at = longest if output.given is None else None
+            scored.append(replace(output, token_scores=chosen_scores(scores, ids, settings, at)))
+        return scored
 
     def _ended(self, hypothesis: Hypothesis) -> Ids:
         """Returns the ids of an output with an end."""
@@ -247,30 +246,42 @@ class Stages:
         self, layout: TextLayout, rows: Sequence[Sequence[Segment]], call: TranslatorCall
     ) -> list[Translation]:
         """Makes the outputs of a text from those of its segments, in the order of their scores."""
-        joined = [
-            self._join_segments(
-                layout, {number: rows[number][rank] for number in layout.segments}, call
-            )
-            for rank in range(call.search.n_best)
-        ]
+        joined = [self._join(layout, rows, rank, call) for rank in range(call.search.n_best)]
         return sorted(joined, key=lambda output: -(output.score or 0.0))
 
-    def _join_segments(
-        self, layout: TextLayout, outputs: Mapping[int, Segment], call: TranslatorCall
+    def _join(
+        self,
+        layout: TextLayout,
+        rows: Sequence[Sequence[Segment]],
+        rank: int,
+        call: TranslatorCall,
     ) -> Translation:
         """Makes an output of a text from one for each of its segments.
 
         The language of its target, or else their script, tells how the parts of a long line are
         joined.
         """
-        parts, details = [outputs[number] for number in layout.segments], call.details
+        parts, details = [rows[number][rank] for number in layout.segments], call.details
 
         def language() -> str | None:
             return parts[0].target_language or tag_of_texts(part.output for part in parts)
 
-        written = layout.in_language(language)
-        source, links = _join_links(layout, written, outputs)
-        text = "".join(outputs[part].output if isinstance(part, int) else part for part in written)
+        source = text = ""
+        sources, targets = list[Span](), list[Span]()
+        aligned, marks = list[int](), list[Mark]()
+        for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
+            if isinstance(part, str):
+                source += origin.space if isinstance(origin, Cut) else part
+                text += part
+                continue
+            output, links = rows[part][rank], rows[part][rank].links
+            aligned += [len(sources) + index for index in links.aligned]
+            sources += [(begin + len(source), end + len(source)) for begin, end in links.sources]
+            targets += [(begin + len(text), end + len(text)) for begin, end in links.targets]
+            if details.marks:
+                marks += _marks(output, len(text))
+            source, text = source + output.text, text + output.output
+        links = TokenLinks(sources, targets, aligned)
         characters = sum(count_characters(part.text) for part in parts)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
@@ -280,7 +291,7 @@ class Stages:
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
-            alignment=_join_alignments(parts) if details.alignment else None,
+            alignment=_token_pairs(parts) if details.alignment else None,
             word_alignment=linked_words(source, text, links) if details.words else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
@@ -292,7 +303,7 @@ class Stages:
                 for match in part.matches
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
-            marks=_join_marks(written, outputs) if details.marks else (),
+            marks=tuple(sorted(marks)),
         )
 
 
@@ -316,47 +327,21 @@ def restore(output: Segment) -> Segment:
     )
 
 
-def _join_alignments(parts: Sequence[Segment]) -> Links:
+def _token_pairs(parts: Sequence[Segment]) -> Links:
+    """Returns the links of all tokens of parts by their indices, the ends included in the count."""
     links, sources, targets = [], 0, 0
     for part in parts:
-        links += [(sources + s, targets + t) for t, s in enumerate(part.aligned)]
+        links += [(sources + s, targets + t) for t, s in enumerate(part.hypothesis.aligned or ())]
         sources += len(part)
         targets += len(part.hypothesis.tokens)
     return tuple(links)
 
 
-def _join_marks(written: Sequence[str | int], outputs: Mapping[int, Segment]) -> tuple[Mark, ...]:
-    marks: list[Mark] = []
-    place = 0
-    for part in written:
-        if isinstance(part, str):
-            place += len(part)
-            continue
-        output = outputs[part]
-        kept = output.copies.places if output.copies else ()
-        terms = targets_in(output.output, output.terms, output.target_language, kept)
-        marks += [Mark(place + begin, place + end, "kept") for begin, end in kept]
-        marks += [Mark(place + term.begin, place + term.end, "term") for term in terms]
-        place += len(output.output)
-    return tuple(sorted(marks))
-
-
-def _join_links(
-    layout: TextLayout, written: Sequence[str | int], outputs: Mapping[int, Segment]
-) -> tuple[str, TokenLinks]:
-    """Returns a whole source, and the links of its segments with places in it and in its output."""
-    source, target = "", 0
-    sources: list[Span] = []
-    targets: list[Span] = []
-    aligned: list[int] = []
-    for origin, part in zip(layout.parts, written, strict=True):
-        if isinstance(part, str):
-            source += origin.space if isinstance(origin, Cut) else part
-            target += len(part)
-            continue
-        output = outputs[part]
-        aligned += [len(sources) + index for index in output.links.aligned]
-        sources += [(begin + len(source), end + len(source)) for begin, end in output.links.sources]
-        targets += [(begin + target, end + target) for begin, end in output.links.targets]
-        source, target = source + output.text, target + len(output.output)
-    return source, TokenLinks(sources, targets, aligned)
+def _marks(output: Segment, place: int) -> list[Mark]:
+    """Returns the marks of an output that begins at a place of its text."""
+    kept = output.copies.places if output.copies else ()
+    terms = targets_in(output.output, output.terms, output.target_language, kept)
+    return [
+        *(Mark(place + begin, place + end, "kept") for begin, end in kept),
+        *(Mark(place + term.begin, place + term.end, "term") for term in terms),
+    ]

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from threading import Lock
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import count_characters, in_groups
-from vanilla_transformer.documents.kept import TokenLinks, make_kept_finder
+from vanilla_transformer.data.token_words import count_characters, map_grouped
+from vanilla_transformer.documents.kept import make_kept_finder
 from vanilla_transformer.documents.lines import TextLayout
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
-from vanilla_transformer.inference.engine_choice import Engine, load_engine
-from vanilla_transformer.inference.engines import Ids, TransformersEngine, chosen_scores
+from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engine
+from vanilla_transformer.inference.engines import Ids, TransformersEngine
 from vanilla_transformer.inference.loading import (
     default_device,
     load_generation_settings,
@@ -35,7 +35,6 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.inference.segments import (
     Demands,
-    Pair,
     Reader,
     Segment,
     SplitTexts,
@@ -43,15 +42,14 @@ from vanilla_transformer.inference.segments import (
 )
 from vanilla_transformer.inference.stages import Stages, TranslatorCall
 from vanilla_transformer.languages import closest_tag, known_tag
-from vanilla_transformer.model.directions import Begin, Direction, begun_by, language_tokens
+from vanilla_transformer.model.directions import Begin, Direction, language_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
-from vanilla_transformer.search import Search, SearchError, learned_positions, needed_start
+from vanilla_transformer.search import Search, SearchError, learned_positions
 
 logger = logging.get_logger(__name__)
 
-Row = TypeVar("Row")
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
@@ -99,15 +97,12 @@ class Translator:
         self.tokenizer = tokenizer
         self.settings = settings
         self.source_limit = source_limit
-        self._load_model = load_model
-        self._exact = exact
         self.config = config
-        self._loaded_transformers: TransformersEngine | None = None
-        self._loading = Lock()
         ends = settings.eos_token_id
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
         self.reader = Reader(tokenizer, source_limit)
-        self._stages = Stages(self.reader, lambda: self._transformers_engine, self.end_token_id)
+        self._engines = Engines(engine, tokenizer, load_model, exact)
+        self._stages = Stages(self.reader, self._engines, self.end_token_id)
 
     @classmethod
     def from_pretrained(
@@ -178,19 +173,6 @@ class Translator:
             config=model.config,
         )
 
-    @property
-    def _transformers_engine(self) -> TransformersEngine:
-        """The engine for what only transformers computes; loads the model when first used."""
-        if isinstance(self.engine, TransformersEngine):
-            return self.engine
-        assert self._load_model is not None
-        with self._loading:  # several threads may ask at once
-            if self._loaded_transformers is None:
-                self._loaded_transformers = TransformersEngine(
-                    self._load_model(), tokenizer=self.tokenizer
-                )
-        return self._loaded_transformers
-
     def translate(
         self,
         texts: str | Iterable[str],
@@ -251,10 +233,6 @@ class Translator:
             An output is a text. It is a `Translation` if scores, tokens or alignments are asked
             for, and a list of these with `n_best`. A warning tells how many outputs are cut off at
             the longest length.
-
-        Raises:
-            ValueError: If a text is not a `str`, or an option is wrong or not possible with the
-                engine.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(
@@ -270,9 +248,10 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        demands = _demands(keep, keep_patterns, glossary)
+        terms = None if glossary is None else Glossary.of(glossary)
+        split = partial(self.split_texts, keep=keep, keep_patterns=keep_patterns, glossary=terms)
         given = [texts] if isinstance(texts, str) else texts
-        rows = self._translate_stream(given, directions, call, demands, metric, progress=progress)
+        rows = self._translate_stream(given, directions, call, split, metric, progress)
         has_details = any(call.details)
         outputs = ([output if has_details else output.text for output in row] for row in rows)
         results = (row[0] if n_best is None else row for row in outputs)
@@ -290,9 +269,6 @@ class Translator:
             n_best: Outputs per text. None: one.
             candidates: Number of outputs among which one is chosen. None: all are wanted.
             **options: Settings of the search by their names in `GenerationConfig`.
-
-        Raises:
-            SearchError: If an option is wrong.
         """
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
@@ -321,12 +297,9 @@ class Translator:
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
-
-        Raises:
-            ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, candidates, **options)
-        engine = self._engine_without(self.engine.problems(search))
+        engine = self._engines.without(self.engine.problems(search))
         return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
     def directions(
@@ -340,9 +313,6 @@ class Translator:
 
         Args:
             search: The search of the call. None: it has the saved settings.
-
-        Raises:
-            ValueError: If the model does not know a language, or needs one that is not named.
         """
         settings = self.settings if search is None else search.settings
         columns = []
@@ -373,20 +343,12 @@ class Translator:
         Args:
             directions: That of each text. None: that of the model, which has one.
             keep: As for `translate`, as `keep_patterns` and `glossary` are.
-
-        Raises:
-            ValueError: If a text is not a `str`, or not Unicode text, or lacks a language.
         """
-        demands = _demands(keep, keep_patterns, glossary)
-        return self._split_texts(texts, directions or self.directions(len(texts)), demands)
-
-    def _split_texts(
-        self, texts: Sequence[str], directions: Sequence[Direction], demands: Demands
-    ) -> SplitTexts:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        split = self.reader.split(texts, directions)
+        demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
+        split = self.reader.split(texts, directions or self.directions(len(texts)))
         split = replace(split, segments=self.reader.read(split.segments, demands))
         return without_unknown(self.reader.cut(split, demands))
 
@@ -403,16 +365,14 @@ class Translator:
         """
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[Segment]]:
-            settings = begun_by(call.search.settings, key[0])
-            of_these = call
-            if settings is not call.search.settings:
-                search = replace(call.search, settings=settings)
-                engine = self._engine_without(self.engine.problems(search))
-                of_these = replace(call, search=search, engine=engine)
-            return self._stages.compute(alike, of_these, on_batch)
+            begun = call.begun_by(key[0])
+            if begun is not call:
+                engine = self._engines.without(self.engine.problems(begun.search))
+                begun = replace(begun, engine=engine)
+            return self._stages.compute(alike, begun, on_batch)
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        return in_groups(segments, keys, compute)
+        return map_grouped(segments, keys, compute)
 
     def join_outputs(
         self, layout: TextLayout, outputs: Sequence[Sequence[Segment]], call: TranslatorCall
@@ -437,21 +397,14 @@ class Translator:
 
         Args:
             src_lang: As in `translate`, as `tgt_lang` is.
-
-        Raises:
-            ValueError: If there are not as many targets as sources, or if a text is too long, or
-                the model needs a language.
         """
-
-        def score(settings: GenerationConfig, pairs: list[Pair]) -> list[Score]:
-            engine = self._engine_without(self.engine.token_problems(settings))
-            scores = engine.token_scores(*_ids_of(pairs), batch_tokens, needed_start(settings))
-            return [
-                Score(self.reader.target_tokens(pair.ids), chosen_scores(row, pair.ids, settings))
-                for pair, row in zip(pairs, scores, strict=True)
-            ]
-
-        return self._compute_pairs(score, sources, targets, src_lang, tgt_lang)
+        pairs = self._compute_pairs(
+            sources, targets, src_lang, tgt_lang, OutputOptions(scores=True), batch_tokens
+        )
+        return [
+            Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
+            for pair in pairs
+        ]
 
     def align(
         self,
@@ -471,45 +424,30 @@ class Translator:
 
         Returns:
             The links of each pair. A pair with a blank side has none.
-
-        Raises:
-            ValueError: If there are not as many targets as sources, if a text is too long, or the
-                model needs a language.
         """
-
-        def align(settings: GenerationConfig, pairs: list[Pair]) -> list[Alignment]:
-            rows = self._transformers_engine.alignments(
-                *_ids_of(pairs), batch_tokens, needed_start(settings)
-            )
-            # None of the end.
-            return [self._alignment(pair, row[:-1]) for pair, row in zip(pairs, rows, strict=True)]
-
-        return self._compute_pairs(align, sources, targets, src_lang, tgt_lang)
-
-    def _alignment(self, pair: Pair, aligned: list[int]) -> Alignment:
-        """Makes the alignment of a pair from the source token of each target token."""
-        reader, target = self.reader, pair.reading
-        places = reader.spans(pair.encoded, "target")[: len(aligned)]
-        links = TokenLinks(reader.spans_in_text(pair.source), places, aligned)
-        return Alignment(
-            words=linked_words(pair.source.text, target.original, links.edited(target.undone)),
-            tokens=tuple((source, number) for number, source in enumerate(aligned)),
-            source_tokens=reader.source_tokens(pair.source.ids),
-            target_tokens=reader.target_tokens(pair.ids),
+        pairs = self._compute_pairs(
+            sources, targets, src_lang, tgt_lang, OutputOptions(words=True), batch_tokens
         )
+        return [
+            Alignment(
+                words=linked_words(pair.text, pair.output, pair.links),
+                tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ())),
+                source_tokens=self.source_tokens(pair.ids),
+                target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
+            )
+            for pair in pairs
+        ]
 
     def _compute_pairs(
         self,
-        compute: Callable[[GenerationConfig, list[Pair]], list[Row]],
         sources: Sequence[str],
         targets: Sequence[str],
         src_lang: Languages,
         tgt_lang: Languages,
-    ) -> list[Row]:
-        """Computes a row for each given pair without the white space around its texts.
-
-        Those whose targets begin with the same token are computed together.
-        """
+        details: OutputOptions,
+        batch_tokens: int,
+    ) -> list[Segment]:
+        """Scores or links given pairs, without the white space around their texts."""
         for name, texts in (("sources", sources), ("targets", targets)):
             if isinstance(texts, str):  # a list of letters
                 raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
@@ -521,35 +459,26 @@ class Translator:
         directions = self.directions(len(sources), src_lang, tgt_lang)
         pairs = self.reader.read_pairs(sources, targets, directions)
         for number, pair in enumerate(pairs):
-            if len(pair.source) > self.source_limit:
-                raise LongSourceError(number, len(pair.source), self.source_limit)
-        return in_groups(
-            pairs,
-            [pair.source.direction.begin for pair in pairs],
-            lambda begin, pairs: compute(begun_by(self.settings, begin), pairs),
-        )
+            if len(pair) > self.source_limit:
+                raise LongSourceError(number, len(pair), self.source_limit)
+        call = TranslatorCall(self.resolve_search(), self.engine, details, batch_tokens)
 
-    def _engine_without(self, problems: list[str]) -> Engine:
-        """Returns the engine, or transformers where the former has problems."""
-        if not problems:
-            return self.engine
-        what = "; ".join(problems)
-        if self._exact:
-            raise ValueError(
-                f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
-                "engine, one model, or other options."
-            )
-        logger.warning_once(f"This search is computed by transformers, more slowly: {what}.")
-        return self._transformers_engine
+        def compute(begin: Begin, pairs: list[Segment]) -> list[Segment]:
+            begun = call.begun_by(begin)
+            if details.linked:
+                return self._stages.link(pairs, begun)
+            engine = self._engines.without(self.engine.token_problems(begun.search.settings))
+            return self._stages.score(pairs, replace(begun, engine=engine))
+
+        return map_grouped(pairs, [pair.direction.begin for pair in pairs], compute)
 
     def _translate_stream(
         self,
         texts: Iterable[str],
         directions: Sequence[Direction],
         call: TranslatorCall,
-        demands: Demands,
+        split_texts: Callable[[list[str], Sequence[Direction]], SplitTexts],
         metric: Metric | None,
-        *,
         progress: bool,
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
@@ -566,7 +495,7 @@ class Translator:
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = self._split_texts(chunk, list(islice(of_remaining, len(chunk))), demands)
+                split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
                 num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
                 for layout in split.layouts:
@@ -590,14 +519,6 @@ class Translator:
                 f"the texts ({num_unknown / num_characters:.1%}): the model does not see which. "
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
-
-
-def _demands(keep: bool, keep_patterns: Sequence[str], glossary: GlossaryLike | None) -> Demands:
-    return Demands(make_kept_finder(keep, keep_patterns), Glossary.of(glossary or ()), keep)
-
-
-def _ids_of(pairs: Sequence[Pair]) -> tuple[list[Ids], list[Ids]]:
-    return [pair.source.ids for pair in pairs], [pair.ids for pair in pairs]
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
