@@ -259,6 +259,12 @@ class VanillaTransformerForConditionalGeneration(
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
 
+        A packed batch has ids and labels of shape (1, tokens), sequences one behind another, and
+        four arguments under the names of `DataCollatorWithFlattening`: `cu_seq_lens_k` and
+        `cu_seq_lens_q` tell where each source, and each target, begins, and where the last one
+        ends, of shape (sequences + 1,); no source has more than `max_length_k` tokens, no target
+        more than `max_length_q`. Masks are not read then, and all results are packed.
+
         Args:
             input_ids: Tokens of the source, (batch, source_len).
             attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
@@ -284,12 +290,6 @@ class VanillaTransformerForConditionalGeneration(
             plan: What to compute. None: decided here.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
-
-            A packed batch has ids and labels of shape (1, tokens), sequences one behind another,
-            and four arguments under the names of `DataCollatorWithFlattening`: `cu_seq_lens_k` and
-            `cu_seq_lens_q` tell where each source, and each target, begins, and where the last one
-            ends, of shape (sequences + 1,); no source has more than `max_length_k` tokens, no
-            target more than `max_length_q`. Masks are not read then, and all results are packed.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
