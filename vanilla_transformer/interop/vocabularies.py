@@ -267,31 +267,40 @@ def make_tokenizer(
         one of this package, whose texts are cut by SentencePiece or at spaces; or None. And
         sentences on what a user must know about it.
     """
-    files: tuple[Path, ...] = ()
-    notes: list[str] = []
     if isinstance(supplied, Sequence) and not isinstance(supplied, str):
-        files = (supplied[0], supplied[-1])
-    elif (place := folder if supplied is None else supplied) is not None:
-        if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
-            tokenizer = load_tokenizer(place)
-            differing = _differing_tokens(tokenizer, vocabularies.source)
-            if not differing:
-                return tokenizer, ()
-            problem = f"The tokenizer of {str(place)!r} has other ids, as of {differing[0]}"
-            if supplied is not None:
-                raise ValueError(f"{problem}: give the one that the model was trained with.")
-            notes.append(f"{problem}: it was left out.")
-        files = find_pieces(Path(place))
-        if supplied is not None and not files:
-            raise FileNotFoundError(
-                f"{str(supplied)!r} holds no tokenizer: give a model of SentencePiece (.model or "
-                ".spm), or a directory."
-            )
+        return _build_tokenizer(vocabularies, (supplied[0], supplied[-1]), source_eos)
+    place = folder if supplied is None else supplied
+    if place is None:
+        return _build_tokenizer(vocabularies, (), source_eos)
+    notes: tuple[str, ...] = ()
+    if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
+        tokenizer = load_tokenizer(place)
+        differing = _differing_tokens(tokenizer, vocabularies.source)
+        if not differing:
+            return tokenizer, ()
+        problem = f"The tokenizer of {str(place)!r} has other ids, as of {differing[0]}"
+        if supplied is not None:
+            raise ValueError(f"{problem}: give the one that the model was trained with.")
+        notes = (f"{problem}: it was left out.",)
+    files = find_pieces(Path(place))
+    if supplied is not None and not files:
+        raise FileNotFoundError(
+            f"{str(supplied)!r} holds no tokenizer: give a model of SentencePiece (.model or "
+            ".spm), or a directory."
+        )
+    built, about = _build_tokenizer(vocabularies, files, source_eos)
+    return built, (*notes, *about)
+
+
+def _build_tokenizer(
+    vocabularies: Vocabularies, files: Sequence[Path], source_eos: bool | None
+) -> tuple[Any, tuple[str, ...]]:
+    """Builds a tokenizer that cuts texts by the models of both sides, or else at spaces."""
     ends = vocabularies.ends if source_eos is None else source_eos
     special = vocabularies.special
     sides = vocabularies.source, vocabularies.target
     if any(special["unk_token"] not in words for words in sides):
-        return None, (*notes, f"The vocabulary lacks {special['unk_token']}.")
+        return None, (f"The vocabulary lacks {special['unk_token']}.",)
     backends, lost = [], []
     for side, words in enumerate(sides):
         if files:
@@ -303,15 +312,14 @@ def make_tokenizer(
         last = special["eos_token"] if ends or side == 1 else None
         set_ends(backend, first, last)
         backends.append(backend)
-    is_one = vocabularies.is_shared and ends and not vocabularies.begins
-    is_one = is_one and len(set(files)) < 2
     arguments: dict[str, Any] = {**special, "tokenizer_object": backends[0]}
-    if not is_one:
+    alike = vocabularies.is_shared and ends and not vocabularies.begins and len(set(files)) < 2
+    if not alike:
         arguments["target_tokenizer_object"] = backends[1]
     names = " and ".join(dict.fromkeys(path.name for path in files))
     cut = f"cut by {names}" if files else "words and subwords between spaces"
-    notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "
-                 f"{special['eos_token']}.")  # fmt: skip
+    end = f"{'end' if ends else 'do not end'} with {special['eos_token']}"
+    notes = [f"Its texts are {cut}; sources {end}."]
     if lost:
         notes.append(
             f"{len(lost):,} pieces of SentencePiece, such as {lost[0]!r}, are not in the "
