@@ -5,7 +5,6 @@ This module needs the extra `ctranslate2`. Source of the layout: `ctranslate2.sp
 """
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +22,11 @@ from vanilla_transformer.interop.ctranslate2_variables import (
     PARAMETERS,
     STACKS,
     module_places,
+)
+from vanilla_transformer.interop.exact_rewrites import (
+    fold_residual_scale,
+    reorder_cross_attention,
+    state_of,
 )
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.sinusoids import SINUSOIDS
@@ -123,13 +127,11 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
         transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder")),
         transformer_spec.TransformerDecoderSpec(**options),
     )
-    modules = dict(model.named_modules())
+    state = fold_residual_scale(state_of(model))
     if aligning is not None and aligning.order is not None:
-        place = f"model.decoder.layers.{aligning.layer}"
-        ordered = _with_head_order(modules[place], aligning.order)
-        modules |= {f"{place}.{name}": module for name, module in ordered.named_modules()}
+        state = reorder_cross_attention(aligning.layer, aligning.order)(state)
     for name in STACKS:
-        stack_spec, stack = getattr(spec, name), modules[f"model.{name}"]
+        stack_spec, stack = getattr(spec, name), getattr(model.model, name)
         stack_spec.pre_norm = config.norm_placement == "pre"
         stack_spec.scale_embeddings = stack.embed_scale
         for layer in stack_spec.layer:
@@ -137,8 +139,8 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
         _set_positions(stack_spec, stack, positions)
         layers = len(stack_spec.layer)
         places = module_places(name, layers, config.norm_placement, config.gated_ffn)
-        for place, names in places.items():
-            _set_module(spec, place, names, modules, float(config.residual_scale))
+        for place, modules in places.items():
+            _set_weights(spec, place, modules, state.weights)
     spec.decoder.scale_outputs = np.float32(config.logit_scale)
     return spec
 
@@ -271,41 +273,14 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
     return options
 
 
-def _set_module(
-    spec: Any, place: str, names: Sequence[str], modules: Mapping[str, Any], residual_scale: float
+def _set_weights(
+    spec: Any, place: str, modules: Sequence[str], weights: Mapping[str, torch.Tensor]
 ) -> None:
-    """Copies a norm, an embedding, or linear maps whose rows lie one after the other.
-
-    The factor of the residual goes into the last weights of a sublayer.
-    """
-    if names[0] not in modules:
-        names = [names[0].replace("q_proj", "qkv_proj")]
-    scale = residual_scale if names[0].endswith(("out_proj", "fc2")) else 1.0
+    """Sets a norm, an embedding, or linear maps whose rows lie one after the other."""
     for theirs, ours in PARAMETERS.items():
-        if getattr(modules.get(names[0]), ours, None) is None:
-            continue  # there is no such norm or bias
-        if hasattr(target := index_spec(spec, place), theirs):
-            values = torch.cat([_float_copy(getattr(modules[name], ours)) for name in names])
-            setattr(target, theirs, values * scale if scale != 1 else values)
-
-
-def _with_head_order(layer: Any, order: Sequence[int]) -> Any:
-    """Returns a copy of a layer with the heads of cross-attention in another order."""
-    ordered = deepcopy(layer)
-    attention = ordered.encoder_attn
-    groups = attention.num_key_value_groups
-    key_order = [head // groups for head in order[::groups]]
-    parts = (attention.q_proj, order), (attention.k_proj, key_order), (attention.v_proj, key_order)
-    for projection, heads in parts:
-        for values in (projection.weight, projection.bias):
-            if values is not None:
-                # (heads · head_dim, ...) to (heads, head_dim, ...)
-                by_head = values.data.unflatten(0, (-1, attention.head_dim))
-                values.data = by_head[heads].flatten(0, 1)
-    # The output projection reads the heads side by side: (d_model, heads, head_dim).
-    columns = attention.out_proj.weight.data.unflatten(1, (-1, attention.head_dim))
-    attention.out_proj.weight.data = columns[:, order].flatten(1, 2)
-    return ordered
+        values = [weights[name] for m in modules if (name := f"{m}.{ours}") in weights]
+        if values and hasattr(target := index_spec(spec, place), theirs):
+            setattr(target, theirs, torch.cat(values).float())
 
 
 def _float_copy(tensor: torch.Tensor) -> torch.Tensor:

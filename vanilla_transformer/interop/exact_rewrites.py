@@ -6,7 +6,7 @@ A rewrite that does not apply to a model returns it as it is.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,6 +101,31 @@ def repeat_key_value_heads(state: ModelState) -> ModelState:
 
     heads = {f"{stack}_num_key_value_heads": state.heads_of(stack) for stack in _STACKS}
     return state.map_weights(repeat).with_fields(**heads)
+
+
+def reorder_cross_attention(layer: int, order: Sequence[int]) -> Rewrite:
+    """Makes the rewrite that puts the heads of a decoder layer's cross-attention into an order.
+
+    Heads that share keys and values must stay together.
+    """
+
+    def reorder(state: ModelState) -> ModelState:
+        place, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
+        groups = state.heads_of("decoder") // state.fields["decoder_num_key_value_heads"]
+        shared = [head // groups for head in order[::groups]]
+        changed = {}
+        for part, heads in (("q", order), ("k", shared), ("v", shared)):
+            for name in (f"{place}.{part}_proj.weight", f"{place}.{part}_proj.bias"):
+                if name in state.weights:
+                    # (heads · head_dim, ...) to (heads, head_dim, ...)
+                    by_head = state.weights[name].unflatten(0, (-1, width))
+                    changed[name] = by_head[heads].flatten(0, 1)
+        # The output projection reads the heads side by side: (d_model, heads, head_dim).
+        output = f"{place}.out_proj.weight"
+        columns = state.weights[output].unflatten(1, (-1, width))
+        return state.with_weights({**changed, output: columns[:, order].flatten(1, 2)})
+
+    return reorder
 
 
 def fold_residual_scale(state: ModelState) -> ModelState:
