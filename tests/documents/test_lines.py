@@ -13,6 +13,12 @@ def test_lines_and_blank_lines_stay_where_they_are():
     assert "".join(map(str, parts)) == "0\r\n\n  \n1\n"
 
 
+def test_tabs_part_a_line():
+    (layout,), lines = split_lines(["Open\tCtrl+O\t\t%s files\n"])
+    assert lines == ["Open", "Ctrl+O", "%s files"]
+    assert "".join(map(str, layout.in_language(pytest.fail))) == "0\t1\t\t2\n"
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r", "\t\u3000", "\ufeff", " \u200b\r\n\n"])
 def test_white_space_alone_stays_as_it_is(text):
     (layout,), lines = split_lines([text])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 
-_LINE_BREAKS = re.compile(r"([\n\r\v\f\x85\u2028\u2029]+)")
+_LINE_BREAKS = re.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+)")
 
 
 @dataclass(frozen=True)

@@ -100,14 +100,14 @@ FORMS: Sequence[Form] = (
     ),
     Form(
         "placeholder",
-        ("%(", "%<", "%{"),
+        ("%", "$(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
-        rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}",
-        "%(name)s %<name>s %{name}",
-        "50 %(about) of them, 5 %<br>",
+        rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"
+        rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|@[A-Z][A-Z0-9_]*@",
+        "%(name)s %<name>s %{name} %PATH% $(NAME) @NAME@",
+        "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_sure=True,
     ),
-    Form("placeholder", ("%",), r"%[A-Z][A-Z0-9_]+%", "%PATH%", "from 5% to 10%", is_sure=True),
     Form(
         "placeholder",
         ("{",),
@@ -136,14 +136,6 @@ FORMS: Sequence[Form] = (
         r"(?:\s?%%)?",
         "%s %1$d %.1f%% %'d %*d %dpx",
         "100 % der, 5% discount, %50i, %12e kadar",
-        is_sure=True,
-    ),
-    Form(
-        "placeholder",
-        ("$(", "@"),
-        rf"\$\({_NAME}\)|@[A-Z][A-Z0-9_]*@",
-        "$(NAME) @NAME@",
-        "$(5), a@b",
         is_sure=True,
     ),
     Form(
@@ -179,14 +171,14 @@ FORMS: Sequence[Form] = (
         "R&D; rock&roll; caf&eacute;",
         stands=_is_sign,
     ),
-    Form("code", ("__",), r"(?<!\w)__[A-Za-z0-9]\w*__(?!\w)", "__name__", "__very important__"),
     Form(
         "code",
-        ("#", "0x", "0X"),
+        ("#", "0x", "0X", "__"),
         r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"
-        r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)|(?<!\w)0[xX][0-9a-fA-F]+(?!\w)",
-        "#ff8800 0x1F",
-        "#decade, no. #12",
+        r"|(?=\d*[a-fA-F])(?=[a-fA-F]*\d)[0-9a-fA-F]{3})(?!\w)"
+        r"|(?<!\w)(?:0[xX][0-9a-fA-F]+|__[A-Za-z0-9]\w*__)(?!\w)",
+        "#ff8800 0x1F __name__",
+        "#decade, no. #12, __very important__",
     ),
     Form(
         "code",
