@@ -6,7 +6,6 @@ of them dies: Dask gives its shard to another one.
 """
 
 import os
-import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -115,15 +114,14 @@ def _carry_out(options: Options, shards: Sequence[Shard]) -> Iterator[tuple[Shar
     """Yields each shard that is written, with "", and each that has failed, with the reason."""
     with _connected_client(options) as client:
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
-        packed = _pack_options(options)
-        engine = client.submit(_name_of_engine, packed, pure=False).result()
+        work = _Work.of(options)
+        engine = client.submit(_name_of_engine, work, pure=False).result()
         sources, running, failures = _with_lines(shards), as_completed(), 0
         shard_of: dict[str, Shard] = {}
         while failures < _FAILURES_IN_A_ROW:
             free = max(1, len(client.nthreads())) * _SHARDS_AHEAD - len(shard_of)
             for shard, lines in islice(sources, max(0, free)):
-                work = (_translate_shard, packed, engine, shard, lines)
-                future = client.submit(*work, pure=False)
+                future = client.submit(_translate_shard, work, engine, shard, lines, pure=False)
                 shard_of[future.key] = shard
                 running.add(future)
             if not shard_of:
@@ -143,13 +141,31 @@ def _carry_out(options: Options, shards: Sequence[Shard]) -> Iterator[tuple[Shar
         )
 
 
-def _pack_options(options: Options) -> bytes:
-    """Returns the options for the workers, with absolute paths, beside what tells the models."""
-    models = (options.model, *options.computation.ensemble_with)
-    model, *others = (str(Path(path).resolve()) if Path(path).exists() else path for path in models)
-    weights = [file_identity(path) for path in models]  # others are another model to a worker
-    computation = replace(options.computation, ensemble_with=others)
-    return pickle.dumps((replace(options, model=model, computation=computation), weights))
+@dataclass(frozen=True)
+class _Work:
+    """What the workers need for all shards.
+
+    Attributes:
+        options: With absolute paths.
+        weights: Tell the files of the models apart: others are another model to a worker.
+    """
+
+    options: Options
+    weights: list[list[Any]]
+
+    @classmethod
+    def of(cls, options: Options) -> "_Work":
+        """Makes the work of a command."""
+        models = (options.model, *options.computation.ensemble_with)
+        model, *others = (
+            str(Path(path).resolve()) if Path(path).exists() else path for path in models
+        )
+        computation = replace(options.computation, ensemble_with=others)
+        options = replace(options, model=model, computation=computation)
+        return cls(options, [file_identity(path) for path in models])
+
+    def __hash__(self) -> int:  # of a key of a cache
+        return hash(repr(self))
 
 
 @contextmanager
@@ -177,21 +193,20 @@ def _connected_client(options: Options) -> Iterator[Any]:
 
 
 @lru_cache(maxsize=1)
-def _load_for_worker(packed: bytes) -> tuple[Options, Any]:
+def _load_for_worker(work: _Work) -> Any:
     """Loads the translator of a worker; the next shards, and only theirs, use it too."""
     hide_bars_of_loading()
-    options, _ = pickle.loads(packed)
-    return options, load_translator(options)
+    return load_translator(work.options)
 
 
-def _name_of_engine(packed: bytes) -> str:
-    return str(_load_for_worker(packed)[1].engine.name)
+def _name_of_engine(work: _Work) -> str:
+    return str(_load_for_worker(work).engine.name)
 
 
-def _translate_shard(packed: bytes, engine: str, shard: Shard, lines: list[str]) -> None:
+def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -> None:
     if shard.path.exists():  # by a worker that died before it could say so
         return
-    options, translator = _load_for_worker(packed)
+    options, translator = work.options, _load_for_worker(work)
     if (name := translator.engine.name) != engine:
         raise ValueError(
             f"This worker has the engine {name!r}, and the first one {engine!r}: install the same "
