@@ -13,7 +13,6 @@ from vanilla_transformer.data.token_words import (
     spans_of_encoding,
     spans_of_ids,
     target_side,
-    tokens_of_ids,
     unknown_spans,
     vocabulary_of,
 )
@@ -346,10 +345,6 @@ class Reader:
         encoding = {"input_ids": [encoded.ids]}
         (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
         return spans
-
-    def source_tokens(self, ids: Ids) -> tuple[str, ...]:
-        """Returns the tokens of ids of a source."""
-        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
 
     def target_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a target."""

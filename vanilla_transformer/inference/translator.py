@@ -11,7 +11,7 @@ from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import count_characters, map_grouped
+from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
 from vanilla_transformer.documents.lines import TextLayout
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
@@ -49,7 +49,6 @@ from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 
 logger = logging.get_logger(__name__)
-
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
@@ -288,7 +287,7 @@ class Translator:
         batch_tokens: int = 4096,
         candidates: int | None = None,
         **options: Any,
-    ) -> "TranslatorCall":
+    ) -> TranslatorCall:
         """Decides what `compute_segments` computes, and with which engine.
 
         `plan_call`, `split_texts`, `compute_segments` and `join_outputs` are the steps of
@@ -382,7 +381,7 @@ class Translator:
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of a segment, whose ids `split_texts` returned."""
-        return self.reader.source_tokens(ids)
+        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
 
     def score(
         self,
