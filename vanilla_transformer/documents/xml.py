@@ -297,8 +297,9 @@ class _Reader:
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
+        plain = f"<{block.prefix}{self.form.run}>" if self.form.run else ""
         for run, item in items:
-            sizes[run] += len(item) if isinstance(item, str) else 0
+            sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")
         before, text, after = split_edges(list(_with_runs(items, usual)))
         if is_translated(text.text):
