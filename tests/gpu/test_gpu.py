@@ -297,7 +297,7 @@ def test_the_memory_of_a_hundred_sizes():
     steps, items, reserved = CapturedSteps(net), torch.tensor(10, device=DEVICE), []
     for number in range(100):
         batch = make_plain_batch()
-        packed = there(pack_in_one_size(batch, net.config, 3000 + 150 * number))
+        packed = there(pack_in_one_size(batch, net.config, 3000 + 800 * number))
         for _ in range(3):
             net.zero_grad()
             assert steps(packed, items).isfinite()
