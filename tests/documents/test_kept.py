@@ -150,6 +150,7 @@ def test_siblings_of_the_table_are_kept(text, spans):
         ("%d%% of it", "%d\u00a0%% davon", None),
         ("%d%% of it", "bunun %%%d kadar", None),
         ("Wait&#8230;", "Warte…", None),
+        ("A &amp; B &lt;", "A & B < &copy;", "A &amp; B &lt; &copy;"),
         ("Delete $1", "$1 löschen: [[$1]]", None),
         ("See https://x.org", "<a href='https://x.org'>https://x.org</a>", None),
         ("Open {x}", "{x} öffnen {x}", "{x} öffnen"),

@@ -4,6 +4,7 @@ A model often copies them right. Where it does not, each of them comes back into
 once, at the place that the alignment of source and target gives it.
 """
 
+import html
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -316,7 +317,10 @@ def _edit_for(
 ) -> Edit:
     """Finds the place of one span: its damaged copy, or the gap where the alignment puts it."""
     text = source[slice(*span)]
-    for match in regex.finditer(f"(?:{regex.escape(text)})+", output):  # beside a letter, or twice
+    written = f"(?:{regex.escape(text)})+"  # beside a letter, or twice
+    if text.startswith("&"):  # or the sign of a reference
+        written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
+    for match in regex.finditer(written, output):
         begin, end = match.span()
         if not meets((begin, end), [*taken, *spare]):
             return Edit(begin, end, text)
