@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from watch import LargestTensor
 
+from vanilla_transformer.model import positions
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.token_layout import (
     TOKEN_STEP,
@@ -209,6 +210,17 @@ def test_a_gradient_flows_through_logits_of_a_training_step(tiny_model, tiny_bat
         gradients.append([p.grad for p in model.parameters()])
     for found, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_learned_positions_are_limited_by_the_rows_where_values_are_not_read(
+    tiny_model, tiny_batch, monkeypatch
+):
+    """As on a GPU: without padding, the batch has more tokens than a row has positions."""
+    monkeypatch.setattr(positions, "has_readable_values", lambda tensor: False)
+    model = tiny_model(position_embedding_type="learned").train()  # 64 positions
+    model(**tiny_batch((60, 20, 30), (50, 7, 60))).loss.backward()
+    with pytest.raises(ValueError, match="needs 70 positions"):
+        model(**tiny_batch((70, 20, 30), (50, 7, 60)))
 
 
 def test_ids_at_padding_are_still_checked(tiny_model, tiny_batch):

@@ -185,6 +185,31 @@ def test_a_loss_of_the_users_gets_padded_batches(tmp_path, monkeypatch, stand_in
         assert "cu_seq_lens_q" not in batch
 
 
+def packing(made):
+    """Gives a trainer a collator that packs its batches."""
+    collate, config = made.data_collator, made.model.config
+    made.data_collator = lambda features: pack_in_one_size(collate(features), config)
+    return made
+
+
+@pytest.mark.parametrize("options", [{"rdrop_alpha": 5.0}, {"simcut_alpha": 3.0}])
+def test_losses_of_two_passes_refuse_packed_batches(tmp_path, options):
+    made = packing(trainer(tmp_path, **{**OPTIONS, **options, "max_tokens": None}))
+    with pytest.raises(ValueError, match="padded batches"):
+        made.train()
+
+
+@pytest.mark.parametrize("options", [{}, {"bf16": True}])
+def test_packed_batches_of_the_users_are_not_recorded(tmp_path, options):
+    options, runs = {**OPTIONS, **options, "max_tokens": None}, []
+    for prepare in (lambda made: made, packing):
+        made = prepare(trainer(tmp_path, net=model(dropout=0.0), **options))
+        made.train()
+        assert made._captured is None
+        runs.append(losses(made))
+    assert runs[1] == pytest.approx(runs[0], rel=0.02 if "bf16" in options else 1e-4)
+
+
 def count_hooks(calls):
     """What a callback may add to a model when a training begins."""
 

@@ -17,7 +17,7 @@ from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_cache import SourceCache, decoding_cache_for
-from .graphs import draws_random_numbers
+from .graphs import draws_random_numbers, has_own_forward
 from .inputs import check_mask
 from .pretrained_model import config_with
 from .recorded_search import can_record, is_on_gpu, recorded_search
@@ -227,7 +227,7 @@ class TwoVocabularyGeneration(GenerationMixin):
         """Makes the cache if the caller gives none: see `decoding_cache`."""
         is_supplied = model_kwargs.get("cache") is not None
         # An exporter that records the arguments of each call expects the cache of transformers.
-        is_recorded = "forward" in vars(self)
+        is_recorded = not has_own_forward(self)
         base = cast(Any, super())
         base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
         cache = model_kwargs.get("cache")

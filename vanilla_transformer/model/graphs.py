@@ -6,7 +6,7 @@ not called, and values that have changed since are not seen.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -81,8 +81,16 @@ class Recorder:
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 step()
-            finally:
+            except BaseException:
+                with suppress(RuntimeError):  # the first error tells what has happened
+                    graph.capture_end()
+                raise
+            try:
                 graph.capture_end()
+            except torch.AcceleratorError as error:  # of the driver, which makes the graph
+                if "out of memory" in str(error):
+                    raise torch.OutOfMemoryError(str(error)) from error
+                raise
         return graph
 
 
@@ -92,9 +100,9 @@ def runs_recordable_code(model: nn.Module) -> bool:
     Hooks, and forwards that are replaced on a module, may do anything. Known are hooks with the
     attribute `is_recordable`, what Accelerate puts around a model's forward, and compiled layers.
     """
-    if torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks:
+    if any(getattr(torch_module, f"_global{name}") for name in _HOOKS):
         return False
-    if not _has_own_forward(model):
+    if not has_own_forward(model):
         return False
     for module in model.modules():
         parts = vars(module)
@@ -110,7 +118,7 @@ def _are_recordable(hooks: dict[int, Any]) -> bool:
     return all(getattr(hook, "is_recordable", False) for hook in hooks.values())
 
 
-def _has_own_forward(model: nn.Module) -> bool:
+def has_own_forward(model: nn.Module) -> bool:
     """Returns whether a model's forward is that of its class, with or without Accelerate's cast."""
     forward = vars(model).get("forward")
     if forward is None:

@@ -308,15 +308,17 @@ class LearnedPositions(nn.Module):
             ValueError: If a position has no vector. On devices other than the CPU, where reading
                 the positions would wait for the device, only the length is checked.
         """
-        self._check_length(position_ids)
+        self._check_length(position_ids, position_ids if key_ids is None else key_ids)
         rows = F.embedding(position_ids + self.offset, self.weight)
         return PositionEncoding(embedding=rows.to(dtype))
 
-    def _check_length(self, position_ids: torch.Tensor) -> None:
+    def _check_length(self, position_ids: torch.Tensor, key_ids: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or position_ids.numel() == 0:
             return
-        readable = has_readable_values(position_ids)
-        needed = int(position_ids.max()) + 1 if readable else position_ids.shape[-1]
+        if has_readable_values(position_ids):
+            needed = int(position_ids.max()) + 1
+        else:  # without padding, there is a position for each token of the batch
+            needed = min(position_ids.shape[-1], key_ids.shape[-1])
         limit = len(self.weight) - self.offset
         if needed > limit:
             raise ValueError(

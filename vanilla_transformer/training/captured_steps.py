@@ -278,7 +278,7 @@ class CapturedSteps:
             self._recorded.popitem(last=False)
         earlier = self._copy_gradients()
         if not recorded:
-            loss, made = self._compute(batch, num_items)
+            loss, made = self._compute_in_memory(batch, num_items)
             self._write(made)
             reached = [gradient is not None for gradient in made]
         else:
@@ -328,6 +328,20 @@ class CapturedSteps:
         used = self._replica.trained if self._replica else self._parameters
         made = torch.autograd.grad(output.loss, used, allow_unused=True)
         return output.loss.detach(), made
+
+    def _compute_in_memory(
+        self, batch: Batch, num_items: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
+        """Computes a step; if graphs hold the memory that it needs, they are dropped."""
+        try:
+            return self._compute(batch, num_items)
+        except torch.OutOfMemoryError:
+            if not any(self._recorded.values()):
+                raise
+        self._recorded.clear()
+        self._recorder = Recorder(self._recorder.device)
+        torch.cuda.empty_cache()
+        return self._compute(batch, num_items)
 
     def _write(self, made: Sequence[torch.Tensor | None]) -> None:
         """Writes gradients to their addresses: few kernels, in place of one for each parameter."""

@@ -66,6 +66,10 @@ from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_c
 logger = logging.get_logger(__name__)
 
 
+_MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes of `torch.compile` that record CUDA graphs."""
+
+
 class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     """The stock `Seq2SeqTrainer` with the options of `TokenBudgetTrainingArguments`.
 
@@ -107,6 +111,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _batch_sampler: TokenBudgetBatchSampler | None = None
     # The head that a training aligns; None also while the trainer is made.
     _guide: GuidedHead | None = None
+    # Whether the loader packs batches.
+    _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
     _captured: CapturedSteps | None = None
     # The search of the current evaluation.
@@ -232,8 +238,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if name in inputs:
                 count = (inputs[name] != empty).sum()
                 self.num_tokens[name] = self.num_tokens.get(name, 0) + count
-        is_own = getattr(self.compute_loss, "__func__", None) is _OWN_LOSS
-        if "cu_seq_lens_q" in inputs and is_own and can_be_recorded(model):
+        packed = self._has_packed and "cu_seq_lens_q" in inputs
+        if packed and self._packs_batches and can_be_recorded(model):
             loss = self._captured_step(model, inputs, *args, **options)
         else:
             loss = super().training_step(model, inputs, *args, **options)
@@ -268,6 +274,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,
             args.torch_compile
             and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
+            # These record graphs themselves.
+            args.torch_compile_mode in _MODES_WITH_GRAPHS,
+            args.torch_compile_backend == "cudagraphs",
             args.optim.endswith(("lomo", "layerwise")),  # they step within backward passes
         )
         packs = model.training_shortcuts.padding_free and model.packs_sequences()
@@ -376,7 +385,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             mixture=self.mixture,
         )
         sampler, collate = self._batch_sampler, stock.collate_fn
-        if self._packs_batches:
+        self._has_packed = self._packs_batches
+        if self._has_packed:
             config, sizes = cast(Any, self.model).config, sizes_for(sampler)
             collate = partial(collate_packed, collate, config, sizes, max_tokens)
         return with_batches(stock, sampler, collate, self.accelerator.device)
@@ -505,6 +515,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not (rdrop or simcut or self.teachers):
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
+            )
+        if "cu_seq_lens_q" in inputs:
+            raise ValueError(
+                "R-Drop, SimCut and teachers need padded batches, and the collator packs them."
             )
         plain: Any = self.model
         if "decoder_input_ids" not in inputs:
