@@ -227,7 +227,7 @@ class TwoVocabularyGeneration(GenerationMixin):
         """Makes the cache if the caller gives none: see `decoding_cache`."""
         is_supplied = model_kwargs.get("cache") is not None
         # An exporter that records the arguments of each call expects the cache of transformers.
-        is_recorded = not has_own_forward(self)
+        is_recorded = not has_own_forward(cast(Any, self))
         base = cast(Any, super())
         base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
         cache = model_kwargs.get("cache")
