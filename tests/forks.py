@@ -66,6 +66,8 @@ def run_program(program, argv, cwd, environment, streams):
         os.close(file)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - multiprocessing closed it
     sys.argv = [program, *argv]
+    # multiprocessing hands on the path of the test process, which may have loaded remote code.
+    sys.path[:] = [path for path in sys.path if not Path(path, "transformers_modules").is_dir()]
     sys.path[:0] = [path for path in environment["PYTHONPATH"].split(os.pathsep) if path]
     random.seed()
     import_module("numpy").random.seed()

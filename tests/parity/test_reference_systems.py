@@ -164,7 +164,7 @@ def record_dropouts(run, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(F, "dropout", record)
         patch.setattr("vanilla_transformer.model.dropout.dropout", record)
-        patch.setattr("vanilla_transformer.model.attention.drop_out", record)
+        patch.setattr("vanilla_transformer.model.attention_functions.drop_out", record)
         run()
     return recorded
 
