@@ -107,5 +107,9 @@ def test_outputs_carry_their_links(trained, capsys, engine, expected):
     row = json.loads(capsys.readouterr().out.splitlines()[0])
     assert row["outputs"][0]["alignment"] == [list(link) for link in expected[0].tokens]
     assert "word_alignment" not in row["outputs"][0]
+    translate([*argv[:3], "--alignment", "words", "", "\U0001f60a", " \u00a0"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ||| ") for line in lines[:2]] == [["", ""], ["\U0001f60a", ""]]
+    assert lines[2].endswith(" ||| ")
     translate([str(trained), "--alignment", "words", "--num-beams", "2", "--n-best", "2", ""])
-    assert capsys.readouterr().out == " |||\n" * 2
+    assert capsys.readouterr().out == " ||| \n" * 2

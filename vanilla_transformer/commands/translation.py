@@ -235,7 +235,7 @@ def _output_line(output: Any) -> str:
         return output
     links = output.alignment if output.word_alignment is None else output.word_alignment
     text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
-    return f"{text} ||| {format_links(links)}".rstrip()
+    return f"{text} ||| {format_links(links)}"
 
 
 def _output_fields(output: "Translation") -> dict[str, Any]:
