@@ -135,13 +135,14 @@ class PaddingFreeLayout(TokenLayout):
         """
         device = states.device
         indices, sources = self.indices.to(device), self.sources.to(device)
-        tokens = states.transpose(1, 2).flatten(0, 1)  # a view: (tokens, heads, head_dim)
+        tokens = states.transpose(1, 2).flatten(2).flatten(0, 1)  # (tokens, heads · head_dim)
         batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, sources)  # type: ignore[no-untyped-call]
-        return batch.view(*self.shape, *tokens.shape[1:]).transpose(1, 2)
+        return batch.view(*self.shape, -1, states.shape[-1]).transpose(1, 2)
 
     def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
         """(batch, length, heads, head_dim) -> (1, tokens, heads, head_dim)."""
-        return PaddingFreeLayout.to_tokens(self, mixed)
+        tokens = PaddingFreeLayout.to_tokens(self, mixed.flatten(2))
+        return tokens.unflatten(2, mixed.shape[2:])
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
