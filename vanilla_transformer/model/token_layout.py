@@ -142,7 +142,7 @@ class PaddingFreeLayout(TokenLayout):
     def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
         """(batch, length, heads, head_dim) -> (1, tokens, heads, head_dim)."""
         tokens = PaddingFreeLayout.to_tokens(self, mixed.flatten(2))
-        return tokens.unflatten(2, mixed.shape[2:])
+        return tokens.view(*tokens.shape[:2], *mixed.shape[2:])
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
