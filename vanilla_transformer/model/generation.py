@@ -131,51 +131,33 @@ class TwoVocabularyGeneration(GenerationMixin):
 
     # The searches --------------------------------------------------------------------------------
 
-    def _sample(  # type: ignore[override]  # the base class names all arguments
-        self,
-        input_ids: torch.Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
-        generation_config: Any,
-        **arguments: Any,
-    ) -> Any:
+    def _sample(self, input_ids: torch.Tensor, **arguments: Any) -> Any:  # type: ignore[override]
         """Searches greedily or samples; on a GPU, a greedy search of fixed shapes is recorded."""
-        search = cast(Any, super())._sample
-        return self._search(
-            search, input_ids, logits_processor, stopping_criteria, generation_config, arguments
-        )
+        return self._search(cast(Any, super())._sample, input_ids, **arguments)
 
-    def _beam_search(  # type: ignore[override]  # the base class names all arguments
-        self,
-        input_ids: torch.Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
-        generation_config: Any,
-        **arguments: Any,
-    ) -> Any:
+    def _beam_search(self, input_ids: torch.Tensor, **arguments: Any) -> Any:  # type: ignore[override]
         """Searches with beams; on a GPU, a search of fixed shapes is recorded."""
-        search = cast(Any, super())._beam_search
-        return self._search(
-            search, input_ids, logits_processor, stopping_criteria, generation_config, arguments
-        )
+        return self._search(cast(Any, super())._beam_search, input_ids, **arguments)
 
     def _search(
         self,
         search: Any,
         input_ids: torch.Tensor,
-        processors: Any,
-        criteria: Any,
-        settings: Any,
-        arguments: dict[str, Any],
+        *,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        **arguments: Any,
     ) -> Any:
-        if can_record(self, processors, criteria, settings, arguments):
-            return recorded_search(self, input_ids, processors, settings, arguments)
+        settings = generation_config
+        if can_record(self, logits_processor, stopping_criteria, settings, arguments):
+            return recorded_search(self, input_ids, logits_processor, settings, arguments)
         draws = settings.do_sample and is_on_gpu(self)
         with draws_random_numbers() if draws else nullcontext():
             return search(
                 input_ids,
-                logits_processor=processors,
-                stopping_criteria=criteria,
+                logits_processor=logits_processor,
+                stopping_criteria=stopping_criteria,
                 generation_config=settings,
                 **arguments,
             )
