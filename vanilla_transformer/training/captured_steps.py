@@ -34,7 +34,7 @@ from vanilla_transformer.model.token_layout import source_token_mask, target_tok
 logger = logging.get_logger(__name__)
 
 MOST_SIZES = 24
-"""Sizes of batches for which graphs are kept; each takes some hundredths of a GiB of memory."""
+"""Sizes of batches for which graphs are kept."""
 _ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
 _TOKENS_OF_A_BLOCK = 0.5 / 64  # what a sequence costs for each place of the longest one, in tokens
