@@ -89,22 +89,35 @@ SEARCHES = {
 }
 
 
-# Masked places take part in the sums of a kernel: bfloat16 rounds them otherwise.
-@pytest.mark.parametrize(
-    ("dtype", "new_tokens"),
-    [(torch.float32, 150), pytest.param(torch.bfloat16, 12, marks=needs_gpu)],
-)
 @pytest.mark.parametrize("search", SEARCHES)
-def test_recorded_searches_have_the_tokens_of_plain_ones(
-    monkeypatch, count_records, search, dtype, new_tokens
-):
+def test_recorded_searches_have_the_tokens_of_plain_ones(monkeypatch, count_records, search):
     for scheme in ("sinusoidal", "rope", "alibi"):
-        net = lively(dtype, position_embedding_type=scheme)
-        options = {**source(), **SEARCHES[search], "max_new_tokens": new_tokens}
+        net = lively(position_embedding_type=scheme)
+        options = {**source(), **SEARCHES[search], "max_new_tokens": 90}
         expected = plainly(monkeypatch, net, **options)
         for _ in range(2):
             assert net.generate(**options).tolist() == expected.tolist()
     assert len(count_records) == 6
+
+
+def score(net, sequences):
+    """Returns the mean log-probability of the tokens of each output."""
+    inputs = {k: v.repeat_interleave(len(sequences) // 3, 0) for k, v in source().items()}
+    with torch.no_grad():
+        logits = net.float()(**inputs, decoder_input_ids=sequences[:, :-1]).logits
+    return logits.log_softmax(-1).gather(-1, sequences[:, 1:, None]).mean((1, 2)).cpu()
+
+
+@needs_gpu
+@pytest.mark.parametrize("search", SEARCHES)
+def test_recorded_searches_in_bfloat16(monkeypatch, count_records, search):
+    """Masked places take part in the sums of a kernel, so that close scores may change places."""
+    net = lively(torch.bfloat16)
+    options = {**source(), **SEARCHES[search], "max_new_tokens": 12, "eos_token_id": None}
+    sequences = plainly(monkeypatch, net, **options), net.generate(**options)
+    assert len(count_records) == 1
+    plain, recorded = (score(net, found) for found in sequences)
+    torch.testing.assert_close(recorded.mean(), plain.mean(), rtol=0.05, atol=0.05)
 
 
 def test_searches_that_are_not_recorded(monkeypatch, count_records):
@@ -134,7 +147,7 @@ def test_a_model_on_a_second_device(monkeypatch):
 @needs_gpu
 def test_threads_search_and_sample_at_the_same_time(monkeypatch):
     nets = [lively(), lively(position_embedding_type="rope")]
-    options = [{**source(lengths=(n, 4)), "max_new_tokens": 60} for n in range(3, 9)]
+    options = [{**source(lengths=(n, 4)), "max_new_tokens": 20} for n in range(3, 9)]
     expected = [[plainly(monkeypatch, net, **given).tolist() for given in options] for net in nets]
     found, errors = [[], []], []
 
@@ -167,7 +180,8 @@ def test_threads_search_and_sample_at_the_same_time(monkeypatch):
 def test_searches_keep_no_memory():
     net = lively()
     for number in range(40):
-        net.generate(**source(lengths=(3 + number % 9, 4)), num_beams=1 + number % 4)
+        lengths, beams = (3 + number % 9, 4), 1 + number % 4
+        net.generate(**source(lengths=lengths), num_beams=beams, max_new_tokens=20)
         if number == 10:
             torch.cuda.synchronize()
             reserved = torch.cuda.memory_reserved()
@@ -298,14 +312,14 @@ def test_the_memory_of_a_hundred_sizes():
     steps, items, reserved = CapturedSteps(net), torch.tensor(10, device=DEVICE), []
     for number in range(100):
         batch = make_plain_batch()
-        packed = there(pack_in_one_size(batch, net.config, 3000 + 800 * number))
+        packed = there(pack_in_one_size(batch, net.config, 3000 + 800 * (37 * number % 100)))
         for _ in range(3):
             net.zero_grad()
             assert steps(packed, items).isfinite()
         gc.collect()
         reserved.append(torch.cuda.memory_reserved())
     assert len(steps._recorded) == MOST_SIZES
-    assert reserved[-1] <= 1.5 * reserved[60] + 64 * 2**20
+    assert reserved[-1] <= 1.5 * reserved[40]
 
 
 @needs_gpu
@@ -334,7 +348,7 @@ def test_compiled_layers_take_any_number_of_sentences(tmp_path, rows):
     net = model(**NET).to(DEVICE).train()
     compiled = CapturedSteps(compile_regions(net, dynamic=True))
     plain = CapturedSteps(net)
-    for length in (1, 5, 9):
+    for length in (1, 9):
         batch = make_batch((length,) * rows, (length,) * rows, vocab=30)
         batch = {name: batch[name] for name in ("input_ids", "attention_mask", "labels")}
         packed = there(pack_in_one_size(batch, net.config, 4096))

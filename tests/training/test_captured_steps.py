@@ -280,3 +280,45 @@ def test_a_process_that_reads_data_leaves_the_gpu_alone(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", forked)
     assert "cu_seq_lens_q" in pack_in_one_size(make_batch(0), model().config)
+
+
+def test_graphs_are_dropped_if_a_step_lacks_memory(stand_in, monkeypatch):
+    net = model(dropout=0.0).train()
+    steps, items = CapturedSteps(net), torch.tensor(27)
+    batches = [pack_in_one_size(make_batch(0), net.config, max_tokens=n) for n in (800, 1600)]
+    for _ in range(2):
+        losses = [steps(batch, items) for batch in batches[:1]]
+    recorder, compute, calls = steps._recorder, steps._compute, []
+
+    def lack_once(*given):
+        calls.append(1)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError
+        return compute(*given)
+
+    monkeypatch.setattr(steps, "_compute", lack_once)
+    torch.testing.assert_close(steps(batches[1], items), losses[0])
+    assert len(calls) == 2
+    assert not any(steps._recorded.values())
+    assert steps._recorder is not recorder
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_weights_converted_at_once_compute_what_autocast_does(stand_in, tied, frozen):
+    net = model(dropout=0.0, tie_word_embeddings=tied).train()
+    net.model.encoder.layers[0].requires_grad_(not frozen)
+    batch, items = pack_in_one_size(make_batch(0), net.config), torch.tensor(27)
+    with torch.autocast("cpu", torch.bfloat16):
+        inputs = {name: value for name, value in batch.items() if name != "attention_mask"}
+        expected = net(**inputs, num_items_in_batch=items).loss
+    expected.backward()
+    gradients = [parameter.grad for parameter in net.parameters()]
+    steps = CapturedSteps(net, torch.bfloat16)
+    for _ in range(2):
+        net.zero_grad()
+        assert steps(batch, items) == expected
+    for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+        assert (parameter.grad is None) is (gradient is None)
+        if gradient is not None:
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-2, atol=1e-5)

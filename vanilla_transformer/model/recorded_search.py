@@ -36,8 +36,8 @@ Process = Callable[[torch.Tensor], torch.Tensor]
 
 _ROOM = 64
 """Tokens for which the cache has place at first; it is doubled as needed."""
-_PLAIN_STEPS = 4
-"""Steps that are not recorded at first: to record one takes about as long as these."""
+_PLAIN_STEPS = 1
+"""Steps that are not recorded at first. To record one takes no longer than one of these."""
 _UNLIKELY = -1e9
 _ARGUMENTS = {
     *("attention_mask", "decoder_attention_mask", "encoder_outputs", "cache"),

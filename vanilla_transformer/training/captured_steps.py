@@ -10,6 +10,7 @@ A packed batch holds the arguments of the model's forward for packed sequences.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -244,8 +245,8 @@ class CapturedSteps:
 
     Args:
         model: Computes a loss as the model's forward does, on a GPU.
-        dtype: The type in which all is computed, with a copy of the weights that each step writes
-            once; the model's autocast is left out. None: the weights themselves are used.
+        dtype: Type of autocast, for which each step converts the weights of linear layers once.
+            None: nothing is converted.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
@@ -324,21 +325,19 @@ class CapturedSteps:
         """Returns the loss of a step, and its gradients: None where it reaches no weight."""
         inputs = {name: value for name, value in batch.items() if name != "attention_mask"}
         inputs |= {"use_cache": False, "num_items_in_batch": num_items}
-        output = self._replica.compute(inputs) if self._replica else self.model(**inputs)
-        used = self._replica.trained if self._replica else self._parameters
-        made = torch.autograd.grad(output.loss, used, allow_unused=True)
-        return output.loss.detach(), made
+        if self._replica is not None:
+            return self._replica.compute(inputs, self._parameters)
+        loss = self.model(**inputs).loss
+        return loss.detach(), torch.autograd.grad(loss, self._parameters, allow_unused=True)
 
     def _compute_in_memory(
         self, batch: Batch, num_items: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
-        """Computes a step; if graphs hold the memory that it needs, they are dropped."""
-        try:
+        """Computes a step; if it lacks memory, the graphs are dropped, with what they hold."""
+        with suppress(torch.OutOfMemoryError):
             return self._compute(batch, num_items)
-        except torch.OutOfMemoryError:
-            if not any(self._recorded.values()):
-                raise
-        self._recorded.clear()
+        for size in [size for size, recorded in self._recorded.items() if recorded]:
+            del self._recorded[size]
         self._recorder = Recorder(self._recorder.device)
         torch.cuda.empty_cache()
         return self._compute(batch, num_items)
@@ -401,30 +400,49 @@ def _state_of(model: nn.Module) -> list[Any]:
 
 
 class _LowPrecisionReplica(nn.Module):
-    """A model that computes with a copy of its weights, in another type.
+    """A model under autocast that converts the weights of all linear layers at once.
 
-    What Accelerate puts around the model's forward, which is autocast, is left out.
+    Autocast itself converts each weight where it is used, with a kernel for each. What Accelerate
+    puts around the model's forward, which is autocast too, is left out.
 
     Args:
-        dtype: Type of the copy; the weights keep theirs.
+        dtype: Type of autocast, and of the copies; the weights keep theirs.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model = model
-        named = self.named_parameters()
-        self._weights = {name: weight for name, weight in named if weight.is_floating_point()}
+        self.model, self._dtype = model, dtype
+        self._weights = {
+            f"{name}.{key}": weight
+            for name, module in self.named_modules()
+            if isinstance(module, nn.Linear)
+            for key, weight in module.named_parameters(recurse=False)
+            if weight.is_floating_point()
+        }
         self._copies = {
             name: weight.detach().to(dtype).requires_grad_(weight.requires_grad)
             for name, weight in self._weights.items()
         }
-        self.trained = [copy for copy in self._copies.values() if copy.requires_grad]
 
-    def compute(self, inputs: dict[str, Any]) -> Any:
-        """Converts the weights, and returns the model's output."""
+    def compute(
+        self, inputs: dict[str, Any], parameters: Sequence[nn.Parameter]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
+        """Converts the weights; returns the loss, and its gradient by each parameter, or None."""
         with torch.no_grad():
             torch._foreach_copy_([*self._copies.values()], [*self._weights.values()])
-        return torch.func.functional_call(self, self._copies, kwargs=inputs)
+        with torch.autocast(parameters[0].device.type, self._dtype):
+            # A weight that is tied to an embedding is converted for the linear layer alone.
+            called = torch.func.functional_call
+            loss = called(self, self._copies, kwargs=inputs, tie_weights=False).loss
+        trained = [name for name, copy in self._copies.items() if copy.requires_grad]
+        used = [*parameters, *(self._copies[name] for name in trained)]
+        made = torch.autograd.grad(loss, used, allow_unused=True)
+        gradients = dict(zip(parameters, made, strict=False))
+        for name, gradient in zip(trained, made[len(parameters) :], strict=True):
+            if gradient is not None:
+                own = gradients[self._weights[name]]
+                gradients[self._weights[name]] = gradient if own is None else own + gradient
+        return loss.detach(), tuple(gradients[parameter] for parameter in parameters)
 
     def forward(self, **inputs: Any) -> Any:
         return type(self.model).forward(self.model, **inputs)
