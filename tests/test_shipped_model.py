@@ -46,7 +46,7 @@ def test_it_loads_without_its_code_and_computes_in_float32(trust):
     assert outputs == list(SPOKEN.values())
 
 
-@pytest.mark.parametrize("engine", ["transformers", "int8", "ctranslate2"])
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
 def test_every_engine_pronounces_the_words(engine):
     translator = Translator.from_pretrained(str(FOLDER), engine)
     assert translator.translate(list(SPOKEN)) == list(SPOKEN.values())

@@ -25,7 +25,7 @@ SCORE_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores
 TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""
 
-ENGINES = ("auto", "transformers", "int8", "ctranslate2")
+ENGINES = ("auto", "transformers", "ctranslate2")
 """What `Translator` computes with."""
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")

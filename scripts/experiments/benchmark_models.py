@@ -30,7 +30,6 @@ from transformers import (
 )
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vanilla_transformer.inference.loading import with_int8_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -39,7 +38,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTr
 
 TRAINED = ("marian", "bart", "t5", "torch", "padded", "ours")
 LOADED = ("marian", "bart", "t5", "ours")
-GENERATING = (*LOADED, "marian-int8", "ours-int8", "ctranslate2", "ctranslate2-int8")
+GENERATING = (*LOADED, "ctranslate2", "ctranslate2-int8")
 SPECIAL_TOKENS = 4
 PADDING, START = 1, 0
 _TOKENS: dict[str, Any] = {
@@ -176,8 +175,7 @@ def make_generating_model(system: str, options: argparse.Namespace) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():  # biases start at 0
             parameter.add_(0.02 * torch.randn_like(parameter))
-    is_quantized = system in ("marian-int8", "ours-int8")
-    return with_int8_weights(model) if is_quantized else model.eval()
+    return model.eval()
 
 
 def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_cases_of_a_gpu_on_a_cpu(run_program):
 
 def test_generation(run_program):
     pytest.importorskip("ctranslate2", reason="needs the extra `ctranslate2`")
-    systems = ["marian", "ours-int8", "ctranslate2"]
+    systems = ["marian", "ours", "ctranslate2-int8"]
     results = run_program(
         *("generate", "--rows", "1", "2", "--beams", "1", "2", "--systems", *systems),
         *("--new-tokens", "3", "--source-tokens", "6"),

@@ -188,7 +188,7 @@ def test_links_tell_the_places_of_tokens_over_lines_and_pieces(search):
         assert set(output.word_alignment) == of_words
 
 
-@pytest.mark.parametrize("engine", ["transformers", "int8", "ctranslate2", "ensemble"])
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2", "ensemble"])
 def test_links_lead_to_what_is_put_back(engine, tmp_path):
     words = words_tokenizer()
     model = random_model(words)

@@ -83,7 +83,7 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     other.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="another vocabulary"):
         Translator.from_pretrained([str(trained), str(tmp_path)])
-    with pytest.raises(ValueError, match="'ctranslate2' cannot do this: several models"):
+    with pytest.raises(ValueError, match="CTranslate2 cannot compute this: several models"):
         Translator.from_pretrained(members, engine="ctranslate2")
     translator = Translator.from_pretrained(members, device="cpu")
     with pytest.raises(ValueError, match=r"1\.2\): use another"):

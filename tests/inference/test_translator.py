@@ -30,7 +30,7 @@ SEARCHES = [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 3, "n_best": 3}]
 
 @pytest.fixture(scope="module")
 def engines(trained):
-    names = ("transformers", "ctranslate2", "int8")
+    names = ("transformers", "ctranslate2")
     return {name: Translator.from_pretrained(str(trained), name, "cpu") for name in names}
 
 
@@ -43,8 +43,6 @@ def test_engines_agree(engines, search):
         for ours, theirs in several:
             assert ours.text == theirs.text
             assert ours.score == pytest.approx(theirs.score, abs=1e-4)
-    texts = engines["transformers"].translate(SOURCES, num_beams=1)
-    assert engines["int8"].translate(SOURCES, num_beams=1) == texts
 
 
 LIMITS = [
@@ -112,13 +110,12 @@ def test_a_search_that_ctranslate2_limits_otherwise_goes_to_transformers(engines
 
 def test_the_batch_changes_nothing(engines):
     chance = random.Random(0)
-    for name, translator in engines.items():
+    for translator in engines.values():
         expected = [translator.translate(source, num_beams=2) for source in SOURCES]
         order = chance.sample(range(len(SOURCES)), len(SOURCES))
         shuffled = [SOURCES[index] for index in order]
-        if name != "int8":
-            found = translator.translate(shuffled, num_beams=2, batch_tokens=chance.randint(1, 99))
-            assert found == [expected[index] for index in order]
+        found = translator.translate(shuffled, num_beams=2, batch_tokens=chance.randint(1, 99))
+        assert found == [expected[index] for index in order]
 
 
 def test_the_form_of_the_input_is_the_form_of_the_output(engines):
@@ -135,7 +132,7 @@ def warnings_of(heard):
     return [message for message in heard.messages if "cut off" in message]
 
 
-@pytest.mark.parametrize("name", ["transformers", "ctranslate2", "int8"])
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
 def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
     translator = engines[name]
     texts = [LINE, "", f"{LINE}\n{LINE}"]
@@ -279,7 +276,7 @@ def test_scores_are_those_that_the_search_ranks_by(engines, forced):
         assert (token[0] if "forced_bos_token_id" in forced else token[-1]) == 0
 
 
-@pytest.mark.parametrize("name", ["transformers", "ctranslate2", "int8"])
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
 def test_several_outputs_are_in_the_order_of_their_scores(engines, name):
     texts = [*SOURCES, "\n".join(SOURCES[:3])]
     for search in ({"num_beams": 4}, {"num_beams": 4, "max_new_tokens": 3}):
@@ -375,9 +372,8 @@ def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
     """The stock `Seq2SeqTrainer` saves them after an evaluation."""
     defaults = GenerationConfig._get_default_generation_params()
     folder = with_settings(trained, tmp_path / "model", **defaults, defaults_only=True)
-    for engine in ("int8", "ctranslate2"):
-        translator = Translator.from_pretrained(folder, engine, "cpu")
-        assert translator.translate([LINE], num_beams=2)[0] == OUTPUT
+    translator = Translator.from_pretrained(folder, "ctranslate2", "cpu")
+    assert translator.translate([LINE], num_beams=2)[0] == OUTPUT
     with pytest.raises(ValueError, match=r"`repetition_penalty` is 1\.5"):
         translator.translate(LINE, repetition_penalty=1.5)
 

@@ -31,7 +31,7 @@ DETAILED = (*TRANSLATE, "a dog", "--json", "--n-best", "2", "--num-beams", "3")
 TEXT_CALLS = {
     "translate": (*TRANSLATE, "a dog"),
     "translate, json": (*DETAILED, "--alignment", "tokens", "--engine", "transformers"),
-    "translate, int8": (*TRANSLATE, "--engine", "int8", "--do-sample"),
+    "translate, samples": (*TRANSLATE, "--engine", "transformers", "--do-sample"),
     "translate, ctranslate2": (*TRANSLATE, "--engine", "ctranslate2", "--num-beams", "2"),
     "translate, words": (*TRANSLATE, "--alignment", "words"),
     "translate, ensemble": (*TRANSLATE, "--ensemble-with", "MODEL"),
@@ -159,7 +159,7 @@ WAYS = {
     ("kind", "engine"),
     [
         *((kind, engine) for kind in WITH_TEXTS for engine in ("auto", "transformers")),
-        *((kind, engine) for kind in SOME for engine in ("int8", "ensemble")),
+        *((kind, "ensemble") for kind in SOME),
     ],
 )
 def test_what_no_model_may_change_comes_back_once(converted, kind, engine):

@@ -226,7 +226,8 @@ def run_in_two_processes(program, *arguments, restarts=0):
     launcher = Path(__file__).with_name("under_torchrun.py")
     environment = _environment_of_a_program()
     done = forks.run(launcher, restarts, program, *arguments, environment=environment)
-    assert done.returncode == 0, done.stderr[-5000:]
+    errors = [line for line in done.stderr.splitlines() if "rror" in line or "exitcode" in line]
+    assert done.returncode == 0, "\n".join(errors)[:4000] + done.stderr[-5000:]
     return done.stderr
 
 

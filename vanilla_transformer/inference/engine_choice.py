@@ -11,7 +11,7 @@ from huggingface_hub import snapshot_download
 from transformers.utils import logging
 
 from vanilla_transformer.inference.engines import EnsembleEngine, TransformersEngine
-from vanilla_transformer.inference.loading import load_tokenizer, load_weights, with_int8_weights
+from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.names import ENGINES
 
 if TYPE_CHECKING:
@@ -83,15 +83,14 @@ def load_engine(
     """
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
-    limits = {
-        "ctranslate2": _limits_of_ctranslate2(paths, config, device),
-        "int8": ["several models"] if len(paths) > 1 else [],
-    }
-    if name == "auto":
-        logger.info(f"Limits of CTranslate2: {'; '.join(limits['ctranslate2']) or 'none'}.")
-        name = "transformers" if limits["ctranslate2"] else "ctranslate2"
-    if limits.get(name):
-        raise ValueError(f"The engine {name!r} cannot do this: {'; '.join(limits[name])}.")
+    if name != "transformers":
+        limits = "; ".join(_limits_of_ctranslate2(paths, config, device))
+        if name == "auto":
+            name = "transformers" if limits else "ctranslate2"
+            if limits:
+                logger.info(f"Transformers computes, not the faster CTranslate2: {limits}.")
+        elif limits:
+            raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
     if name == "ctranslate2":
         from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
 
@@ -101,15 +100,13 @@ def load_engine(
     models = [load_weights(path).to(device).eval() for path in paths]
     if len(models) > 1:
         return EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])])
-    if name == "int8":
-        return TransformersEngine(with_int8_weights(models[0]), "int8", tokenizer)
     return TransformersEngine(models[0], tokenizer=tokenizer)
 
 
 def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:
     """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
     if find_spec("ctranslate2") is None:
-        return ['anything before `pip install ".[ctranslate2]"`']
+        return ['it is not installed (`pip install ".[ctranslate2]"`)']
     from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
 
     problems = problems_for_ctranslate2(config, holds_start=False)

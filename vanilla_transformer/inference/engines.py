@@ -60,7 +60,6 @@ class TransformersEngine:
     """Computes with `model.generate()` of transformers.
 
     Args:
-        name: Name of the engine: "int8" for a model with weights of 8 bits.
         tokenizer: The tokenizer, which `stop_strings` needs, and which tells the ids without a
             token: these are never generated. None: all ids have one.
     """

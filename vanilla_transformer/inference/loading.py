@@ -1,18 +1,14 @@
 """Loads a saved model, its tokenizer and its settings."""
 
-import warnings
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.model.wide_states import WideLinear
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -90,25 +86,3 @@ def check_on_hub(path: str) -> None:
             f"{path!r} is not a local directory and could not be loaded from the Hub: check the "
             f"name ({reason})."
         ) from error
-
-
-def with_int8_weights(model: Any) -> Any:
-    """Returns a copy of a model on a CPU that computes its linear maps with integers of 8 bits.
-
-    The weights are rounded once. Each input is rounded to 8 bits when it comes, with a scale of its
-    own ("dynamic quantization" in PyTorch). The embeddings, norms and attention stay as they are.
-
-    Returns:
-        The quantized model, in evaluation mode. It cannot be trained or saved.
-    """
-    floating = deepcopy(model).float().eval()
-    for module in floating.modules():
-        if type(module) is WideLinear:  # in float32 it has nothing to cast
-            cast(Any, module).__class__ = nn.Linear
-    with warnings.catch_warnings():
-        # PyTorch announces that torchao will take its place.
-        warnings.simplefilter("ignore")
-        quantized: nn.Module = torch.ao.quantization.quantize_dynamic(
-            floating, {nn.Linear}, dtype=torch.qint8
-        )
-    return quantized

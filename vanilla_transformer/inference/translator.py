@@ -118,10 +118,10 @@ class Translator:
         Args:
             path: Directory, or name on the Hub. Several of these make an ensemble: the mean of
                 the probabilities of models with one vocabulary, computed by transformers.
-            engine: "transformers" computes with `model.generate()`; "int8" does so with weights of
-                8 bits, on a CPU; "ctranslate2" exports the model to CTranslate2 on first use, into
-                a cache. "auto" takes CTranslate2 where it is installed and can compute the model,
-                otherwise transformers, and `engine.name` tells which.
+            engine: "transformers" computes with `model.generate()`; "ctranslate2" exports the model
+                to CTranslate2 on first use, into a cache. "auto" takes CTranslate2 where it is
+                installed and can compute the model, otherwise transformers, and `engine.name`
+                tells which.
             device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.
             compute_type: Type of CTranslate2's computation: "float32" gives what transformers
                 gives; "int8" is faster, and may differ in a few outputs.
