@@ -1,5 +1,6 @@
 """`vanilla-transformer translate --document`."""
 
+import zipfile
 from functools import partial
 
 import pytest
@@ -39,6 +40,50 @@ def test_a_document_is_translated_beside_itself(trained, subtitles, capsys, monk
     )
     with pytest.raises(ValueError, match="exists"):
         translate([str(trained), "--document", str(subtitles)])
+
+
+SENTENCE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+PARAGRAPHS = {
+    "a.txt": "{}\n",
+    "a.html": "<h1>1</h1><p>{}</p>",
+    "a.md": "- {}\n",
+    "word/document.xml": "<w:p><w:r><w:t>{}</w:t></w:r></w:p>",
+    "content.xml": "<text:p>{}</text:p>",
+}
+
+
+@pytest.mark.parametrize("name", PARAGRAPHS)
+def test_long_paragraphs_lose_nothing(trained, tmp_path, name):
+    """16 sentences, of which an output has room for one."""
+    paragraph = PARAGRAPHS[name]
+    source = paragraph.format(" ".join([SENTENCE] * 16)).encode()
+    file = tmp_path / {"word/document.xml": "a.docx", "content.xml": "a.odt"}.get(name, name)
+    if "/" in name or name == "content.xml":
+        with zipfile.ZipFile(file, "w") as packed:
+            packed.writestr(name, source)
+    else:
+        file.write_bytes(source)
+    output = tmp_path / f"out{file.suffix}"
+    words = [str(trained), "--document", str(file), "--output", str(output)]
+    translate([*words, "--max-new-tokens", "5"])
+    content = output.read_bytes()
+    if zipfile.is_zipfile(output):
+        with zipfile.ZipFile(output) as packed:
+            content = packed.read(name)
+    assert content.decode().count(OUTPUT) == 16
+
+
+def test_what_is_cut_off_all_the_same_stays_and_is_named(trained, tmp_path, heard):
+    file, output = tmp_path / "a.txt", tmp_path / "b.txt"
+    file.write_text(f"12\n\n{SENTENCE}\n{SENTENCE}\n")
+    words = ["--output", str(output), "--max-new-tokens", "4", "--num-beams", "1"]
+    translate([str(trained), "--document", str(file), *words])
+    assert SENTENCE in output.read_text().splitlines()
+    assert "Hund sieht" not in output.read_text()
+    assert heard.messages[-1].endswith(" line 3, line 4.")
+    translate([str(trained), "--input", str(file), *words, "--overwrite"])
+    assert f"{file}, line 3" in heard.messages[-1]
+    assert f"{file}, line 2" not in heard.messages[-1]
 
 
 def test_options_of_a_document(trained, subtitles, tmp_path):

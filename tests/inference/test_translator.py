@@ -12,6 +12,7 @@ from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.results import (
     OutputOptions,
@@ -148,6 +149,47 @@ def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
     assert len(warnings_of(heard)) == 2
     assert len(list(stream)) == 9
     assert "of 3 tokens: 12." in warnings_of(heard)[-1]
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+def test_a_line_whose_output_is_cut_off_is_translated_in_sentences(
+    engines, name, heard, monkeypatch
+):
+    translator, options = engines[name], {"num_beams": 2, "max_new_tokens": 6}
+    generate = translator.engine.generate
+
+    def generate_without_end(sources, *arguments, **options):
+        rows = generate(sources, *arguments, **options)
+        return [
+            [Hypothesis(best.ids[:1] * 6, None, None) for best in row] if len(ids) > 10 else row
+            for ids, row in zip(sources, rows, strict=True)
+        ]
+
+    monkeypatch.setattr(translator.engine, "generate", generate_without_end)
+    line, output = f"{LINE}  {LINE} a man finds a boat .", f"{OUTPUT}  {OUTPUT} Mann findet Boot ."
+    assert translator.translate([LINE, f" {line}\n{LINE}"], **options) == [
+        OUTPUT,
+        f" {output}\n{OUTPUT}",
+    ]
+    assert warnings_of(heard) == []
+    several = translator.translate(line, n_best=2, return_scores=True, **options)
+    assert (several[0].text, len(several)) == (output, 2)
+    found = translator.translate(
+        [line], return_tokens=True, return_alignment=True, return_word_alignment=True, **options
+    )[0]
+    assert (found.text, found.is_complete) == (output, True)
+    assert list(found.tokens) == [*(f"{OUTPUT} </s> " * 2 + "Mann findet Boot . </s>").split()]
+    assert max(target for _, target in found.alignment) == len(found.tokens) - 2
+    assert max(source for source, _ in found.word_alignment) == len(line.split()) - 1
+
+
+def test_texts_that_are_cut_off_all_the_same_are_named(engines, heard):
+    translator = engines["transformers"]
+    texts = [LINE, f"\n{LINE}", "", LINE]
+    translator.translate(texts, num_beams=1, max_new_tokens=4)
+    assert warnings_of(heard)[-1].endswith("text 1, text 2, text 4.")
+    translator.translate(texts, num_beams=1, max_new_tokens=4, name_text="abcd".__getitem__)
+    assert warnings_of(heard)[-1].endswith("a, b, d.")
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])

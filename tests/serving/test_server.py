@@ -7,6 +7,7 @@ working.
 import io
 import json
 import re
+import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,6 +192,25 @@ def test_files_are_translated(server):
     assert server.ask("GET", path.replace("/download_file/", "/download_file/x"))[0] == 404
     settings = server.ask("GET", "/frontend/settings")[2]
     assert ".docx" in settings["supportedFilesFormat"]
+
+
+def test_answers_tell_what_is_cut_off(trained, cache, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "model", ignore=lambda *_: ["checkpoint-*"])
+    settings = json.loads((folder / "generation_config.json").read_text())
+    settings = {**settings, "max_new_tokens": 4, "max_length": None}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    with serving(f"en-de={folder}", environment=cache) as running:
+        _, _, answer = running.translate(["12", LINE])
+        assert answer["cutOff"] == [False, True]
+        assert running.translate(LINE)[2]["cutOff"] is True
+        assert "cutOff" not in running.translate("12")[2]
+        pages = ["<p>12</p>", f"<p>12</p><p>{LINE}</p>"]
+        assert running.translate(pages, format="html")[2]["cutOff"] == [False, True]
+        content = f"<p>1</p>\n<p>{LINE}</p>".encode()
+        _, _, answer = send_file(running, "a.html", content)
+        assert answer["untranslated"] == ["line 2"]
+        path = answer["translatedFileUrl"].partition(str(running.port))[2]
+        assert running.ask("GET", path)[2] == content.decode()
 
 
 def bomb():

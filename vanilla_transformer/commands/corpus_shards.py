@@ -214,4 +214,4 @@ def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -
         )
     set_seed(options.computation.seed + int(shard.path.stem))
     with open_part(shard.path) as stream:
-        print_outputs(translator, options, lines, stream)
+        print_outputs(translator, options, lines, stream, file=shard.file, first=shard.first)

@@ -61,7 +61,7 @@ def _translate_lines(options: Options) -> None:
 
         def write(first: int, chunk: list[str], stream: TextIO) -> None:
             set_seed(seed + first)
-            print_outputs(translator, options, chunk, stream)
+            print_outputs(translator, options, chunk, stream, file=files.input, first=first)
 
         made_from = {**options.identity(), "input": file_identity(files.input)}
         write_in_chunks(files, made_from, lines, write, len(FileLines(files.input)), "texts")
@@ -69,7 +69,7 @@ def _translate_lines(options: Options) -> None:
         set_seed(seed)
         with open_output(files.output) as stream:
             shows = not stream.isatty()  # else a bar and the outputs would mix
-            print_outputs(translator, options, lines, stream, shows)
+            print_outputs(translator, options, lines, stream, shows, files.input)
 
 
 def _translate_document(options: Options, path: str) -> None:

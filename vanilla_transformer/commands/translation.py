@@ -197,8 +197,15 @@ def print_outputs(
     lines: Iterable[str],
     stream: TextIO,
     progress: bool = False,
+    file: str | None = None,
+    first: int = 0,
 ) -> None:
-    """Translates lines, and prints the outputs as the options say."""
+    """Translates lines, and prints the outputs as the options say.
+
+    Args:
+        file: Where the lines are from.
+        first: The number of the first of them there, from 0.
+    """
     from vanilla_transformer.inference.results import without_infinities
 
     files = options.files
@@ -211,6 +218,7 @@ def print_outputs(
         return_alignment=files.alignment == "tokens",
         return_word_alignment=files.alignment == "words",
         progress=progress,
+        name_text=lambda number: f"{file}, line {first + number + 1}".removeprefix("None, "),
         **options.of_translation(),
     )
     for output, source in zip(outputs, sources, strict=True):

@@ -1,7 +1,7 @@
 """The lines of texts, and what stands around them, which stays as it is."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vanilla_transformer.documents.sentences import Cut
@@ -24,7 +24,9 @@ class TextLayout:
         """The numbers of the segments, in order."""
         return [part for part in self.parts if isinstance(part, int)]
 
-    def with_parts(self, parts: Sequence[Sequence[str | int | Cut]]) -> "TextLayout":
+    def with_parts(
+        self, parts: Sequence[Sequence[str | int | Cut]] | Mapping[int, Sequence[str | int | Cut]]
+    ) -> "TextLayout":
         """Returns the text with several parts in the place of each segment."""
         changed: list[str | int | Cut] = []
         for part in self.parts:

@@ -1,15 +1,18 @@
 """A file with places for its texts: what is around them stays as it is."""
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.tags import TEXT, split_tags
 
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+_LINE_BREAK = re.compile(r"\r\n?|\n")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 
 Item = str | Tag
@@ -62,11 +65,17 @@ class FileTemplate:
         self.texts = [place.text for place in places]
         self._source, self._places, self._encoding = source, places, encoding
 
-    def write(self, outputs: Sequence[MarkedText]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`."""
+    @cached_property
+    def places(self) -> list[str]:
+        """Where each of `texts` is in the file, such as "line 3"."""
+        breaks = [match.end() for match in _LINE_BREAK.finditer(self._source)]
+        return [f"line {bisect_right(breaks, place.begin) + 1}" for place in self._places]
+
+    def write(self, outputs: Sequence[MarkedText | None]) -> bytes:
+        """Returns the file with an output in the place of each of `texts`; None: it stays."""
         return self.join(outputs).encode(self._encoding, "xmlcharrefreplace")
 
-    def join(self, outputs: Sequence[MarkedText]) -> str:
+    def join(self, outputs: Sequence[MarkedText | None]) -> str:
         """Returns the same as a text."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
@@ -74,7 +83,7 @@ class FileTemplate:
             while first and edits[first - 1].begin >= place.begin:
                 first -= 1
             inner = edits[first:]
-            if place.stays and output == place.text:
+            if output is None or (place.stays and output == place.text):
                 written = self._part((place.begin, place.end), inner)
             else:
                 before, tags, after = (

@@ -95,6 +95,20 @@ def cut_line(
     return cut(line, 0, 0)
 
 
+def split_sentences(
+    line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
+) -> list[str | Cut]:
+    """Returns the sentences of a line and the cuts by turns; see `cut_line`."""
+    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+    ends = [end for end in sentence_ends(line, language) if end not in inner]
+    parts: list[str | Cut] = []
+    last = 0
+    for begin, end in _units(line, ends):
+        parts += [Cut(line[last:begin], "sentences"), line[begin:end]]
+        last = end
+    return parts[1:]
+
+
 def _units(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
     """Returns where each unit begins and ends, without the white space after all but the last."""
     units: list[tuple[int, int]] = []

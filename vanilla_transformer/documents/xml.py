@@ -217,9 +217,14 @@ class PackedDocument:
         if not self._members:
             raise ValueError(name)
         self.texts = [text for member in self._members.values() for text in member.texts]
+        self.places = [
+            f"{name}, text {number}"
+            for name, member in self._members.items()
+            for number, _ in enumerate(member.texts, start=1)
+        ]
 
-    def write(self, outputs: Sequence[MarkedText]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`."""
+    def write(self, outputs: Sequence[MarkedText | None]) -> bytes:
+        """Returns the file with an output in the place of each of `texts`; None: it stays."""
         remaining, result = iter(outputs), io.BytesIO()
         written = {
             name: member.write(list(islice(remaining, len(member.texts))))

@@ -3,23 +3,51 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transformers.utils import logging
+
 from vanilla_transformer.documents.formats import TextsOfFile
 from vanilla_transformer.documents.markup import MarkedText, place_tags
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
 
+logger = logging.get_logger(__name__)
+
 
 def translate_document(translator: Translator, document: TextsOfFile, **options: Any) -> bytes:
-    """Returns a document with its texts translated.
+    """Returns a document with its texts translated, sentence by sentence.
+
+    A text whose output is cut off at the longest length stays; a warning names its place.
 
     Args:
         document: What `documents.formats.read_document` returns.
         **options: As for `Translator.translate`.
     """
-    texts = document.texts
-    outputs = translator.translate([marked.text for marked in texts], return_links=True, **options)
-    return document.write(with_tags_placed(texts, outputs))
+    texts = [marked.text for marked in document.texts]
+    outputs = translator.translate(
+        texts,
+        return_links=True,
+        in_sentences=True,
+        name_text=document.places.__getitem__,
+        **options,
+    )
+    written, untranslated = write_document(document, outputs)
+    if untranslated:
+        logger.warning(f"The source stays in {', '.join(untranslated)}.")
+    return written
+
+
+def write_document(
+    document: TextsOfFile, outputs: Sequence[Translation]
+) -> tuple[bytes, list[str]]:
+    """Returns a document with outputs, and the places where the source stays.
+
+    It stays where an output is cut off at the longest length.
+    """
+    placed = with_tags_placed(document.texts, outputs)
+    rows = list(zip(placed, outputs, document.places, strict=True))
+    written = document.write([marked if output.is_complete else None for marked, output, _ in rows])
+    return written, [place for _, output, place in rows if not output.is_complete]
 
 
 def with_tags_placed(

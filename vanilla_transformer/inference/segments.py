@@ -28,7 +28,7 @@ from vanilla_transformer.documents.kept import (
 )
 from vanilla_transformer.documents.lines import TextLayout, split_lines
 from vanilla_transformer.documents.readings import Placeholders, Reading
-from vanilla_transformer.documents.sentences import Cut, cut_line
+from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.languages import known_tag
@@ -52,7 +52,21 @@ class Encoded(NamedTuple):
     row: Any = None
 
 
-_UNREAD, _UNSEARCHED = Encoded(""), Hypothesis((), None)
+class Demands(NamedTuple):
+    """What is decided of outputs before they are made.
+
+    Attributes:
+        find_kept: Finds the parts of a text that its output has too.
+        glossary: Terms whose translation is decided.
+        keeps: Whether outputs keep these parts, and have no other placeholders.
+    """
+
+    find_kept: Callable[..., list[Span]] = make_kept_finder()
+    glossary: Glossary = Glossary(())
+    keeps: bool = True
+
+
+_UNREAD, _UNSEARCHED, _NO_DEMANDS = Encoded(""), Hypothesis((), None), Demands()
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Segment:
         text: What stands in the document.
         direction: Its languages, and the tag that the model reads before it.
         encoded: What the model reads.
-        keeps: Whether outputs keep parts of it, and have no placeholders that it lacks.
+        demands: What is decided of its outputs.
         kept: Spans that its output has too, unchanged.
         matches: The terms of a glossary in it.
         unknown: Number of its characters that the model reads as unknown.
@@ -79,12 +93,14 @@ class Segment:
         restored: What the model did not copy.
         missing_terms: Targets of terms that the output lacks.
         token_scores: Log-probability of each token in nats. Empty: it was not asked for.
+        pieces: Outputs of its sentences, and the cuts between these, which stand for its own
+            output. Empty: its own counts.
     """
 
     text: str
     direction: Direction
     encoded: Encoded = _UNREAD
-    keeps: bool = True
+    demands: Demands = _NO_DEMANDS
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     unknown: int = 0
@@ -100,6 +116,7 @@ class Segment:
     restored: tuple[str, ...] = ()
     missing_terms: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
+    pieces: tuple["Segment | Cut", ...] = ()
 
     @property
     def ids(self) -> Ids:
@@ -151,20 +168,6 @@ class SplitTexts:
         return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
 
 
-class Demands(NamedTuple):
-    """What is decided of outputs before they are made.
-
-    Attributes:
-        find_kept: Finds the parts of a text that its output has too.
-        glossary: Terms whose translation is decided.
-        keeps: Whether outputs keep these parts, and have no other placeholders.
-    """
-
-    find_kept: Callable[..., list[Span]] = make_kept_finder()
-    glossary: Glossary = Glossary(())
-    keeps: bool = True
-
-
 class Reader:
     """Splits texts for a model, and encodes what it reads of them.
 
@@ -191,7 +194,9 @@ class Reader:
         """The characters that tokens of sources have, without those that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
-    def split(self, texts: Sequence[str], directions: Sequence[Direction]) -> SplitTexts:
+    def split(
+        self, texts: Sequence[str], directions: Sequence[Direction], demands: Demands
+    ) -> SplitTexts:
         """Splits texts into lines."""
         layouts, lines = split_lines(texts)
         of_lines = (
@@ -202,26 +207,24 @@ class Reader:
         return SplitTexts(
             layouts,
             [
-                Segment(line, direction.for_text(line, self._tags))
+                Segment(line, direction.for_text(line, self._tags), demands=demands)
                 for line, direction in zip(lines, of_lines, strict=True)
             ],
         )
 
-    def read(self, segments: Sequence[Segment], demands: Demands) -> list[Segment]:
+    def read(self, segments: Sequence[Segment]) -> list[Segment]:
         """Decides what is kept of segments, and what the model reads of them."""
         texts = [segment.direction.read(segment.text) for segment in segments]
         languages = [segment.direction.source for segment in segments]
         return [
-            self._read(
-                Segment(segment.text, segment.direction, encoded, keeps=demands.keeps), demands
-            )
+            self._read(Segment(segment.text, segment.direction, encoded, segment.demands))
             for segment, encoded in zip(
                 segments, self.encode("source", texts, languages), strict=True
             )
         ]
 
-    def _read(self, segment: Segment, demands: Demands) -> Segment:
-        text = segment.text
+    def _read(self, segment: Segment) -> Segment:
+        text, demands = segment.text, segment.demands
         unknown: list[Span] = []
         if self.tokenizer.unk_token_id in segment.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
@@ -259,20 +262,34 @@ class Reader:
         annotated = self._reading(segment, sorted(edits, key=lambda edit: edit.begin))
         return annotated if len(annotated) <= self.limit else segment
 
-    def cut(self, split: SplitTexts, demands: Demands) -> SplitTexts:
+    def cut(self, split: SplitTexts) -> SplitTexts:
         """Cuts segments that are too long, and reads their pieces."""
         return split.with_parts(
-            [segment] if len(segment) <= self.limit else self._pieces(segment, demands)
+            [segment] if len(segment) <= self.limit else self._pieces(segment)
             for segment in split.segments
         )
 
-    def _pieces(self, segment: Segment, demands: Demands) -> list[Segment | Cut]:
+    def sentences(self, segment: Segment) -> list[Segment | Cut]:
+        """Returns the sentences of a segment, which are not read yet, and the cuts between them."""
+        tag, direction = segment.direction.of_text(segment.text, self._tags)
+        line, demands = segment.text[len(tag) :], segment.demands
+        language = known_tag(direction.source)
+        first, *others = split_sentences(line, language, demands.find_kept(line))
+        return [
+            Segment(f"{tag}{first}", segment.direction, demands=demands),
+            *(
+                part if isinstance(part, Cut) else Segment(part, direction, demands=demands)
+                for part in others
+            ),
+        ]
+
+    def _pieces(self, segment: Segment) -> list[Segment | Cut]:
         # Each piece is read with the tag, which the first one may have in its text.
         tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line = segment.text[len(tag) :]
+        line, demands = segment.text[len(tag) :], segment.demands
 
         def read(text: str, direction: Direction) -> Segment:
-            (read,) = self.read([Segment(text, direction)], demands)
+            (read,) = self.read([Segment(text, direction, demands=demands)])
             return read
 
         first, *others = cut_line(
@@ -296,7 +313,7 @@ class Reader:
             for text, direction in zip(sources, directions, strict=True)
         ]
         pairs = []
-        for segment, target in zip(self.read(segments, Demands()), targets, strict=True):
+        for segment, target in zip(self.read(segments), targets, strict=True):
             kept = Copies.find(segment.text, segment.kept, target).places
             reading = self._placeholders.reading_of_target(target, kept, segment.reading)
             written, back = reading.text, reading.undone

@@ -30,7 +30,7 @@ from vanilla_transformer.inference.engines import (
     is_cut_off,
 )
 from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
-from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment
+from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
 from vanilla_transformer.languages import tag_of_texts
 from vanilla_transformer.model.directions import Begin, begun_by
 from vanilla_transformer.search import Search, needed_start
@@ -40,12 +40,17 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class TranslatorCall:
-    """What one call of `Translator.translate` computes, and with which engine."""
+    """What one call of `Translator.translate` computes, and with which engine.
+
+    Attributes:
+        cuts_again: Whether a line whose output is cut off is translated sentence by sentence.
+    """
 
     search: Search
     engine: Engine
     details: OutputOptions
     batch_tokens: int
+    cuts_again: bool = True
 
     def begun_by(self, begin: Begin) -> "TranslatorCall":
         """Returns the call for targets that begin with these tokens."""
@@ -188,7 +193,9 @@ class Stages:
             written=text,
             put_back=edits,
             output=output,
-            copies=Copies.find(segment.text, segment.kept, output) if segment.keeps else None,
+            copies=Copies.find(segment.text, segment.kept, output)
+            if segment.demands.keeps
+            else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
             links=NO_LINKS,
         )
@@ -261,7 +268,12 @@ class Stages:
         The language of its target, or else their script, tells how the parts of a long line are
         joined.
         """
-        parts, details = [rows[number][rank] for number in layout.segments], call.details
+        details, outputs = call.details, [rows[number][rank] for number in layout.segments]
+        numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
+        split = SplitTexts([numbered], outputs).with_parts(
+            output.pieces or [output] for output in outputs
+        )
+        (layout,), parts = split.layouts, split.segments
 
         def language() -> str | None:
             return parts[0].target_language or tag_of_texts(part.output for part in parts)
@@ -274,7 +286,7 @@ class Stages:
                 source += origin.space if isinstance(origin, Cut) else part
                 text += part
                 continue
-            output, links = rows[part][rank], rows[part][rank].links
+            output, links = parts[part], parts[part].links
             aligned += [len(sources) + index for index in links.aligned]
             sources += [(begin + len(source), end + len(source)) for begin, end in links.sources]
             targets += [(begin + len(text), end + len(text)) for begin, end in links.targets]

@@ -14,6 +14,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
 from vanilla_transformer.documents.lines import TextLayout
+from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
 from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engine
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
@@ -52,6 +53,8 @@ logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
+MOST_NAMED = 100
+"""Texts that a warning names."""
 
 Languages = str | Sequence[str | None] | None
 """The language of all texts, or one for each of them. None: that of the model."""
@@ -191,6 +194,8 @@ class Translator:
         glossary: GlossaryLike | None = None,
         batch_tokens: int = 4096,
         progress: bool = False,
+        in_sentences: bool = False,
+        name_text: Callable[[int], str] | None = None,
         **options: Any,
     ) -> Any:
         """Generates an output for each text.
@@ -224,14 +229,18 @@ class Translator:
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done: a bar on a
                 terminal, otherwise a line at most once a minute.
+            in_sentences: Whether each sentence is translated alone.
+            name_text: Names a text by its number, from 0, where a warning tells of it. None: by its
+                number, from 1.
             **options: Settings of the search by their names in `GenerationConfig`, such as
                 `num_beams`, `max_new_tokens`, `length_penalty`, `do_sample`, `temperature`.
 
         Returns:
             For a text its output, for a list a list of outputs, for another iterable an iterator.
             An output is a text. It is a `Translation` if scores, tokens or alignments are asked
-            for, and a list of these with `n_best`. A warning tells how many outputs are cut off at
-            the longest length.
+            for, and a list of these with `n_best`. A line whose output would be cut off at the
+            longest length is translated sentence by sentence; a warning tells which outputs are
+            cut off all the same.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(
@@ -248,9 +257,15 @@ class Translator:
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
         terms = None if glossary is None else Glossary.of(glossary)
-        split = partial(self.split_texts, keep=keep, keep_patterns=keep_patterns, glossary=terms)
+        split = partial(
+            self.split_texts,
+            keep=keep,
+            keep_patterns=keep_patterns,
+            glossary=terms,
+            in_sentences=in_sentences,
+        )
         given = [texts] if isinstance(texts, str) else texts
-        rows = self._translate_stream(given, directions, call, split, metric, progress)
+        rows = self._translate_stream(given, directions, call, split, metric, progress, name_text)
         has_details = any(call.details)
         outputs = ([output if has_details else output.text for output in row] for row in rows)
         results = (row[0] if n_best is None else row for row in outputs)
@@ -336,20 +351,23 @@ class Translator:
         keep: bool = True,
         keep_patterns: Sequence[str] = (),
         glossary: Glossary | None = None,
+        in_sentences: bool = False,
     ) -> SplitTexts:
-        """Splits texts into lines, and cuts those that are too long; encodes all of them.
+        """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as `keep_patterns` and `glossary` are.
+            keep: As for `translate`, as `keep_patterns`, `glossary` and `in_sentences` are.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
-        split = self.reader.split(texts, directions or self.directions(len(texts)))
-        split = replace(split, segments=self.reader.read(split.segments, demands))
-        return without_unknown(self.reader.cut(split, demands))
+        split = self.reader.split(texts, directions or self.directions(len(texts)), demands)
+        if in_sentences:
+            split = split.with_parts(map(self.reader.sentences, split.segments))
+        split = replace(split, segments=self.reader.read(split.segments))
+        return without_unknown(self.reader.cut(split))
 
     def compute_segments(
         self,
@@ -360,7 +378,8 @@ class Translator:
         """Computes `n_best` outputs for each segment, best first; see `Stages.compute`.
 
         Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned.
+        are kept, which are aligned. Where an output is cut off at the longest length, that of each
+        sentence of the segment takes its place.
         """
 
         def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[Segment]]:
@@ -371,7 +390,27 @@ class Translator:
             return self._stages.compute(alike, begun, on_batch)
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        return map_grouped(segments, keys, compute)
+        rows = map_grouped(segments, keys, compute)
+        if not call.cuts_again:
+            return rows
+        sentences = {
+            number: parts
+            for number, row in enumerate(rows)
+            if not row[0].is_complete and len(parts := self.reader.sentences(segments[number])) > 1
+        }
+        again = [part for row in sentences.values() for part in row if isinstance(part, Segment)]
+        call = replace(call, cuts_again=False)
+        computed = iter(self.compute_segments(self.reader.read(again), call))
+        for number, parts in sentences.items():
+            pieces = [
+                [part] * len(rows[number]) if isinstance(part, Cut) else next(computed)
+                for part in parts
+            ]
+            rows[number] = [
+                replace(output, pieces=of_rank)
+                for output, *of_rank in zip(rows[number], *pieces, strict=True)
+            ]
+        return rows
 
     def join_outputs(
         self, layout: TextLayout, outputs: Sequence[Sequence[Segment]], call: TranslatorCall
@@ -479,9 +518,11 @@ class Translator:
         split_texts: Callable[[list[str], Sequence[Direction]], SplitTexts],
         metric: Metric | None,
         progress: bool,
+        name_text: Callable[[int], str] | None,
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
-        remaining, num_cut, num_done = iter(texts), 0, 0
+        remaining, num_done = iter(texts), 0
+        cut_off: list[int] = []  # a number for each output
         of_remaining = cycle(directions)  # a stream has one for all of its texts
         num_computed = 0  # segments of a chunk
 
@@ -497,20 +538,24 @@ class Translator:
                 split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
                 num_computed = 0
                 computed = self.compute_segments(split.segments, call, on_batch)
-                for layout in split.layouts:
+                for number, layout in enumerate(split.layouts, start=num_done):
                     outputs = self.join_outputs(layout, computed, call)
                     if metric is not None:
                         outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
-                    num_cut += sum(not output.is_complete for output in outputs)
+                    cut_off += [number for output in outputs if not output.is_complete]
                     yield outputs
                 num_unknown += sum(segment.unknown for segment in split.segments)
                 num_characters += sum(count_characters(segment.text) for segment in split.segments)
                 num_done += len(chunk)
                 shown.update(num_done)
-        if num_cut:
+        if cut_off:
+            numbers = list(dict.fromkeys(cut_off))
+            names = [name_text(number) if name_text else f"text {number + 1}" for number in numbers]
+            others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
+                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens). "
+                f"They are in {', '.join(names[:MOST_NAMED])}{others}."
             )
         if num_unknown:
             logger.warning(

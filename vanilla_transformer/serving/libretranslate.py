@@ -17,7 +17,7 @@ from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_doc
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.terms import Glossary
-from vanilla_transformer.inference.documents import with_tags_placed
+from vanilla_transformer.inference.documents import with_tags_placed, write_document
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import (
@@ -74,6 +74,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         n_best: int = 1,
         glossary: Glossary | None = None,
         marks: bool = False,
+        in_sentences: bool = False,
     ) -> tuple[list[list[Translation]], str, int]:
         """Returns the outputs of texts, the code of their language, and the confidence in it."""
         texts, confidence = [text.text for text in marked], 0
@@ -84,7 +85,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         model, languages = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
         details = OutputOptions(links=any(text.tags for text in marked), marks=marks)
-        query = Query(n_best, details, (("num_beams", beams),), glossary)
+        query = Query(n_best, details, (("num_beams", beams),), glossary, in_sentences)
         answers = await service.answer(request, model, texts, query, languages)
         return answers.outputs, source, confidence
 
@@ -114,18 +115,20 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             n_best,
             service.glossaries.chosen(asked.glossary),
             asked.marks,
+            in_sentences=bool(pages),
         )
         rows = [[output.text for output in row] for row in outputs]
+        of_texts = [[row] for row in outputs]
         if pages:
             remaining = iter(outputs)
-            of_pages = [[next(remaining) for _ in page.texts] for page in pages]
+            of_texts = [[next(remaining) for _ in page.texts] for page in pages]
             rows = await asyncio.to_thread(
                 lambda: [
                     [
                         page.join(with_tags_placed(page.texts, [row[rank] for row in of_page]))
                         for rank in range(n_best)
                     ]
-                    for page, of_page in zip(pages, of_pages, strict=True)
+                    for page, of_page in zip(pages, of_texts, strict=True)
                 ]
             )
         answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
@@ -135,6 +138,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             answer["alternatives"] = others
         if asked.marks and not pages:
             answer["marks"] = [[mark._asdict() for mark in row[0].marks] for row in outputs]
+        are_cut_off = [not all(row[0].is_complete for row in of_text) for of_text in of_texts]
+        if any(are_cut_off):
+            answer["cutOff"] = are_cut_off
         if asked.source == "auto":
             answer["detectedLanguage"] = [_describe(source, confidence)] * len(given)
         if isinstance(asked.q, list):
@@ -163,15 +169,18 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             (asked.source, asked.target),
             service.glossaries.chosen(asked.glossary),
         )
-        outputs, _, _ = await answer_texts(request, document.texts, *languages, glossary=glossary)
-        best = [row[0] for row in outputs]
-        written = await asyncio.to_thread(
-            lambda: document.write(with_tags_placed(document.texts, best))
+        outputs, _, _ = await answer_texts(
+            request, document.texts, *languages, glossary=glossary, in_sentences=True
         )
+        best = [row[0] for row in outputs]
+        written, untranslated = await asyncio.to_thread(write_document, document, best)
         parts, key = Path(name), files.keep(written)
         path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
         address = f"{request.base_url}{path}"
-        return JSONResponse({"translatedFileUrl": address})
+        answer: dict[str, Any] = {"translatedFileUrl": address}
+        if untranslated:
+            answer["untranslated"] = untranslated
+        return JSONResponse(answer)
 
     @app.get(
         "/download_file/{key}/{name}",

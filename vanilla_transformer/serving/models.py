@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.segments import SplitTexts
+from vanilla_transformer.inference.segments import Segment, SplitTexts
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.languages import closest_tag, detect, is_language
@@ -32,12 +32,14 @@ class Query:
 
     Attributes:
         glossary: Decides what is read of each text, whose batch others may share.
+        in_sentences: Whether each sentence is translated alone.
     """
 
     n_best: int
     details: OutputOptions
     options: tuple[tuple[str, Any], ...]
     glossary: Glossary | None = field(default=None, compare=False)
+    in_sentences: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,11 @@ class ServedModel:
                 direction = _direction_of(self.source, self.translator, languages)
             directions = [direction] * len(texts)
             split = self.translator.split_texts(
-                texts, directions, keep_patterns=self._patterns, glossary=query.glossary
+                texts,
+                directions,
+                keep_patterns=self._patterns,
+                glossary=query.glossary,
+                in_sentences=query.in_sentences,
             )
             return self._plan(query), split
         except ValueError as error:
@@ -134,7 +140,9 @@ class ServedModel:
                 [
                     token
                     for number in layout.segments
-                    for token in self.translator.source_tokens(split.segments[number].ids)
+                    for part in outputs[number][0].pieces or outputs[number][:1]
+                    if isinstance(part, Segment)
+                    for token in self.translator.source_tokens(part.ids)
                 ]
                 for layout in split.layouts
             ]
