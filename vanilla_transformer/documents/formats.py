@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import FileTemplate, Place, find_place, split_text
+from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
-from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import JOINED_LINES, is_spaced_script_at
 
 _CUE = re.compile(
@@ -165,54 +164,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
     return FileTemplate(source, places)
 
 
-class PoDocument:
-    """Messages of gettext: those without a translation, and those that are fuzzy, are texts.
-
-    Raises:
-        ValueError: If the file is damaged; the error names the line.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        with optional_packages():
-            from polib import pofile
-        _decoded(content)
-        with TemporaryDirectory() as folder:  # of a text, it takes U+2028 for a line end
-            file = Path(folder) / "messages.po"
-            file.write_bytes(content)
-            try:
-                self._file = pofile(str(file), encoding="utf-8")
-            except OSError as error:  # as polib reports what it cannot read
-                raise ValueError(str(error).replace(f"{file} ", "")) from error
-        self._slots: list[tuple[Any, int | None, Place]] = []
-        for entry in self._file:
-            if entry.obsolete or entry.translated():
-                continue
-            forms = entry.msgstr_plural
-            for form in forms or [None]:
-                if forms.get(form) and not entry.fuzzy:
-                    continue
-                is_plural = form is not None and (form > 0 or len(forms) == 1)
-                source = entry.msgid_plural if is_plural else entry.msgid
-                places = find_place((0, len(source)), split_text(source))
-                self._slots += [(entry, form, place) for place in places]
-        self.texts = [place.text for _, _, place in self._slots]
-
-    def write(self, outputs: Sequence[MarkedText]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`."""
-        for (entry, form, place), output in zip(self._slots, outputs, strict=True):
-            text = place.write(output)
-            if form is None:
-                entry.msgstr = text
-            else:
-                entry.msgstr_plural[form] = text
-            if entry.fuzzy:
-                entry.flags.remove("fuzzy")
-                entry.previous_msgctxt = entry.previous_msgid = entry.previous_msgid_plural = None
-        text = str(self._file)
-        return (text if self._file.header else text.removeprefix("#\n")).encode()
-
-
-TextsOfFile: TypeAlias = FileTemplate | PackedDocument | PoDocument
+TextsOfFile: TypeAlias = FileTemplate | PackedDocument | PoFile
 """A file with `texts`, and `write`, which returns it with an output in the place of each."""
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
@@ -222,7 +174,8 @@ FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".json": _read_json,
     ".md": lambda content: read_markdown(_decoded(content)),
     ".odt": partial(PackedDocument, form=ODT),
-    ".po": PoDocument,
+    ".po": PoFile,
+    ".pot": PoFile,
     ".pptx": partial(PackedDocument, form=PPTX),
     ".srt": _read_subtitles,
     ".txt": _read_lines,

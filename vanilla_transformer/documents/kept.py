@@ -110,7 +110,7 @@ def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callabl
         ValueError: If one is wrong.
     """
     if not keep:
-        return lambda *_: []
+        return lambda *_, **__: []
     compiled = []
     for pattern in patterns:
         try:
@@ -125,6 +125,7 @@ def kept_spans(
     unknown: Sequence[Span] = (),
     patterns: Sequence[Any] = (),
     known: Collection[str] = (),
+    flags: frozenset[str] = frozenset(),
 ) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
 
@@ -133,11 +134,12 @@ def kept_spans(
         patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
             the longer one is kept.
         known: Parts of another text, which are found whatever stands beside them.
+        flags: Those of gettext that a message has, such as `no-c-format`.
 
     Raises:
         ValueError: If a pattern takes too long.
     """
-    spans = [span for span, _ in find_forms(text, known)]
+    spans = [span for span, _ in find_forms(text, known, flags=flags)]
     for pattern in patterns:
         try:
             matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
@@ -263,15 +265,21 @@ class Copies:
     spare: Sequence[tuple[Span, bool]]
 
     @classmethod
-    def find(cls, source: str, spans: Sequence[Span], output: str) -> "Copies":
-        """Compares the spans of a source with those of an output."""
+    def find(
+        cls,
+        source: str,
+        spans: Sequence[Span],
+        output: str,
+        flags: frozenset[str] = frozenset(),
+    ) -> "Copies":
+        """Compares the spans of a source, which may have flags, with those of an output."""
         parts = [source[slice(*span)] for span in spans]
-        forms = dict(find_forms(output, parts))
+        forms = dict(find_forms(output, parts, flags=flags))
         rows = [form for part in parts if (form := form_of(part))]
         # Unknown characters, and what patterns of the user match.
         others = sorted({part for part in parts if not form_of(part)}, key=len, reverse=True)
         of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
-        in_output = kept_spans(output, patterns=of_others, known=parts)
+        in_output = kept_spans(output, patterns=of_others, known=parts, flags=flags)
         texts = [output[slice(*span)] for span in in_output]
         # Where one side has %s for the %1$s of the other one, numbers do not count.
         sides = {are_numbered(parts), are_numbered(texts)}

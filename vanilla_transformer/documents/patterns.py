@@ -3,7 +3,8 @@
 import html
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import regex
 
@@ -223,26 +224,61 @@ FORMS: Sequence[Form] = (
 )
 """The table; where two parts overlap, that of the earlier row counts."""
 
-_PATTERNS = [regex.compile(form.pattern) for form in FORMS]
+
+_PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
+_STRICT = {  # what a placeholder is in a message with such a flag
+    "c": _PRINTF,
+    "objc": _PRINTF,
+    "perl": _PRINTF,
+    "php": _PRINTF,
+    "python": rf"%\({_NAME}\)[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{_PRINTF}",
+    "qt": r"%L?\d{1,2}|%L?n(?!\w)",
+    "qt-plural": r"%L?\d{1,2}|%L?n(?!\w)",
+    "kde": r"%\d{1,2}",
+    "python-brace": r"\{\{|\}\}|\{[^{}]*\}",
+    "java": r"\{[^{}]*\}",
+}
+
+
+@cache
+def _forms_of(flags: Collection[str]) -> Sequence[Form]:
+    """Returns the table for a message with flags of gettext."""
+    names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
+    strict = [
+        Form("placeholder", (), _STRICT[name], "", "", is_sure=True) for name in names & {*_STRICT}
+    ]
+    refused = [_STRICT[name[3:]] for name in names if name[:3] == "no-" and name[3:] in _STRICT]
+    signs = {"%" if "%" in pattern else "{" for pattern in refused}
+    others = [form for form in FORMS if signs.isdisjoint(form.signs)]
+    return [*strict, *others]
+
+
+@cache
+def _compiled(pattern: str) -> Any:
+    return regex.compile(pattern)
 
 
 def find_forms(
-    text: str, known: Collection[str] = (), kind: str | None = None
+    text: str,
+    known: Collection[str] = (),
+    kind: str | None = None,
+    flags: frozenset[str] = frozenset(),
 ) -> list[tuple[tuple[int, int], Form]]:
     """Finds the parts of a text that look like code, in order, with their rows.
 
     Args:
         known: Parts of another text, which are found whatever stands beside them.
         kind: Only those of this kind.
+        flags: Those of gettext that a message has, such as `c-format` and `no-c-format`.
     """
     found: list[tuple[tuple[int, int], Form]] = []
     taken: set[int] = set()
-    for form, pattern in zip(FORMS, _PATTERNS, strict=True):
+    for form in _forms_of(flags) if flags else FORMS:
         if form.signs and not any(sign in text for sign in form.signs):
             continue
         if kind not in (None, form.kind):
             continue
-        spans = [match.span() for match in pattern.finditer(text)]
+        spans = [match.span() for match in _compiled(form.pattern).finditer(text)]
         spans = [span for span in spans if taken.isdisjoint(range(*span))]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
@@ -255,8 +291,7 @@ def find_forms(
 
 def form_of(part: str) -> Form | None:
     """Returns the row of a text that is one part, or None."""
-    rows = zip(FORMS, _PATTERNS, strict=True)
-    return next((form for form, pattern in rows if pattern.fullmatch(part)), None)
+    return next((form for form in FORMS if _compiled(form.pattern).fullmatch(part)), None)
 
 
 def normal_form(part: str, is_numbered: bool = True) -> str:

@@ -54,12 +54,17 @@ class Place:
 class FileTemplate:
     """A file whose texts can be replaced.
 
+    Attributes:
+        language: That of the translations, as the file names it. "": it does not.
+
     Args:
         source: The content of the file.
         places: Where its texts stand, in the order of their ends. One may be within a tag of
             another one.
         encoding: How characters are written; those that it lacks become references of XML.
     """
+
+    language = ""
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self.texts = [place.text for place in places]
@@ -68,14 +73,18 @@ class FileTemplate:
     @cached_property
     def places(self) -> list[str]:
         """Where each of `texts` is in the file, such as "line 3"."""
-        breaks = [match.end() for match in _LINE_BREAK.finditer(self._source)]
-        return [f"line {bisect_right(breaks, place.begin) + 1}" for place in self._places]
+        return place_names(self._source, self._places)
 
-    def write(self, outputs: Sequence[MarkedText | None]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`; None: it stays."""
-        return self.join(outputs).encode(self._encoding, "xmlcharrefreplace")
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """Returns the file with an output in the place of each of `texts`.
 
-    def join(self, outputs: Sequence[MarkedText | None]) -> str:
+        Args:
+            outputs: None: the text stays.
+            language: That of the outputs, which the file names if it has a place for it.
+        """
+        return self.join(outputs, language).encode(self._encoding, "xmlcharrefreplace")
+
+    def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
         """Returns the same as a text."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
@@ -114,6 +123,21 @@ class FileTemplate:
             if begin <= edit.begin and edit.end <= end
         ]
         return apply_edits(self._source[begin:end], inner)
+
+
+def place_names(source: str, places: Sequence[Place]) -> list[str]:
+    """Returns the line of each place."""
+    breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
+    return [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
+
+
+def decode_text(content: bytes, encoding: str) -> str:
+    """Decodes a file as it says that it is encoded."""
+    try:
+        return content.decode(encoding)
+    except LookupError:
+        line = content.count(b"\n", 0, content.find(encoding.encode())) + 1
+        raise ValueError(f"line {line}: unknown encoding {encoding}.") from None
 
 
 def split_text(text: str) -> list[Item]:

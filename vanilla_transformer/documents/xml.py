@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
 from xml.parsers import expat
@@ -21,6 +22,7 @@ from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
     Place,
+    decode_text,
     is_translated,
     split_edges,
     split_text,
@@ -29,6 +31,9 @@ from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 
 _DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _LINE_BREAK = re.compile(r"[\r\n]")
+_TARGET_LANGUAGE = re.compile(r"""\s(?:trgLang|target-language)\s*=\s*["']([^"']*)""")
+_VERSION_2 = re.compile(r"""<(?:\w+:)?xliff(?=\s[^>]*\bversion\s*=\s*["']2)""")
+_FILE = re.compile(r"<(?:\w+:)?file(?=[\s>])")
 _STATE = re.compile(r"""\sstate(?:-qualifier)?\s*=\s*("[^"]*"|'[^']*')""")
 
 
@@ -189,12 +194,28 @@ def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
     """
     declared = _DECLARED.match(content)
     encoding = declared[1].decode() if declared else "utf-8"
-    source = content.decode(encoding)
+    source = decode_text(content, encoding)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    return FileTemplate(source, list(_Reader(source, form).places()), encoding)
+    make = _XliffTemplate if form is XLIFF else FileTemplate
+    return make(source, list(_Reader(source, form).places()), encoding)
+
+
+class _XliffTemplate(FileTemplate):
+    @cached_property
+    def language(self) -> str:  # type: ignore[override]  # of other files, it is a constant
+        named = _TARGET_LANGUAGE.search(self._source)
+        return named[1] if named else ""
+
+    def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
+        text = super().join(outputs)
+        if not language or self.language:
+            return text
+        if _VERSION_2.search(text):
+            return _VERSION_2.sub(rf'\g<0> trgLang="{language}"', text, 1)
+        return _FILE.sub(rf'\g<0> target-language="{language}"', text)
 
 
 class PackedDocument:
@@ -203,6 +224,8 @@ class PackedDocument:
     Raises:
         ValueError: If the file is damaged; the error names the member.
     """
+
+    language = ""
 
     def __init__(self, content: bytes, form: XmlFormat) -> None:
         self._content = content
@@ -223,8 +246,13 @@ class PackedDocument:
             for number, _ in enumerate(member.texts, start=1)
         ]
 
-    def write(self, outputs: Sequence[MarkedText | None]) -> bytes:
-        """Returns the file with an output in the place of each of `texts`; None: it stays."""
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """Returns the file with an output in the place of each of `texts`.
+
+        Args:
+            outputs: None: the text stays.
+            language: That of the outputs, which these files do not name.
+        """
         remaining, result = iter(outputs), io.BytesIO()
         written = {
             name: member.write(list(islice(remaining, len(member.texts))))

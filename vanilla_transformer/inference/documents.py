@@ -10,6 +10,7 @@ from vanilla_transformer.documents.markup import MarkedText, place_tags
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.languages import closest_tag, known_tag
 
 logger = logging.get_logger(__name__)
 
@@ -23,6 +24,9 @@ def translate_document(translator: Translator, document: TextsOfFile, **options:
         document: What `documents.formats.read_document` returns.
         **options: As for `Translator.translate`.
     """
+    target = options.get("tgt_lang")
+    (direction,) = translator.directions(1, options.get("src_lang"), target)
+    language = target_of_document(document, target or direction.target)
     texts = [marked.text for marked in document.texts]
     outputs = translator.translate(
         texts,
@@ -31,22 +35,42 @@ def translate_document(translator: Translator, document: TextsOfFile, **options:
         name_text=document.places.__getitem__,
         **options,
     )
-    written, untranslated = write_document(document, outputs)
+    written, untranslated = write_document(document, outputs, language)
     if untranslated:
         logger.warning(f"The source stays in {', '.join(untranslated)}.")
     return written
 
 
+def target_of_document(document: TextsOfFile, target: str | None) -> str | None:
+    """Returns the tag of a target language; None: it is none.
+
+    Raises:
+        ValueError: If the document is a translation into another one.
+    """
+    own, language = known_tag(document.language), known_tag(target)
+    if own and language and closest_tag(own, [language]) is None:
+        raise ValueError(
+            f"the file is a translation into {document.language}, and the target is {target}: take "
+            "the other model, or take the language out of the file."
+        )
+    return language
+
+
 def write_document(
-    document: TextsOfFile, outputs: Sequence[Translation]
+    document: TextsOfFile, outputs: Sequence[Translation], language: str | None
 ) -> tuple[bytes, list[str]]:
     """Returns a document with outputs, and the places where the source stays.
 
     It stays where an output is cut off at the longest length.
+
+    Args:
+        language: What `target_of_document` returns.
     """
     placed = with_tags_placed(document.texts, outputs)
     rows = list(zip(placed, outputs, document.places, strict=True))
-    written = document.write([marked if output.is_complete else None for marked, output, _ in rows])
+    written = document.write(
+        [marked if output.is_complete else None for marked, output, _ in rows], language
+    )
     return written, [place for _, output, place in rows if not output.is_complete]
 
 

@@ -78,6 +78,7 @@ class Segment:
         direction: Its languages, and the tag that the model reads before it.
         encoded: What the model reads.
         demands: What is decided of its outputs.
+        flags: Those of gettext, if it is of a message, such as `c-format`.
         kept: Spans that its output has too, unchanged.
         matches: The terms of a glossary in it.
         unknown: Number of its characters that the model reads as unknown.
@@ -101,6 +102,7 @@ class Segment:
     direction: Direction
     encoded: Encoded = _UNREAD
     demands: Demands = _NO_DEMANDS
+    flags: frozenset[str] = frozenset()
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     unknown: int = 0
@@ -117,6 +119,10 @@ class Segment:
     missing_terms: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
     pieces: tuple["Segment | Cut", ...] = ()
+
+    def with_text(self, text: str, direction: Direction) -> "Segment":
+        """Returns another text that is not read yet, with the same demands."""
+        return Segment(text, direction, demands=self.demands, flags=self.flags)
 
     @property
     def ids(self) -> Ids:
@@ -200,15 +206,15 @@ class Reader:
         """Splits texts into lines."""
         layouts, lines = split_lines(texts)
         of_lines = (
-            direction
-            for direction, layout in zip(directions, layouts, strict=True)
+            (direction, getattr(text, "flags", frozenset()))
+            for direction, layout, text in zip(directions, layouts, texts, strict=True)
             for _ in layout.segments
         )
         return SplitTexts(
             layouts,
             [
-                Segment(line, direction.for_text(line, self._tags), demands=demands)
-                for line, direction in zip(lines, of_lines, strict=True)
+                Segment(line, direction.for_text(line, self._tags), demands=demands, flags=flags)
+                for line, (direction, flags) in zip(lines, of_lines, strict=True)
             ],
         )
 
@@ -217,7 +223,7 @@ class Reader:
         texts = [segment.direction.read(segment.text) for segment in segments]
         languages = [segment.direction.source for segment in segments]
         return [
-            self._read(Segment(segment.text, segment.direction, encoded, segment.demands))
+            self._read(replace(segment, encoded=encoded))
             for segment, encoded in zip(
                 segments, self.encode("source", texts, languages), strict=True
             )
@@ -228,7 +234,8 @@ class Reader:
         unknown: list[Span] = []
         if self.tokenizer.unk_token_id in segment.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
-        kept = demands.find_kept(text, unknown if self._keeps_unknown else ())
+        known = unknown if self._keeps_unknown else ()
+        kept = demands.find_kept(text, known, flags=segment.flags)
         matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
         if not kept and not unknown and not matches:  # the usual case
             return segment
@@ -272,24 +279,27 @@ class Reader:
     def sentences(self, segment: Segment) -> list[Segment | Cut]:
         """Returns the sentences of a segment, which are not read yet, and the cuts between them."""
         tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line, demands = segment.text[len(tag) :], segment.demands
-        language = known_tag(direction.source)
-        first, *others = split_sentences(line, language, demands.find_kept(line))
+        line, language = segment.text[len(tag) :], known_tag(direction.source)
+        first, *others = split_sentences(line, language, self._kept(segment, line))
         return [
-            Segment(f"{tag}{first}", segment.direction, demands=demands),
+            segment.with_text(f"{tag}{first}", segment.direction),
             *(
-                part if isinstance(part, Cut) else Segment(part, direction, demands=demands)
+                part if isinstance(part, Cut) else segment.with_text(part, direction)
                 for part in others
             ),
         ]
 
+    @staticmethod
+    def _kept(segment: Segment, line: str) -> list[Span]:
+        return segment.demands.find_kept(line, flags=segment.flags)
+
     def _pieces(self, segment: Segment) -> list[Segment | Cut]:
         # Each piece is read with the tag, which the first one may have in its text.
         tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line, demands = segment.text[len(tag) :], segment.demands
+        line = segment.text[len(tag) :]
 
         def read(text: str, direction: Direction) -> Segment:
-            (read,) = self.read([Segment(text, direction, demands=demands)])
+            (read,) = self.read([segment.with_text(text, direction)])
             return read
 
         first, *others = cut_line(
@@ -297,7 +307,7 @@ class Reader:
             lambda text: len(read(text, direction)),
             self.limit,
             known_tag(direction.source),
-            demands.find_kept(line),
+            self._kept(segment, line),
         )
         return [
             read(f"{tag}{first}", segment.direction),

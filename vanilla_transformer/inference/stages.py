@@ -193,7 +193,7 @@ class Stages:
             written=text,
             put_back=edits,
             output=output,
-            copies=Copies.find(segment.text, segment.kept, output)
+            copies=Copies.find(segment.text, segment.kept, output, segment.flags)
             if segment.demands.keeps
             else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
@@ -327,7 +327,7 @@ def restore(output: Segment) -> Segment:
         found = targets_in(text, output.terms, output.target_language)
         edits = edits_to_keep(copies, links, [(match.begin, match.end) for match in found])
         text, links = apply_edits(text, edits), links.edited(edits)
-        copies = Copies.find(output.text, output.kept, text)
+        copies = Copies.find(output.text, output.kept, text, output.flags)
         restored = tuple(edit.text.strip() for edit in edits if edit.text)
     return replace(
         output,

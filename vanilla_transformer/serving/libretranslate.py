@@ -17,7 +17,11 @@ from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_doc
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.terms import Glossary
-from vanilla_transformer.inference.documents import with_tags_placed, write_document
+from vanilla_transformer.inference.documents import (
+    target_of_document,
+    with_tags_placed,
+    write_document,
+)
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import (
@@ -169,11 +173,15 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             (asked.source, asked.target),
             service.glossaries.chosen(asked.glossary),
         )
+        try:
+            language = target_of_document(document, asked.target)
+        except ValueError as error:
+            raise RequestError(400, f"{name}: {error}") from error
         outputs, _, _ = await answer_texts(
             request, document.texts, *languages, glossary=glossary, in_sentences=True
         )
         best = [row[0] for row in outputs]
-        written, untranslated = await asyncio.to_thread(write_document, document, best)
+        written, untranslated = await asyncio.to_thread(write_document, document, best, language)
         parts, key = Path(name), files.keep(written)
         path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
         address = f"{request.base_url}{path}"

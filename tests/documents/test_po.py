@@ -1,0 +1,183 @@
+"""Messages of gettext: only translations change, and what flags say of placeholders."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.kept import Copies, kept_spans
+from vanilla_transformer.documents.markup import MarkedText
+
+HEADER = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset={}\\n"\n\n'
+PO = (
+    HEADER.format("de", "UTF-8")
+    + """#: file.c:1
+#, c-format
+msgid "Open <b>%s</b>\\n"
+msgstr ""
+
+#, fuzzy, no-wrap
+#| msgid "Old"
+msgid "New"
+msgstr "Alt"
+
+#, fuzzy
+#~| msgid "older"
+#~ msgid "obsolete"
+#~ msgstr ""
+
+msgctxt "menu"
+msgid "one file"
+msgid_plural "some files"
+msgstr[0] ""
+msgstr[1]   ""
+
+msgid ""
+"done"
+msgstr ""
+"fertig"
+# the last comment"""
+)
+
+
+def in_capitals(document, *arguments):
+    outputs = [MarkedText(text.text.upper(), text.tags) for text in document.texts]
+    return document.write(outputs, *arguments)
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_only_translations_change(line_break):
+    source = PO.replace("\n", line_break)
+    document = read_document("a.po", source.encode())
+    assert document.write([None] * 4) == source.encode()
+    assert [text.text for text in document.texts] == ["Open %s", "New", "one file", "some files"]
+    assert document.places == ["line 9", "line 14", "line 24", "line 25"]
+    changes = [
+        ('%s</b>\\n"\nmsgstr ""', '%s</b>\\n"\nmsgstr "OPEN <b>%S</b>\\n"'),
+        ('#, fuzzy, no-wrap\n#| msgid "Old"\n', "#, no-wrap\n"),
+        ('"Alt"', '"NEW"'),
+        ('[0] ""', '[0] "ONE FILE"'),
+        ('[1]   ""', '[1]   "SOME FILES"'),
+    ]
+    for old, new in changes:
+        assert source.count(old.replace("\n", line_break)) == 1
+        source = source.replace(*(part.replace("\n", line_break) for part in (old, new)))
+    assert in_capitals(document, "de").decode() == source
+
+
+def test_a_fuzzy_message_whose_output_is_missing_stays_fuzzy():
+    document = read_document("a.po", PO.encode())
+    outputs = [*document.texts]
+    outputs[1] = None
+    assert (
+        '#, fuzzy, no-wrap\n#| msgid "Old"\nmsgid "New"\nmsgstr "Alt"'
+        in document.write(outputs).decode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "output"),
+    [
+        (r"a \"b\" \\ c", r'a "b" \ c', r"A \"B\" \\ C"),
+        (r"a\x1b[1m\033b", "a\x1b[1m\x1bb", r"A\033[1M\033B"),
+        (r"a\ab\tc", "a\ab\tc", r"A\aB\tC"),
+        ('a\\n"\n" b\\n', "a\n b", '"\n"A\\n"\n" B\\n'),
+        (r"\n\n a ", "a", None),
+        ("caf\u2028e\u0301", "caf\u2028e\u0301", "CAF\u2028E\u0301"),
+    ],
+)
+def test_strings_are_read_as_c_reads_them(written, text, output):
+    message = f'msgid "{written}"\nmsgstr ""\n'
+    document = read_document("a.po", message.encode())
+    assert [marked.text for marked in document.texts] == [text]
+    filled = in_capitals(document)
+    if output is not None:
+        assert filled.decode() == message.replace('msgstr ""', f'msgstr "{output}"')
+    again = read_document("a.po", filled.replace(b'msgid "', b'#, fuzzy\nmsgid "', 1))
+    assert [marked.text for marked in again.texts] == [text]
+
+
+@given(st.lists(st.sampled_from('"\\\n\t\x1b\ac\u00e9 \U0001f600%&_n0'), min_size=1))
+def test_any_text_returns(letters):
+    text = "".join(letters)
+    document = read_document("a.po", b'msgid "a"\nmsgstr ""\n')
+    written = document.write([MarkedText(text)]).replace(b"msgid", b"msgctxt").decode()
+    written = written.replace("msgstr", "msgid") + 'msgstr ""'
+    texts = [marked.text for marked in read_document("a.po", written.encode()).texts]
+    assert texts in ([], [text.strip()], [text.strip().replace("&", "")]) or "_" in text
+
+
+def test_the_encoding_is_that_of_the_header_or_becomes_utf_8():
+    source = HEADER.format("de", "ISO-8859-1") + 'msgid "caf\xe9"\nmsgstr ""\n'
+    document = read_document("a.po", source.encode("latin-1"))
+    assert in_capitals(document) == source.replace('msgstr ""\n', 'msgstr "CAF\xc9"\n').replace(
+        '"CAF\xc9"\n"L', '""\n"L'
+    ).encode("latin-1")
+    written = document.write([MarkedText("\u20ac")]).decode()
+    assert "charset=UTF-8" in written
+    assert 'msgid "caf\xe9"\nmsgstr "\u20ac"' in written
+    template = HEADER.format("", "CHARSET") + 'msgid "a"\nmsgstr ""\n'
+    written = in_capitals(read_document("a.pot", template.encode()), "pt-BR").decode()
+    assert '"Language: pt_BR\\n"\n"Content-Type: text/plain; charset=UTF-8' in written
+    without = template.replace('"Language: \\n"\n', "")
+    assert in_capitals(read_document("a.pot", without.encode()), "pt-BR").decode() == written
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('msgid "a"\nmsgstr ""\n\nmsgid "b\nmsgstr ""', 4),
+        ('msgid "a"\nmsgstr "a" b', 2),
+        ('# a\n"a"\nmsgid "a"\nmsgstr ""', 1),
+        ('msgid "a"\n\nmsgid "b"\nmsgstr ""\n', 1),
+        ('msgid "a"\nmsgstr ""\nmsgid_plural "b"\n', 3),
+        (HEADER.format("", "no-such"), 4),
+    ],
+)
+def test_a_damaged_file_is_refused(content, line):
+    with pytest.raises(ValueError, match=f"a.po.*line {line}"):
+        read_document("a.po", content.encode())
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "parts"),
+    [
+        ("c-format", "%.1f%% of %'d, %*d", ["%.1f%%", "%'d", "%*d"]),
+        ("c-format", "%d%% complete", ["%d%%"]),
+        ("c-format", "100% done, 100%% sure", ["% d", "%%"]),
+        ("no-c-format", "%s and 5 % done", []),
+        ("no-c-format", "%s in {name}", ["{name}"]),
+        ("qt-format", "%50 of %L1, %n", ["%50", "%L1", "%n"]),
+        ("python-format", "%(n)s of %r", ["%(n)s", "%r"]),
+        ("python-brace-format", "{a b} {{x}}", ["{a b}", "{{", "}}"]),
+        ("no-python-brace-format", "{a} %s", ["%s"]),
+    ],
+)
+def test_flags_decide_what_a_placeholder_is(flag, text, parts):
+    flags = frozenset({flag})
+    message = f'#, {flag}\nmsgid "{text} x"\nmsgstr ""\n'
+    (marked,) = read_document("a.po", message.encode()).texts
+    assert marked.text.flags == flags
+    spans = kept_spans(text, flags=flags)
+    assert [text[slice(*span)] for span in spans] == parts
+    assert Copies.find(text, spans, text, flags).are_right
+
+
+@pytest.mark.parametrize(
+    ("text", "without", "output", "written"),
+    [
+        ("&Close", "Close", "Schlie\xdfen", "S&chlie\xdfen"),
+        ("_Close", "Close", "Fenster", "_Fenster"),
+        ("Save _As...", "Save As...", "\u53e6\u5b58\u4e3a...", "\u53e6\u5b58\u4e3a(_A)..."),
+        ("E&xit", "Exit", "Beenden", "&Beenden"),
+        ("Pr_eferences", "Preferences", "Einstellungen", "_Einstellungen"),
+        ("R&D", "R&D", "R&D", "R&D"),
+        ("a &amp; b", "a &amp; b", "a &amp; b", "a &amp; b"),
+        ("snake_case", "snake_case", "snake_case", "snake_case"),
+        ("_GNU_SOURCE is on", "_GNU_SOURCE is on", "x", "x"),
+    ],
+)
+def test_the_sign_of_a_key_is_there_once(text, without, output, written):
+    document = read_document("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode())
+    assert [marked.text for marked in document.texts] == [without]
+    assert document.write([MarkedText(output)]).decode() == f'msgid "{text}"\nmsgstr "{written}"\n'

@@ -1,0 +1,155 @@
+"""Messages of gettext (.po, .pot): those without a translation, and those that are fuzzy."""
+
+import codecs
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vanilla_transformer.documents.kept import Edit, apply_edits
+from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.messages import MessagePlace, find_message
+from vanilla_transformer.documents.places import Place, decode_text, place_names
+
+_SPACE = r"(?:\s|\#[^\r\n]*+)*+"
+_STRING = r'"(?:[^"\\\r\n]|\\[^\r\n])*+"'
+_STRINGS = rf"{_STRING}(?:\s*+{_STRING})*+"
+_MESSAGE = re.compile(
+    rf"""(?P<comments>{_SPACE})
+    (?:msgctxt{_SPACE}(?P<context>{_STRINGS}){_SPACE})?
+    msgid{_SPACE}(?P<id>{_STRINGS}){_SPACE}
+    (?:msgid_plural{_SPACE}(?P<plural>{_STRINGS}){_SPACE})?
+    (?P<targets>(?:msgstr(?:\[\d+\])?{_SPACE}{_STRINGS}\s*+)+)""",
+    re.VERBOSE,
+)
+_TARGET = re.compile(rf"msgstr(?:\[(\d+)\])?{_SPACE}({_STRINGS})", re.VERBOSE)
+_TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", re.VERBOSE)
+_COMMENT = re.compile(r"#([,|~]?)([^\r\n]*)(?:\r?\n)?")
+_CHARSET = re.compile(r'("Content-Type:[^"]*?charset=)([^\s"\\;]+)')
+_LANGUAGE = re.compile(r'"Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n")')
+_WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
+_SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PoPlace(MessagePlace):
+    """The strings of a translation."""
+
+    def write(self, output: MarkedText) -> str:
+        text = super().write(output)
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+        written = [
+            _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
+            for line in (["", *lines] if len(lines) > 1 else lines or [""])
+        ]
+        return "\n".join(f'"{line}"' for line in written)
+
+
+class PoFile:
+    """A file of messages.
+
+    Attributes:
+        texts: What is to be translated: messages, or the plural forms of their translations.
+        places: Where each of them is, such as "line 3".
+        language: That of the translations, as the file names it. "": it does not.
+
+    Raises:
+        ValueError: If the file is damaged; the error names the line.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        charset = _CHARSET.search(content.decode("latin-1"))
+        self._encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
+        self._source = source = decode_text(content, self._encoding)
+        position = int(source.startswith("\ufeff"))
+        self._messages: list[tuple[str, int, list[Place]]] = []
+        while match := _MESSAGE.match(source, position):
+            self._messages.append((match["comments"], position, list(_places(match))))
+            position = match.end()
+        wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
+            line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
+            raise ValueError(f"line {line}: no message of gettext.")
+        places = [place for _, _, of_message in self._messages for place in of_message]
+        self.texts = [place.text for place in places]
+        self.places = place_names(source, places)
+        language = _LANGUAGE.search(source)
+        self.language = language[1] if language else ""
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """Returns the file with an output in the place of each of `texts`.
+
+        Args:
+            outputs: None: its message stays.
+            language: That of the outputs, which the file names where it does not name any.
+        """
+        remaining = iter(outputs)
+        edits: list[Edit] = []
+        line_break = "\r\n" if "\r\n" in self._source else "\n"
+        for comments, begin, places in self._messages:
+            row = [next(remaining) for _ in places]
+            if None in row or not row:
+                continue
+            edits += _without_fuzzy(comments, begin)
+            edits += [
+                Edit(place.begin, place.end, place.write(output).replace("\n", line_break))
+                for place, output in zip(places, row, strict=True)
+                if output is not None
+            ]
+        text = apply_edits(self._source, edits)
+        if language and not self.language:
+            name, charset = f'"Language: {language.replace("-", "_")}', _CHARSET.search(text)
+            if _LANGUAGE.search(text):
+                text = _LANGUAGE.sub(name, text, 1)
+            elif charset:
+                text = f'{text[: charset.start()]}{name}\\n"{line_break}{text[charset.start() :]}'
+        if outputs:
+            text = text.replace("charset=CHARSET", "charset=UTF-8", 1)
+        try:
+            return text.encode(self._encoding)
+        except UnicodeEncodeError:
+            return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
+
+
+def _places(message: re.Match[str]) -> Iterator[Place]:
+    """Yields the translations of a message that are empty or fuzzy."""
+    if not (message["context"] or _text_of(message["id"])):  # the header
+        return
+    flags = _flags_of(message["comments"])
+    targets = list(_TARGET.finditer(message["targets"]))
+    for target in targets:
+        if _text_of(target[2]) and "fuzzy" not in flags:
+            continue
+        is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
+        begin, end = (message.start("targets") + place for place in target.span(2))
+        text = _text_of(message["plural" if is_plural and message["plural"] else "id"])
+        yield from find_message((begin, end), text, flags, _PoPlace)
+
+
+def _flags_of(comments: str) -> frozenset[str]:
+    flags: set[str] = set()
+    for kind, text in _COMMENT.findall(comments):
+        # Those of an obsolete message, which is a comment, are not of this one.
+        flags = set() if kind == "~" else flags
+        flags |= {flag.strip() for flag in text.split(",")} if kind == "," else set()
+    return frozenset(flags)
+
+
+def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
+    """Yields what takes the flag `fuzzy` and the former message out of comments."""
+    first = comments.rfind("\n", 0, max(comments.rfind("#~"), 0)) + 1
+    if "fuzzy" not in _flags_of(comments):
+        return
+    for comment in _COMMENT.finditer(comments, first):
+        flags = [flag.strip() for flag in comment[2].split(",")]
+        left = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
+        span = begin + comment.start(), begin + comment.end()
+        if comment[1] == "|" or (comment[1] == "," and not left):
+            yield Edit(*span, "")
+        elif comment[1] == "," and "fuzzy" in flags:
+            yield Edit(span[0], begin + comment.end(2), f"#, {left}")
+
+
+def _text_of(strings: str) -> str:
+    """Returns what strings in quotes say."""
+    written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
+    return codecs.escape_decode(written.encode())[0].decode("utf-8", "replace")  # type: ignore[attr-defined]  # as C does
