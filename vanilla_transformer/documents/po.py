@@ -152,4 +152,4 @@ def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
 def _text_of(strings: str) -> str:
     """Returns what strings in quotes say."""
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
-    return codecs.escape_decode(written.encode())[0].decode("utf-8", "replace")  # type: ignore[attr-defined]  # as C does
+    return codecs.escape_decode(written.encode())[0].decode("utf-8", "replace")  # as C does

@@ -1,6 +1,6 @@
 """Texts become segments, and what the model reads of these: the stages `split` and `read`."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
@@ -205,7 +205,7 @@ class Reader:
     ) -> SplitTexts:
         """Splits texts into lines."""
         layouts, lines = split_lines(texts)
-        of_lines = (
+        of_lines: Iterator[tuple[Direction, frozenset[str]]] = (
             (direction, getattr(text, "flags", frozenset()))
             for direction, layout, text in zip(directions, layouts, texts, strict=True)
             for _ in layout.segments
