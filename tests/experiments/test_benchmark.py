@@ -3,7 +3,6 @@
 import json
 
 import benchmark
-import benchmark_loading
 import benchmark_reports
 import benchmark_training
 import forks
@@ -50,19 +49,6 @@ def test_training_steps(run_program):
     assert all(1 < mib < 1000 for mib in result["memory_mib"].values())
 
 
-def test_the_cases_of_a_gpu_on_a_cpu(run_program):
-    systems = ["marian", "ours", "ctranslate2-int8_float16"]
-    peak, *results = run_program(
-        *("gpu", "--device", "cpu", "--matrix-size", "64", "--widths", "64", "--batches", "1"),
-        *("--target-tokens", "60", "--kinds", "random", "--rows", "2", "--beams", "2"),
-        *("--new-tokens", "3", "--source-tokens", "6", "--systems", *systems),
-    )
-    assert peak["operations_per_second"] > 0
-    assert [result["case"] for result in results] == ["train", "train", "generate"]
-    assert all(result["share_of_peak"] > 0 and result["kernels"] > 0 for result in results[:2])
-    assert list(results[2]["tokens_per_second"]) == systems
-
-
 def test_generation(run_program):
     pytest.importorskip("ctranslate2", reason="needs the extra `ctranslate2`")
     systems = ["marian", "ours", "ctranslate2-int8"]
@@ -75,14 +61,3 @@ def test_generation(run_program):
     for result in results:
         assert list(result["tokens_per_second"]) == systems
         assert all(speed > 0 for speed in result["tokens_per_second"].values())
-
-
-def test_loading(run_program):
-    (result,) = run_program("load", "--systems", "t5", "ours")
-    for stage in ("load", "first"):  # the warm process has imported the classes already
-        for clock in ("wall", "processor"):
-            assert all(seconds > 0 for seconds in result["seconds"][stage][clock].values())
-    memory = result["memory_mib"]
-    for system in ("t5", "ours"):
-        assert memory["added"][system] <= memory["ready"][system] < memory["peak"][system]
-    assert "from_pretrained" in benchmark_loading.format_loading(result)

@@ -116,13 +116,3 @@ def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, train
         with pytest.raises(ValueError, match=message):
             main(words)
         assert not folder.exists()
-
-
-def test_a_translation_becomes_a_corpus(trained, corpus, tmp_path):
-    path, output = tmp_path / "mono.en", tmp_path / "bt.tsv"
-    lines = [line.replace(" a ", "\ta ") for line in read_lines(corpus / "test.en")]
-    path.write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
-    words = [str(trained), "--input", str(path), "--output", str(output), "--tsv", "--resume"]
-    run_subcommand("translate", words)
-    rows = [row.split("\t") for row in read_lines(output)]
-    assert [source for source, _ in rows] == [*(line.replace("\t", " ") for line in lines), ""]

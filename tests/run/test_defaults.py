@@ -12,7 +12,6 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.run.defaults import (
     CHOSEN_NAMES,
@@ -20,7 +19,6 @@ from vanilla_transformer.run.defaults import (
     TABLE,
     RunFacts,
     choose_defaults,
-    count_characters,
 )
 from vanilla_transformer.run.parsing import TOPICS, parse_arguments
 
@@ -222,9 +220,3 @@ def test_a_resumed_run_keeps_what_it_has_chosen(corpus, tmp_path, monkeypatch):
     assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
     cards = [(folder / "README.md").read_text(encoding="utf-8") for folder in (whole, cut)]
     assert all("--muon_learning_rate 0.02" in card for card in cards)
-
-
-def test_counting_reads_the_data(corpus):
-    data = load_parallel_data(parse_arguments(words(corpus, "x")).data).splits
-    texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
-    assert count_characters(data["train"]) == len({*texts} - {"\n"})

@@ -3,16 +3,11 @@
 import json
 
 import pytest
-from converted_models import save_of_many_languages, train_pieces
 from toy import NOUNS, VERBS, arguments, main
 from transformers import AutoTokenizer
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.data.row_languages import languages_of_rows
-from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.model.directions import recorded_directions
 
 
@@ -80,34 +75,3 @@ def test_columns_name_directions_that_are_recorded_and_scored(corpus, tmp_path, 
     recorded = recorded_directions(AutoTokenizer.from_pretrained(tmp_path / "model"))
     expected = [("en", "de", tags[0].strip()), ("de", "en", tags[1].strip())]
     assert sorted(recorded) == sorted(expected)
-
-
-def test_a_converted_model_learns_several_directions_and_its_tokenizer_stays(tmp_path):
-    pytest.importorskip("sentencepiece")
-    (tmp_path / "pieces").mkdir()
-    save_of_many_languages("nllb", tmp_path / "nllb", train_pieces(tmp_path / "pieces"))
-    convert("nllb", str(tmp_path / "nllb"), tmp_path / "0")
-    for name in ("train", "val"):
-        for side, word in (("en", "dog"), ("de", "gros")):
-            lines = "".join(f"{word} {letter}\n" for letter in "abcdefgh"[name == "val" :: 2])
-            (tmp_path / f"{name}.{side}").write_text(lines, encoding="utf-8")
-    corpora = entries(tmp_path, (["eng_Latn", "deu_Latn"], ["de", "en"]))
-    row = {"source": "dog a", "target": "chien a", "source_language": "en", "target_language": "fr"}
-    (tmp_path / "more.jsonl").write_text(f"{json.dumps(row)}\n", encoding="utf-8")
-    corpora.append(json.dumps({"name": "more", "train": str(tmp_path / "more.jsonl")}))
-    data = DataArguments(corpora=corpora[1:])
-    named = languages_of_rows(load_parallel_data(data).splits["train"])
-    assert (named[0], named[-1]) == (("eng_Latn", "deu_Latn"), ("en", "fr"))
-    files = []
-    for number in range(2):
-        words = ["--model_name_or_path", str(tmp_path / f"{number}"), "--max_steps", "2"]
-        words += ["--output_dir", str(tmp_path / f"{number + 1}"), "--use_cpu", "True"]
-        words += ["--metrics", "chrf", "--max_eval_samples", "2", "--generation_max_length", "9"]
-        main([*words, *corpora])
-    for number in range(3):
-        paths = sorted((tmp_path / f"{number}").glob("tokenizer*"))
-        files.append({path.name: json.loads(path.read_text(encoding="utf-8")) for path in paths})
-        for content in files[-1].values():
-            content.pop("name_or_path", None)
-    assert files[1] == files[2]
-    assert files[1]["tokenizer.json"] == files[0]["tokenizer.json"]

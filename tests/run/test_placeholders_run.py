@@ -52,12 +52,3 @@ def test_prepared_and_resumed_runs_learn_the_same(programs, tmp_path):
     main(arguments(programs, tmp_path / "resumed", resume_from_checkpoint=True, **options))
     assert weights(tmp_path / "plain") == weights(tmp_path / "prepared")
     assert weights(tmp_path / "plain") == weights(tmp_path / "resumed")
-
-
-def test_a_model_that_knows_the_tokens_goes_on_with_them(programs, tmp_path, caplog):
-    main(arguments(programs, tmp_path / "one", **SHORT))
-    again = {**SHORT, "model_name_or_path": tmp_path / "one"}
-    caplog.clear()
-    caplog.set_level("INFO", "vanilla_transformer")
-    main(arguments(programs, tmp_path / "two", **again))
-    assert "Tokens stand for placeholders" in caplog.text

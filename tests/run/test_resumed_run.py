@@ -19,7 +19,6 @@ from watch import callback
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.store import OutputDirectory, OverwriteGuard
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
@@ -35,15 +34,6 @@ def argv(corpus):
 
 def versions(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-
-
-@pytest.mark.parametrize("file", ["README.md", "tokenizer.json", "tools.py"])
-def test_resuming_overwrites_no_other_files(argv, tmp_path, file):
-    (tmp_path / file).write_text("mine")
-    before = contents(tmp_path)
-    with pytest.raises(ValueError, match=r"holds no checkpoint to resume from, but files"):
-        main(argv(tmp_path, resume_from_checkpoint=True))
-    assert contents(tmp_path) == before
 
 
 def test_what_a_run_leaves_that_is_killed_before_its_first_checkpoint_is_no_obstacle(
@@ -66,16 +56,6 @@ def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, ca
     assert more["train_runtime"] > 0
     assert versions(tmp_path) != before
     assert (tmp_path / "checkpoint-6").is_dir()
-
-
-def test_a_best_checkpoint_is_not_compared_by_another_metric(argv, tmp_path):
-    changes = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
-    main(argv(tmp_path, **changes, metric_for_best_model="chrf"))
-    before = versions(tmp_path)
-    changes |= {"max_steps": 6, "resume_from_checkpoint": True, "metric_for_best_model": "loss"}
-    with pytest.raises(ValueError, match=r"`metric_for_best_model` \(chrf, now loss\) changed"):
-        main(argv(tmp_path, **changes))
-    assert versions(tmp_path) == before
 
 
 def test_adapters_are_trained_further(argv, trained, tmp_path):
@@ -149,15 +129,6 @@ def test_a_directory_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monk
         assert "make sure that no other run writes to it" in caplog.text
 
 
-def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("learning_rate: 0.02\n")
-    parsed = parse_arguments([str(recipe), *argv(tmp_path / "out", "train")])
-    recipe.unlink()
-    training_run.run(parsed)
-    assert "```yaml\nlearning_rate: 0.02\n```" in (tmp_path / "out" / "README.md").read_text()
-
-
 def test_other_training_data_and_limits_are_reported(argv, tmp_path, caplog):
     main(argv(tmp_path, "train"))
     changes = {"max_train_samples": 300, "max_source_length": 4}
@@ -222,10 +193,11 @@ def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("number", "ended"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
-)
-@pytest.mark.parametrize(
-    ("save_strategy", "kept"), [("steps", "checkpoint-2' is kept"), ("no", "nothing is kept")]
+    ("number", "ended", "save_strategy", "kept"),
+    [
+        (signal.SIGTERM, SystemExit, "steps", "checkpoint-2' is kept"),
+        (signal.SIGINT, KeyboardInterrupt, "no", "nothing is kept"),
+    ],
 )
 def test_a_training_that_a_signal_ends_says_what_is_kept(
     argv, tmp_path, monkeypatch, caplog, number, ended, save_strategy, kept

@@ -82,15 +82,6 @@ def test_prepared_and_resumed_trainings_have_the_same_terms(unclear, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_an_adaptation_adds_the_tokens_of_terms(trained, corpus, tmp_path):
-    files = [str(corpus / f"train.{side}") for side in ("en", "de")]
-    options = "--terms annotate --epochs 1 --held-out 10 --learning-rate 0.01 --optim adamw"
-    out = ["--output-dir", str(tmp_path / "out")]
-    run_subcommand("adapt", [str(trained), *files, *out, *options.split()])
-    tokenizer = load_tokenizer(str(tmp_path / "out" / "training"))
-    assert set(TERM_TOKENS) <= set(tokenizer.get_vocab())
-
-
 def test_links_of_words_and_terms_exclude_each_other(unclear, tmp_path):
     (tmp_path / "links").write_text("0-0\n" * 1200, encoding="utf-8")
     options = {"terms": "annotate", "guided_alignment": tmp_path / "links"}

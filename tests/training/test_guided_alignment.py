@@ -124,16 +124,9 @@ def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path
     assert guided[1] - plain[1] == pytest.approx(0.5 * mean, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"max_tokens": 64, "label_smoothing_factor": 0.1},
-        pytest.param({"gradient_checkpointing": True, "bf16": True}, marks=pytest.mark.slow),
-    ],
-    ids=lambda extra: next(iter(extra)),
-)
-def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path, extra):
-    options = {"max_steps": 6, "logging_steps": 1, "learning_rate": 0.01, **GUIDED, **extra}
+def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path):
+    options = {"max_steps": 6, "logging_steps": 1, "learning_rate": 0.01, **GUIDED}
+    options |= {"max_tokens": 64, "label_smoothing_factor": 0.1}
 
     def run(folder, **more):
         net = model(dropout=0.3, decoder_layers=3, decoder_layerdrop=0.2)
@@ -151,22 +144,6 @@ def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
     assert plain == guided
 
 
-def test_an_adapter_can_be_guided(tmp_path):
-    peft = pytest.importorskip("peft", reason="needs the extra `peft`")
-    adapter = peft.LoraConfig(target_modules=["q_proj", "k_proj"], r=2)
-    adapted = peft.get_peft_model(model(dropout=0.0), adapter)
-    run = trainer(tmp_path, net=adapted, data=linked_rows(), max_steps=1, **GUIDED)
-    before = {name: p.clone() for name, p in adapted.named_parameters() if p.requires_grad}
-    run.train()
-    changed = {
-        name
-        for name, p in adapted.named_parameters()
-        if p.requires_grad and not torch.equal(p, before[name])
-    }
-    assert any("encoder_attn.q_proj.lora_B" in name for name in changed)
-    assert adapted.config.alignment_heads == [[0, 0]]
-
-
 def test_evaluation_and_generation_know_no_links(tmp_path):
     run = trainer(
         tmp_path, data=linked_rows(), extra={"eval_dataset": linked_rows(6)}, max_steps=1, **GUIDED
@@ -176,17 +153,3 @@ def test_evaluation_and_generation_know_no_links(tmp_path):
     assert run.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
     run.args.predict_with_generate = True
     assert run.evaluate(max_length=4)["eval_loss"] == plain.evaluate()["eval_loss"]
-
-
-def test_a_model_that_the_trainer_makes_names_the_head(tmp_path):
-    options = {**GUIDED, "guided_alignment_head": 1, "max_steps": 1}
-    made = trainer(tmp_path, data=linked_rows(), **options)
-    of_a_function = type(made)(
-        model_init=lambda: model(),
-        args=made.args,
-        train_dataset=linked_rows(),
-        data_collator=made.data_collator.collator,
-        processing_class=tokenizer(),
-    )
-    of_a_function.train()
-    assert of_a_function.model.config.alignment_heads == [[0, 1]]

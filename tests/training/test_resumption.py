@@ -5,10 +5,8 @@ import os
 import re
 import shutil
 import signal
-from pickle import UnpicklingError
 
 import pytest
-import torch
 from small import (
     ScheduleFree,
     assert_resumes_exactly,
@@ -140,12 +138,7 @@ def test_the_loss_of_a_resumed_training_is_that_of_its_own_steps(whole, tmp_path
     ("changes", "message"),
     [
         ({"learning_rate": 0.02}, r"`learning_rate` \(0.01, now 0.02\) changed"),
-        ({"adam_beta2": 0.98}, r"`adam_beta2` \(0.999, now 0.98\)"),
         ({"learning_rate": 0.02, **PLATEAU}, r"`learning_rate` \(0.01, now 0.02\)"),
-        (
-            {"lr_scheduler_kwargs": {"patience": 3}, **PLATEAU},
-            r"`lr_scheduler_kwargs` .*now .*'patience': 3",
-        ),
         (
             {"lr_scheduler_kwargs": {"factor": 2.0}, **PAPER},
             r"`lr_scheduler_kwargs` .*now .*'factor': 2.0",
@@ -165,12 +158,10 @@ def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, cha
     ("changes", "reported"),
     [
         ({"max_tokens": 40}, r"`max_tokens` \(60, now 40\) changed"),
-        ({"seed": 7, "max_tokens": 40}, r"`max_tokens` \(60, now 40\), `seed` \(42, now 7\)"),
         (
             {"lr_scheduler_type": "cosine", "warmup_steps": 1},
             r"`lr_scheduler_type` \(linear, now cosine\), `warmup_steps` \(0, now 1\) changed",
         ),
-        ({"max_grad_norm": 0.5}, r"`max_grad_norm` \(1.0, now 0.5\)"),
         ({}, None),
     ],
 )
@@ -181,30 +172,6 @@ def test_another_course_of_the_training_is_reported(tmp_path, caplog, changes, r
         assert "changed" not in caplog.text
     else:
         assert re.search(reported, caplog.text)
-
-
-class Payload:
-    """What a pickle may hold: a call of any function."""
-
-    def __reduce__(self):
-        return print, ("the payload ran",)
-
-
-@pytest.mark.parametrize(
-    "name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"]
-)
-def test_no_file_of_a_checkpoint_runs_code(copy, capsys, name):
-    path = copy / "checkpoint-6" / name
-    torch.save({"state": Payload()}, path)
-    (path.parent / FILE_SIZES).unlink()
-    if name == "training_args.bin":  # is never read
-        run(copy).train(resume_from_checkpoint=str(path.parent))
-    else:
-        with pytest.raises(UnpicklingError):
-            run(copy, 8).train(resume_from_checkpoint=str(path.parent))
-    assert "the payload ran" not in capsys.readouterr().out
-    torch.load(path, weights_only=False)
-    assert "the payload ran" in capsys.readouterr().out
 
 
 class SignalAt(TrainerCallback):
@@ -237,15 +204,6 @@ def test_a_training_that_is_terminated_goes_on_to_the_last_bit(tmp_path, mean):
     _, terminated, _ = assert_resumes_exactly(make, tmp_path, 3)
     assert terminated.was_terminated
     assert (tmp_path / "parts" / "checkpoint-3").is_dir()
-
-
-def test_callbacks_that_transformers_restores_end_the_training_as_well(tmp_path):
-    run(tmp_path, 2, early_stopping_patience=3, **PLATEAU).train()
-    options = {"restore_callback_states_from_checkpoint": True, "early_stopping_patience": 3}
-    resumed = run(tmp_path, 4, **options, **PLATEAU)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.began_at == 2
-    assert (tmp_path / "checkpoint-4" / FILE_SIZES).exists()
 
 
 def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(tmp_path):

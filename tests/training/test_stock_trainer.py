@@ -5,7 +5,6 @@ from small import losses, model, rows, stock, tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
 from watch import callback
 
-from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
 from vanilla_transformer.model.sharing import GENERATION_TASK
 from vanilla_transformer.search import Search
@@ -51,16 +50,6 @@ def test_no_output_is_cut_at_the_default_of_transformers(saved):
     assert loaded.generation_config.early_stopping is None
     (output,) = pipeline(GENERATION_TASK, str(saved), device="cpu")(SOURCE)
     assert len(output["generated_text"].split()) == DEFAULT_MAX_LENGTH - 1
-
-
-@pytest.mark.parametrize("beams", [1, 2])
-def test_every_engine_computes_it(saved, beams, tmp_path):
-    lengths = {}
-    for engine in ("auto", "transformers"):
-        translator = Translator.from_pretrained(str(saved), engine)
-        assert translator.engine.problems(translator.resolve_search(num_beams=beams)) == []
-        lengths[translator.engine.name] = len(translator.translate(SOURCE, num_beams=beams).split())
-    assert lengths == dict.fromkeys(("ctranslate2", "transformers"), DEFAULT_MAX_LENGTH - 1)
 
 
 def test_what_somebody_chose_stays(tmp_path):

@@ -1,11 +1,10 @@
 """A student that learns the predictions of teachers: the formula, and a run."""
 
 import json
-from functools import partial
 
 import pytest
 import torch
-from small import assert_resumes_exactly, model, trainer
+from small import model, trainer
 from test_rdrop import batch, gradients_of_a_step
 from toy import arguments, main
 
@@ -57,34 +56,6 @@ def test_a_run_divides_what_teachers_add_as_the_plain_loss(tmp_path, monkeypatch
         torch.testing.assert_close(same[name], 0.75 * value, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(four[name], one[name], rtol=1e-4, atol=1e-6)
     assert any((one[name] - 0.75 * value).abs().max() > 1e-3 for name, value in plain.items())
-
-
-def test_the_weight_of_teachers_leaves_the_divergence_of_simcut_as_it_is(tmp_path, monkeypatch):
-    def with_teachers(*args, **kwargs):
-        made = trainer(*args, **kwargs)
-        made.teachers = Teachers([model(dropout=0.3)], 1.0)
-        return made
-
-    monkeypatch.setattr("test_rdrop.trainer", with_teachers)
-    none, one, two = (
-        gradients_of_a_step(tmp_path, simcut_alpha=alpha) for alpha in (1e-9, 1.0, 2.0)
-    )
-    for name, value in none.items():
-        added = one[name] - value
-        torch.testing.assert_close(two[name] - value, 2 * added, atol=1e-5, rtol=1e-3)
-    assert any((one[name] - value).abs().max() > 1e-4 for name, value in none.items())
-
-
-def test_a_run_with_a_teacher_resumes_and_evaluates_plainly(tmp_path):
-    def make(*args, **kwargs):
-        made = trainer(*args, **kwargs, max_steps=6, logging_steps=1, learning_rate=0.01)
-        made.teachers = Teachers([other_model(1)])
-        return made
-
-    whole, *_ = assert_resumes_exactly(partial(make), tmp_path, 3)
-    plain = trainer(tmp_path / "plain")
-    plain.model.load_state_dict(whole.model.state_dict())
-    assert plain.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
 
 
 def test_a_student_comes_close_to_its_teacher_without_labels(trained, corpus, tmp_path):
