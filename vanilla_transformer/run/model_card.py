@@ -7,6 +7,7 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.corpus_reports import list_reasons
+from vanilla_transformer.data.corpus_reports import CorpusReport, list_reasons
 from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -39,11 +40,6 @@ def write_model_card(
     """Writes the model card, README.md, into the output directory.
 
     A token of the Hub in the command is replaced by dots.
-
-    Args:
-        results: The figures of all_results.json.
-        signatures: Those of the metrics, by name.
-        repo_id: Where the model is pushed to; None: it is not pushed.
     """
     name, recipe, defaults = plan.directory.folder.resolve().name, "", ""
     if (read := plan.options.recipe) is not None:
@@ -62,10 +58,16 @@ def write_model_card(
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(plan.splits["train"][0]["source"]),
-        results=_results_table(plan.options.model.metrics, results, signatures),
+        metrics=(metrics := plan.options.model.metrics),
+        score=partial(_score_cell, results),
+        error_rates=ERROR_RATES,
+        signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
+        reports=plan.reports,
+        scores_of_corpus=partial(_scores_of_corpus, metrics, results),
+        reasons=list_reasons,
+        cell=_as_cell,
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
-        corpora=_corpora_table(plan, results),
         defaults=defaults,
         procedure=_training_procedure(plan, results),
     )
@@ -154,49 +156,27 @@ def _languages(plan: RunPlan) -> list[str]:
     return list(dict.fromkeys(tags))
 
 
-def _results_table(
-    metrics: Sequence[str], results: Mapping[str, float], signatures: Mapping[str, str]
-) -> str:
-    rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
-    for metric in metrics:
-        cells = [_score_cell(f"{prefix}_{metric}", results) for prefix in PREFIXES.values()]
-        better = "lower" if metric in ERROR_RATES else "higher"
-        signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
-        rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
-    return "\n".join(
-        [*rows, "", "In brackets: the 95% interval of the score, by sacrebleu's bootstrap."]
-    )
-
-
-def _score_cell(name: str, results: Mapping[str, float]) -> str:
+def _score_cell(results: Mapping[str, float], name: str) -> str:
     if name not in results:
         return "-"
     ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
     return score_with_interval(results[name], ends)
 
 
-def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
-    """Lists the corpora of a recipe, what the filters have dropped, and the scores of each."""
-    if not plan.reports:
-        return ""
-    rows = [
-        "| corpus | pairs | used | of an epoch | dropped | scores |",
-        "|---|---|---|---|---|---|",
-    ]
-    for report in plan.reports:
-        dropped = list_reasons(report.dropped)
-        scores = ", ".join(
-            f"{split} {metric} {results[name]:.2f}"
-            for split, prefix in PREFIXES.items()
-            for metric in plan.options.model.metrics
-            if (name := f"{prefix}_{metric}_{report.corpus}") in results
-        )
-        cells = [report.corpus, f"{report.pairs:,}", f"{report.used:,}"]
-        cells += [f"{report.share:.1%}", dropped or "-", scores or "-"]
-        rows.append(
-            f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-        )
-    return "\n".join(["The corpora, and what the filters have dropped of them:", "", *rows, ""])
+def _as_cell(text: str) -> str:
+    return _as_text(text).replace("|", r"\|")
+
+
+def _scores_of_corpus(
+    metrics: Sequence[str], results: Mapping[str, float], report: CorpusReport
+) -> str:
+    scores = (
+        f"{split} {metric} {results[name]:.2f}"
+        for split, prefix in PREFIXES.items()
+        for metric in metrics
+        if (name := f"{prefix}_{metric}_{report.corpus}") in results
+    )
+    return ", ".join(scores) or "-"
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
