@@ -85,17 +85,9 @@ def select_checkpoints(
 def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor]:
     """Computes the mean of each tensor of saved models, in float64, one tensor at a time.
 
-    Args:
-        directories: Saved models in safetensors, in one file or several; at least one.
-
-    Returns:
-        The means by name, in the data type of the saved tensors. Tensors of integers are those of
-        the first model.
-
-    Raises:
-        FileNotFoundError: If a directory is not a saved model.
-        ValueError: If configs, which tell names and shapes of tensors, or tokenizers differ (the
-            error lists all differences).
+    The models are in safetensors, in one file or several; their configs and tokenizers must be
+    equal. Means have the data type of the saved tensors. Tensors of integers are those of the
+    first model.
     """
     folders = [Path(directory) for directory in directories]
     with ExitStack() as stack:

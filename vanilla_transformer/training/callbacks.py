@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import (
-    EarlyStoppingCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
@@ -30,24 +24,19 @@ class EarlyStopping(EarlyStoppingCallback):
     that had already stopped trains no further step.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begins a count, or restores that of the checkpoint; called by Trainer."""
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
         self.early_stopping_patience_counter = 0  # a Trainer may train several times
-        counts = cast("dict[str, Any]", state.stateful_callbacks)
-        saved = counts.get(type(self).__name__)
-        if state.global_step and isinstance(saved, dict):
+        counts, name = state.stateful_callbacks, type(self).__name__
+        if state.global_step and isinstance(saved := counts.get(name), dict):
             count = saved["attributes"]["early_stopping_patience_counter"]
             self.early_stopping_patience_counter = count
-        counts[type(self).__name__] = self.state()
+        counts[name] = self.state()
         if self.early_stopping_patience_counter >= self.early_stopping_patience:
             control.should_training_stop = True
 
-    def check_metric_value(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, value: float
-    ) -> None:
+    def check_metric_value(self, args: Any, state: TrainerState, *_: Any) -> None:
         """Counts the evaluations in a row without a better score; called on each evaluation."""
         watched = str(args.metric_for_best_model).removeprefix("eval_")
         name, scores = deciding_scores(state.log_history, watched, args.greater_is_better)
@@ -69,9 +58,7 @@ class SubwordEpochs(TrainerCallback):
     def __init__(self, rows: SampledSubwords) -> None:
         self.rows = rows
 
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Sets the epoch; called by Trainer."""
         self.rows.set_epoch(int(state.epoch or 0))
 
@@ -91,15 +78,11 @@ class CheckpointOnSignal(TrainerCallback):
         self.jit_manager = manager
         self.has_stopped = False
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Forgets an earlier signal; called by Trainer."""
         self.has_stopped = False
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Asks for a checkpoint, and for the end of the training; called by Trainer."""
         asked = torch.tensor(float(self.jit_manager.is_checkpoint_requested), device=args.device)
         if args.world_size > 1:
@@ -107,9 +90,7 @@ class CheckpointOnSignal(TrainerCallback):
         if asked:
             self.has_stopped = control.should_save = control.should_training_stop = True
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Restores the handler of the signal; called by Trainer."""
         self.jit_manager.is_checkpoint_requested = False
         handler = self.jit_manager._original_sigterm_handler
@@ -130,14 +111,11 @@ class CompletePushes(TrainerCallback):
     the Hub respects.
     """
 
-    def on_push_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_push_begin(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Completes the output directory; called by Trainer before it collects files to push."""
         if not state.is_world_process_zero:
             return
-        folder = Path(str(args.output_dir))
-        model = kwargs["model"]
+        folder, model = Path(str(args.output_dir)), given["model"]
         custom_object_save(getattr(model, "module", model), folder)
         ignored = folder / ".gitignore"
         rules = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []

@@ -31,12 +31,7 @@ class DivergenceCheck:
         self._losses.append(loss.detach())
 
     def check(self, norm: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a loss since the last check, or a norm, that is not finite.
-
-        Args:
-            norm: The norm of the gradient: a number, a tensor of one, or None.
-            has_scaler: Whether fp16's loss scaler skips a step whose gradient is not finite.
-        """
+        """Refuses a loss since the last check, or a norm of the gradient, that is not finite."""
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         values = [*self._losses, torch.as_tensor(0.0 if norm is None else norm)]
         self._losses = []

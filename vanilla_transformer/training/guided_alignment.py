@@ -26,17 +26,11 @@ NO_LINK = -1
 
 @dataclass(frozen=True)
 class GuidedHead:
-    """The head that is guided, and how.
-
-    Attributes:
-        layer: Layer of the decoder, counted from 0.
-        head: Head of its cross-attention, counted from 0.
-        weight: Factor on the cross-entropy of the links; λ in the paper.
-    """
+    """The head of cross-attention that is guided; layers and heads count from 0."""
 
     layer: int
     head: int
-    weight: float
+    weight: float  # of the cross-entropy of the links; λ in the paper
 
 
 def guided_head(args: Any, config: Any) -> GuidedHead | None:
@@ -69,10 +63,6 @@ class LinkCollator:
         Returns:
             The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`;
             without it if the examples have no links.
-
-        Raises:
-            KeyError: If only some of the examples have links.
-            ValueError: If a link leads to no token.
         """
         rows = [feature[LINKS] for feature in features] if LINKS in features[0] else []
         plain = [{k: v for k, v in feature.items() if k != LINKS} for feature in features]
@@ -125,10 +115,8 @@ class RecordedHeads:
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         query, key = self.module.q_norm(query)[:, :, head], self.module.k_norm(key)
         key = key[:, :, head // groups]
-        query, key = (
-            self.layout.to_batch(query),
-            self.source_layout.to_batch(key),
-        )  # (batch, length, head_dim)
+        # (batch, length, head_dim)
+        query, key = self.layout.to_batch(query), self.source_layout.to_batch(key)
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * self.module.scaling
@@ -179,8 +167,7 @@ def guided_loss(
     -100, does not count.
 
     Args:
-        inputs: Arguments of the model's forward, with "labels" of shape (batch, target_len), and
-            "alignment" of shape (batch, links, 2).
+        inputs: Arguments of the model's forward, and "alignment" of shape (batch, links, 2).
 
     Returns:
         The sum over the target tokens, in nats; the mean of both sums if there are two copies.
@@ -192,19 +179,12 @@ def guided_loss(
     log_weights = record.log_weights(guide.head, visible)
     copies = len(log_weights) // len(labels)
     labels = labels.to(log_weights.device).repeat(copies, 1)
-    links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)
-    return _link_loss(log_weights, links, labels) / copies
-
-
-def _link_loss(
-    log_weights: torch.Tensor, links: torch.Tensor, labels: torch.Tensor
-) -> torch.Tensor:
-    """Sums the cross-entropy of the links, pairs of source and target position."""
-    # log_weights: (batch, target_len, source_len); links: (batch, links, 2)
+    links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)  # (batch, links, 2)
     source, target = links.clamp(min=0).unbind(-1)  # (batch, links)
     counts = (links >= 0).all(-1) & (labels.gather(1, target) != IGNORE_INDEX)
     per_target = torch.zeros(labels.shape, device=labels.device)
     per_target.scatter_add_(1, target, counts.float())
     share = counts / per_target.gather(1, target).clamp(min=1)
     rows = torch.arange(len(links), device=links.device)[:, None]
-    return -(log_weights[rows, target, source] * share).masked_fill(~counts, 0).sum()
+    total = (log_weights[rows, target, source] * share).masked_fill(~counts, 0).sum()
+    return -total / copies

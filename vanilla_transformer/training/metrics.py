@@ -160,12 +160,9 @@ _OF_CHARACTERS = ("zh", "ja-mecab", "char")
 
 
 def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
-    """Makes a metric.
+    """Makes a metric for texts that sacrebleu cuts into words in a way of its own ("13a", "zh").
 
-    Args:
-        tokenize: How sacrebleu cuts texts into words for BLEU. For those of scripts without
-            spaces, the words of TER and WER are characters.
-        **options: Other arguments of the metric.
+    For scripts without spaces, the words of TER and WER are characters.
     """
     if name == "bleu":
         with optional_packages():  # sacrebleu's own error is of no type
@@ -200,21 +197,15 @@ def score_texts(
     """Scores predicted texts against one or several reference texts each.
 
     Args:
-        with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
         tokenize: sacrebleu's tokenizer, which BLEU, TER and WER depend on, such as "zh". None: that
             of the script that most references are in.
 
     Returns:
         The score, by `name`, and its details: "signature"; for BLEU also "brevity_penalty",
         "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and "ref_len" (in tokens of
-        sacrebleu); for "wer" also "edits" and "words", for "per" "edits" and "phonemes", for "cer"
-        "edits" and "characters", for "mismatch" "wrong" and "total" (in outputs).
-        "interval" holds the ends of the 95% interval; it is left out for more than 100,000 texts.
-
-    Raises:
-        ValueError: If there is nothing to score, predictions and references differ in number, if an
-            example has no reference, or if the references are empty for "wer", "per" and "cer".
-        ModuleNotFoundError: If the tokenizer needs a package that is not installed.
+        sacrebleu); for error rates also the two numbers of which they are the quotient.
+        "interval" holds the ends of the 95% interval by sacrebleu's bootstrap; it is left out for
+        more than 100,000 texts.
     """
     lists = as_lists(references)
     if not predictions or len(predictions) != len(lists) or not all(lists):
@@ -264,29 +255,30 @@ def reference_streams(lists: Sequence[Sequence[str]]) -> Any:
 class GenerationMetrics:
     """Scores generated token ids, as the `compute_metrics` of a `Seq2SeqTrainer`.
 
-    It needs `predict_with_generate=True`. Labels and predictions are decoded by
-    `tokenizer.batch_decode(ids, skip_special_tokens=True)`; -100 (Trainer's padding) counts as the
-    padding token.
+    It needs `predict_with_generate=True`. Labels and predictions are decoded without special
+    tokens; -100 (Trainer's padding) counts as the padding token.
 
-    Args:
+    Attributes:
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
             differs from the real references if the tokenizer loses or truncates text.
-
-    Attributes:
-        references: As above. Assign the texts of another split before evaluating on it.
-        last_predictions: Decoded predictions of the last call.
-        num_cut: How many of them were cut off at the longest length, where the caller counts them.
-        signatures: Signature of each score in the last call, by name.
         tokenizers: sacrebleu's tokenizer for each example. None: that of the script of the
             references.
         corpora: Name of the corpus of each example; where there are several, each has scores of its
             own, such as "bleu_app". None: they are not told apart.
-        directions: The direction of each example, such as "en-de", or ""; where there are several,
-            each has scores of its own too. None: they are not told apart.
+        directions: The same for the direction of each example, such as "en-de"; "" has no scores.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
+        last_predictions: Decoded predictions of the last call.
+        num_cut: How many of them were cut off at the longest length, where the caller counts them.
+        signatures: Signature of each score in the last call, by name.
     """
+
+    tokenizers: Sequence[str] | None = None
+    corpora: Sequence[str] | None = None
+    directions: Sequence[str] | None = None
+    with_intervals = False
+    num_cut = 0
 
     def __init__(
         self,
@@ -296,19 +288,10 @@ class GenerationMetrics:
     ) -> None:
         self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
         self.last_predictions: list[str] = []
-        self.num_cut = 0
         self.signatures: dict[str, str] = {}
-        self.tokenizers: Sequence[str] | None = None
-        self.corpora: Sequence[str] | None = None
-        self.directions: Sequence[str] | None = None
-        self.with_intervals = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Scores one evaluation.
-
-        Args:
-            prediction: `predictions` and `label_ids` are arrays of token ids, of shape (batch,
-                target_len), padded by -100 or the padding token.
+        """Scores token ids of shape (batch, target_len), padded by -100 or the padding token.
 
         Returns:
             The score of each metric, in percent, by name; and "gen_len", the mean length of the
@@ -322,10 +305,7 @@ class GenerationMetrics:
         return self._score_texts(self._decode_ids(ids), lengths.tolist(), as_lists(references))
 
     def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> dict[str, float]:
-        """Scores generated texts against `references`, as a call does.
-
-        The lengths are numbers of tokens without special tokens.
-        """
+        """Scores generated texts, of these numbers of tokens, as a call does."""
         references = as_lists(cast(References, self.references))
         return self._score_texts(list(predictions), lengths, references)
 
@@ -387,10 +367,6 @@ def deciding_scores(
 
     A metric that is the worst possible in all evaluations, as the BLEU of outputs of one word is,
     tells nothing: then chrF decides, or else the loss.
-
-    Args:
-        log: The log of the training.
-        metric: Name of a validation score, with or without "eval_".
 
     Returns:
         The name of the metric that decides, and its finite scores by step, negative where lower is

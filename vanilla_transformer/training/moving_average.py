@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.sharding import refuse_sharded_weights
@@ -25,16 +25,14 @@ class ExponentialMovingAverage(TrainerCallback):
     continues with its own weights, which each checkpoint keeps in training_weights.safetensors. A
     resumed run equals the uninterrupted run bit for bit.
 
+    Weights must be float32 and whole in each process.
+
     Args:
         decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000
             steps.
         checkpoint: Directory that the training is resumed from; `TokenBudgetSeq2SeqTrainer.train`
             sets it. Only needed with the stock Trainer, if the directory is not in `output_dir` and
             not named by `TrainingArguments.resume_from_checkpoint`.
-
-    Raises:
-        ValueError: When the training begins: if weights are not float32 or are sharded over
-            processes, or the optimizer evaluates a mean already.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
@@ -46,24 +44,17 @@ class ExponentialMovingAverage(TrainerCallback):
         self._model_holds_average = False
         self._saved_step = -1
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
         refuse_sharded_weights("ExponentialMovingAverage", "train without it")
-        optimizer = kwargs.get("optimizer")
+        optimizer = given.get("optimizer")
         optimizer = getattr(optimizer, "optimizer", optimizer)
         if hasattr(optimizer, "eval"):
             raise ValueError(
                 f"A schedule-free optimizer ({type(optimizer).__name__}) evaluates a mean of the "
                 "weights already: leave out `ema_decay`, or choose another `optim`."
             )
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = {name: p for name, p in given["model"].named_parameters() if p.requires_grad}
         if low := sorted(name for name, p in named.items() if p.dtype != torch.float32):
             raise ValueError(
                 f"A moving average needs float32 weights, but {low[0]} is {named[low[0]].dtype}: "
@@ -86,48 +77,33 @@ class ExponentialMovingAverage(TrainerCallback):
                 parameter.copy_(saved[name])
         self._model_holds_average = True
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Puts the training weights back into the model; called by Trainer."""
         if self._model_holds_average:
             self._swap_weights()
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Updates the average, and puts it into the model if needed; called by Trainer."""
         self._other.update_parameters(self._weights)
         self.on_epoch_end(args, state, control)
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Puts the average into the model before it is evaluated or saved; called by Trainer."""
         if (control.should_evaluate or control.should_save) and not self._model_holds_average:
             self._swap_weights()
         if control.should_save:
             self._save_training_weights(args, state)
 
-    def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: Any = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_save(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Completes a checkpoint that an evaluation or a later callback asked for."""
         if not self._model_holds_average:
             self._swap_weights()
             if args.should_save:
                 with explained_full_disk(folder := _checkpoint_path(args, state)):
-                    model.save_pretrained(folder)
+                    given["model"].save_pretrained(folder)
         self._save_training_weights(args, state)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Leaves the average, or the best model that Trainer loaded, in the model."""
         best_is_loaded = args.load_best_model_at_end and state.best_model_checkpoint is not None
         if not self._model_holds_average and not best_is_loaded:

@@ -35,13 +35,10 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
     Frobenius norm (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks").
     They end with singular values of about 0.7 to 1.2. They run in bfloat16, as in
     `torch.optim.Muon`, or in float32 on processors that lack instructions for bfloat16, where
-    bfloat16 would take many times as long.
+    bfloat16 would take many times as long; the result has their type.
 
     Args:
-        matrices: Matrices of one shape, of shape (count, rows, columns).
-
-    Returns:
-        A tensor of the same shape, in the type of the iterations.
+        matrices: Of shape (count, rows, columns).
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     is_slow = matrices.device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
@@ -100,7 +97,6 @@ class Muon(torch.optim.Optimizer):
             with "lr", "momentum", "weight_decay" and "part_sizes" (see `StackedLinear`; None: each
             parameter is one matrix), or "adamw", with "lr", "betas", "eps" and "weight_decay".
         lr: The rate that schedules take for that of the optimizer.
-
     """
 
     def __init__(self, groups: Sequence[_Group], lr: float) -> None:
@@ -188,7 +184,6 @@ def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     """Finds the matrices that Muon is made for: those of linear maps within layers.
 
     They are those of each `nn.Linear` in an `nn.ModuleList`, but for the output embeddings.
-    Embeddings, and projections and classifiers outside of such a list, are not among them.
 
     Returns:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
@@ -224,11 +219,7 @@ def make_muon(
         model: Any model whose layers are in a `ModuleList`.
         muon_lr: Learning rate of Muon. A tall matrix takes a step that is larger by the root of
             rows/columns, as in `torch.optim.Muon`.
-        weight_decay: In a step, weights are multiplied by 1 - learning rate · weight decay.
         decayed: Names of the parameters with weight decay. None: all but vectors.
-
-    Returns:
-        The optimizer. Its first groups are those of AdamW.
     """
     matrices = layer_matrices(model)
     groups: dict[Any, list[nn.Parameter]] = defaultdict(list)
@@ -254,7 +245,7 @@ def make_muon(
         MUON: {"lr": muon_lr, "momentum": momentum},
     }
     listed = []
-    for key in sorted(groups, key=repr):  # AdamW first
+    for key in sorted(groups, key=repr):  # AdamW first: schedules log the rate of the first group
         algorithm, has_decay, part_sizes = key
         group = {"params": groups[key], "algorithm": algorithm, **settings[algorithm]}
         group["weight_decay"] = weight_decay if has_decay else 0.0

@@ -24,14 +24,11 @@ def rdrop_loss(
 ) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
     """Computes the loss of R-Drop (Liang et al. 2021, arXiv:2106.14448): two passes must agree.
 
-    It is half of the paper's loss (§2, equation 4), which has the scale of a plain loss.
-
     The loss is (NLL₁ + NLL₂) / 2 + alpha · (KL(p₁‖p₂) + KL(p₂‖p₁)) / 4, where p₁ and p₂ are the
-    predictions of two passes with different dropout. Both passes run in one call, on the batch and
-    a copy of it. Without dropout, the loss equals the plain loss.
+    predictions of two passes with different dropout. It is half of the paper's loss (§2, equation
+    4), which has the scale of a plain loss. Both passes run in one call, on the batch and a copy.
 
     Args:
-        model: Model in train mode; in eval mode both passes are equal.
         inputs: Tensors whose first dimension is the batch, with "labels" and "decoder_input_ids".
         alpha: Weight of the divergence; 5 in the paper for translation.
         num_items_in_batch: Divisor of the sums: the number of tokens to predict over all steps of
@@ -79,24 +76,18 @@ def simcut_loss(
     both p and q. Both passes run in one call, with different dropout, as in `rdrop_loss`.
 
     Args:
-        model: Model of this package in train mode, possibly wrapped.
+        model: Model of this package, possibly wrapped.
         alpha: Weight of the divergence; 3 in the paper.
         cutoff: Probability that a token is not seen; 0.05 in the paper.
-
-    Returns:
-        (The loss, in nats per token; the outputs of the model for the doubled batch.)
     """
     labels = inputs["labels"]
     with _cut_tokens(model, cutoff):
         outputs = _run_twice(model, inputs)
-    count = (labels != IGNORE_INDEX).sum()
-    if num_items_in_batch is None:
-        num_items_in_batch = count
     whole, _ = outputs["logits"].chunk(2)
     nll = token_loss(whole, labels, label_smoothing, num_items_in_batch)
     first, second = _log_probabilities(outputs["logits"], labels)
     divergence = (first.exp() * (first - second)).sum()
-    mean = mean_per_item(divergence, count, num_items_in_batch)
+    mean = mean_per_item(divergence, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
     return nll_weight * nll + alpha * mean, outputs
 
 

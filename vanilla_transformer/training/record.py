@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from accelerate.state import PartialState
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.names import NOAM, SCHEDULES_OF_A_SCORE
@@ -91,16 +91,12 @@ class TrainingRecord(TrainerCallback):
         """Refuses or reports what has changed since a checkpoint was saved."""
         _check_changes({**self.inputs, **_tracked_options(args)}, checkpoint.inputs)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Adds the inputs to the state that each checkpoint keeps; called by Trainer."""
         self.inputs |= _tracked_options(args)
         cast("dict[str, Any]", state.stateful_callbacks)[RECORD] = self.inputs
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_save(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Completes a checkpoint; called by Trainer after the other callbacks."""
         PartialState().wait_for_everyone()  # each process writes files of its own
         if args.should_save:

@@ -16,12 +16,8 @@ def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -
     """Computes the learning rate of one step (Vaswani et al. §5.3, equation 3).
 
     The rate is factor · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5): it grows linearly
-    for `warmup_steps` steps, then falls with the inverse square root of the step.
-
-    Args:
-        step: Number of the update, counted from 1.
-        warmup_steps: Number of steps in which the rate grows; 4000 in the paper.
-        factor: Factor on the rate; 1 in the paper.
+    for `warmup_steps` steps (4000 in the paper), then falls with the inverse square root of the
+    step, which counts from 1.
     """
     return float(factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
@@ -50,9 +46,8 @@ class NoamSchedule(LRScheduler):
     def get_lr(self) -> list[float | torch.Tensor]:
         """Returns the learning rate of the next update, once per parameter group."""
         options = (self.d_model, self.warmup_steps, self.factor)
-        rate, peak = (
-            noam_rate(step, *options) for step in (self.last_epoch + 1, self.warmup_steps)
-        )
+        rate = noam_rate(self.last_epoch + 1, *options)
+        peak = noam_rate(self.warmup_steps, *options)
         return [
             group["initial_lr"] * rate / peak if group.get("algorithm") == MUON else rate
             for group in self.optimizer.param_groups

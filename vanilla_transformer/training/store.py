@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import not_of_a_run, write_atomic
@@ -132,10 +132,6 @@ def resumed_checkpoint(run: Path, name: str | bool) -> Checkpoint | None:
         run: Output directory of the training.
         name: Directory of a checkpoint; it may have no list of sizes. True: the newest whole one of
             the run. Others are then passed over with a warning.
-
-    Raises:
-        ValueError: If the named checkpoint, or each one that was whole once, is incomplete; or if
-            the run holds later ones than the named one.
     """
     if name is True:
         return _newest_whole(list_checkpoints(run))
@@ -250,9 +246,7 @@ class OverwriteGuard(TrainerCallback):
         overwrites = is_main and directory.overwritten
         self._former = list(directory.folder.rglob("*")) if overwrites else []
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Deletes the contents, because all checks have passed; called by Trainer."""
         self.delete()
 

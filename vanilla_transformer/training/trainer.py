@@ -165,13 +165,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         config.alignment_heads = [[guide.layer, guide.head]]
         return guide
 
-    def call_model_init(self, trial: Any = None) -> Any:
-        """Makes the model of a training, with the guided head in its config."""
-        model: Any = super().call_model_init(trial)
-        if self._guide is not None:
-            model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
-        return model
-
     # Private: Trainer has no option that names further columns to keep.
     def _set_signature_columns_if_needed(self) -> None:
         """Also keeps the column of links where a head is guided."""
@@ -197,9 +190,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Trains, as in transformers, from a checkpoint that is checked.
 
         Args:
-            resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
-                directory; a `Checkpoint`: one that has been checked; None: the training starts at
-                step 0.
+            resume_from_checkpoint: As in transformers, or a `Checkpoint` that has been checked.
         """
         self.num_tokens, self._divergence = {}, DivergenceCheck()
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
@@ -296,14 +287,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._divergence.check(norm, self.state.global_step, has_scaler)
         return norm
 
-    def _set_scored_weights(self) -> None:
-        """Puts those weights into the model that a schedule-free optimizer evaluates.
+    def _prepare_to_save(self) -> None:
+        """Refuses weights that are not finite; saves those that a schedule-free optimizer scores.
 
-        Trainer does so when it evaluates, but not when it saves. The next step goes back to the
+        Trainer sets these when it evaluates, but not when it saves. The next step goes back to the
         training weights.
         """
         if callable(evaluate := getattr(self.optimizer, "eval", None)):
             evaluate()
+        check_weights(cast(Any, self.model), self.state.global_step)
 
     # Private: Trainer takes the earlier one of two checkpoints with equal scores.
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -321,8 +313,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     # Private: callbacks hear of a checkpoint when it has been saved, and older ones are deleted.
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Saves a checkpoint, unless the training has diverged."""
-        self._set_scored_weights()
-        check_weights(cast(Any, self.model), self.state.global_step)
+        self._prepare_to_save()
         run = Path(self._get_output_dir(trial=trial))
         self.record.folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:  # what is there from another training is no longer whole
@@ -345,8 +336,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     # Private: callbacks hear of the end when the model that is saved has been chosen.
     def _finalize_training(self, *args: Any, **options: Any) -> Any:
         """Returns the figures of the training, unless it has diverged."""
-        self._set_scored_weights()
-        check_weights(cast(Any, self.model), self.state.global_step)
+        self._prepare_to_save()
         # Trainer has the mean of the losses of this process alone.
         self._tr_loss = self.accelerator.reduce(self._tr_loss, reduction="mean")
         output = cast(Any, super())._finalize_training(*args, **options)
@@ -482,13 +472,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Returns the stock loss; in training, with what the arguments add to it.
-
-        Args:
-            inputs: Arguments of its forward, and optionally the links of tokens.
-            num_items_in_batch: Number of tokens to predict over all steps of gradient
-                accumulation. None: that of this batch.
-        """
+        """Returns the stock loss; in training, with what the arguments add to it."""
         links = {name: inputs[name] for name in inputs if name == LINKS}
         inputs = {name: inputs[name] for name in inputs if name != LINKS}
         if not model.training:  # the mean of this batch, not a share of that of all processes
