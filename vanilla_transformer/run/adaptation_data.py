@@ -217,35 +217,21 @@ class Splits:
             validation, as "train"; and those of each test, by its name.
         """
         folder.mkdir(exist_ok=True)
-        of_training = {
-            entry["name"]: {**entry, "filters": False, **self._weight_of(entry["name"])}
-            for entry in self._write_split(folder, "train", "train", self.training)
-        }
-        entries = {}
-        for split, corpora in self.held_out.items():
+        entries: dict[str, dict[str, dict[str, Any]]] = {}
+        for split, corpora in {"train": self.training, **self.held_out}.items():
             kind = split.removeprefix(f"{GENERAL}-")
-            written = self._write_split(folder, split, kind, corpora)
-            if kind == "test":
-                entries[split] = written
-            else:
-                for entry in written:
-                    name = entry["name"]
-                    of_training[name] = {**of_training.get(name, {}), **entry}
-        return {"train": list(of_training.values()), **entries}
-
-    def _write_split(
-        self, folder: Path, split: str, kind: str, corpora: _Corpora
-    ) -> list[dict[str, Any]]:
-        entries = []
-        for number, (name, pairs) in enumerate(corpora.items(), start=1):
-            path = folder / (f"{split}-{number}.jsonl" if number > 1 else f"{split}.jsonl")
-            write_atomic(path, "".join(f"{json.dumps(pair._asdict())}\n" for pair in pairs))
-            tag = {"tag": self.tag_of[name]} if name in self.tag_of else {}
-            entries.append({"name": name, kind: str(path), **tag})
-        return entries
-
-    def _weight_of(self, name: str) -> dict[str, float]:
-        return {"weight": self.weights[name]} if name in self.weights else {}
+            listed = entries.setdefault(split if kind == "test" else "train", {})
+            for number, (name, pairs) in enumerate(corpora.items(), start=1):
+                path = folder / (f"{split}-{number}.jsonl" if number > 1 else f"{split}.jsonl")
+                write_atomic(path, "".join(f"{json.dumps(pair._asdict())}\n" for pair in pairs))
+                entry = listed.setdefault(name, {"name": name})
+                entry[kind] = str(path)
+                if name in self.tag_of:
+                    entry["tag"] = self.tag_of[name]
+                if kind == "train":
+                    entry["filters"] = False
+                    entry |= {"weight": self.weights[name]} if name in self.weights else {}
+        return {split: list(listed.values()) for split, listed in entries.items()}
 
     def write_texts(self, folder: Path) -> tuple[Path, Path]:
         """Writes the texts that a vocabulary must know: sources and targets, a line for each."""

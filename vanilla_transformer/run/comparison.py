@@ -55,11 +55,10 @@ def compare_outputs(
     corpora: Sequence[str] | None = None,
     tokenizers: Sequence[str] | None = None,
 ) -> ModelComparison:
-    """Scores the outputs of several models, for all texts and for each corpus.
+    """Scores the outputs of several models, by name, for all texts and for each corpus.
 
     Args:
-        predictions: The outputs of each model, by its name.
-        corpora: Name of the corpus that each text comes from; None: they are not known.
+        corpora: Name of the corpus of each text.
         tokenizers: sacrebleu's tokenizer for each text. None: that of the script that most
             references are in.
     """

@@ -58,19 +58,11 @@ def evaluate_model(
     """Translates the sources of a split as `Translator` does, and scores the outputs.
 
     Args:
-        model_name_or_path: Directory of a saved model, or its name on the Hub.
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
-        split: "train", "validation" or "test".
-        metrics: Of `names.METRIC_NAMES`.
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
         **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
             takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
-
-    Raises:
-        ModuleNotFoundError: If a score needs a package that is not installed.
-        ValueError: If the data have no such split, the model cannot be loaded, or an option of the
-            search is wrong.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
@@ -96,16 +88,11 @@ def compare_models(
 ) -> ModelComparison:
     """Evaluates several models on the same texts, and tests their differences.
 
-    The arguments are those of `evaluate_model`, with several models. A search that is not given is
-    that of each model.
+    The arguments are those of `evaluate_model`. A search that is not given is that of each model.
 
     Args:
         tags: Words that sources begin with. A model that lacks one as a token translates the
             source without it.
-
-    Raises:
-        ValueError: As `evaluate_model`, if a model is named twice, or if there are too many texts
-            for the bootstrap.
     """
     if len(set(models)) < len(models):
         raise ValueError(f"The models {list(models)} name one twice: give different ones.")
@@ -130,10 +117,7 @@ def compare_models(
 
 
 def _load_scored(
-    data_arguments: DataArguments,
-    split: str,
-    metrics: Sequence[str],
-    chosen: str | None,
+    data_arguments: DataArguments, split: str, metrics: Sequence[str], chosen: str | None
 ) -> tuple[Dataset, list[str]]:
     """Returns a split and sacrebleu's tokenizer for each text."""
     data = load_parallel_data(data_arguments).splits
@@ -186,10 +170,6 @@ def score_training(
     outputs are cut off. As long as the training goes on, the search is greedy and outputs are cut
     off at about twice the length of their references (see `Search.capped_by_reference_length`):
     all scores that choose the best checkpoint are of this kind.
-
-    Args:
-        reference_lengths: Tokens of the reference of each source.
-        languages: Those of each source and its target.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer

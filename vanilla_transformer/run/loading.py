@@ -44,13 +44,9 @@ def make_tokenizer(
     tags: Sequence[str] = (),
     placeholders: bool = False,
 ) -> Any:
-    """Loads the tokenizer of a run, or trains one.
+    """Loads the tokenizer of a run, or trains one on a sample of its pairs.
 
-    Args:
-        sample: Pairs that a new one is trained on.
-        init_from: Saved model that the run starts from; None: a new model.
-        tags: Words that sources begin with; a new tokenizer gets each as a token.
-        placeholders: Whether a new one gets the tokens that stand for placeholders.
+    A new one gets as tokens the tags that sources begin with, and placeholders.
     """
     named = options.tokenizer_name_or_path
     if (path := named or init_from) is not None:

@@ -44,11 +44,7 @@ RULES = (
 
 
 class _Checked:
-    """Checks the options of a dataclass when they are given.
-
-    Raises:
-        ValueError: If an option breaks one of `RULES`.
-    """
+    """Checks the options of a dataclass by `RULES` when they are given."""
 
     def __post_init__(self) -> None:
         check_rules(RULES, self)

@@ -178,11 +178,6 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
             arguments after it override it.
         command: Words of the command on the model card. None: `vanilla-transformer train` with
             the arguments.
-
-    Raises:
-        FileNotFoundError: If the recipe does not exist.
-        ValueError: If the recipe cannot be read, an option is unknown, or a value is illegal or of
-            the wrong type.
     """
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
     words = [*recipe.words, *argv[1:]] if recipe else argv

@@ -96,13 +96,7 @@ class RunPlan:
 
 
 def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
-    """Makes the plan of a run: of its options, with the defaults that fit its texts.
-
-    Raises:
-        ImportError: If the attention implementation or a score needs a package that is missing.
-        ValueError: If no model can be made of the options, they contradict the saved model, or the
-            settings of the search each other.
-    """
+    """Makes the plan of a run: of its options, with the defaults that fit its texts."""
     arguments = arguments.with_defaults(texts.defaults)
     training, tokenizer, init_from = arguments.training, texts.tokenizer, texts.init_from
     config = make_config(arguments.architecture, tokenizer, init_from)

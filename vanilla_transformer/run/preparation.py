@@ -62,9 +62,8 @@ def read_texts(
 ) -> RunTexts:
     """Loads the data of a run, chooses its defaults, and loads or trains its tokenizer.
 
-    Args:
-        data: Splits that a program passes; None: the data that the options name.
-        directory: The output directory; None: it is checked for a training.
+    A program may pass the splits. The output directory, if it is not given, is checked for a
+    training.
     """
     if directory is None:
         directory = resolve_output_directory(arguments.training, arguments.model.overwrite)

@@ -17,18 +17,12 @@ _SAMPLE = 1000
 
 
 def choose_score_tokenizers(
-    rows: Dataset,
-    metrics: Collection[str],
-    chosen: str | None = None,
+    rows: Dataset, metrics: Collection[str], chosen: str | None = None
 ) -> list[str]:
     """Chooses sacrebleu's tokenizer for each text of a split; says where a script decides.
 
     It is the one that is given, or that of the language of the row's target, or by the script that
-    most references are in.
-
-    Args:
-        metrics: The scores. Where none of them compares words, nothing is recognised.
-        chosen: A tokenizer of sacrebleu. None: the languages decide.
+    most references are in. Where none of the metrics compares words, nothing is recognised.
     """
     if not {*SCORES_OF_WORDS} & {*metrics}:
         chosen = "13a"

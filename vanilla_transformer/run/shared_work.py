@@ -22,12 +22,7 @@ def compute_on_main_process(training: TrainingArguments, compute: Callable[[], T
     """Computes a value in the main process of each machine; the others wait, and get a copy.
 
     The value is pickled; data sets whose rows are in files are pickled as the names of these files.
-
-    Args:
-        training: Tells how many processes there are, and which one this is.
-
-    Raises:
-        OSError: In the others, if the main process ends, or its work fails.
+    The others raise an OSError if the main process ends, or its work fails.
     """
     if training.world_size == 1:
         return compute()

@@ -98,6 +98,9 @@ def run(
 ) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
+    What contradicts itself, the data or the output directory is refused before anything is written
+    or deleted.
+
     Args:
         arguments: Options of the run. They are not changed.
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
@@ -106,11 +109,6 @@ def run(
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
-
-    Raises:
-        ValueError: If the output directory is in use, or the options contradict each other or what
-            is loaded, or the file of `guided_alignment` does not fit the training data. Nothing has
-            been written or deleted in this case.
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
