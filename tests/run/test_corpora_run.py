@@ -6,10 +6,9 @@ import shutil
 import pytest
 from safetensors.torch import load_file
 from small import train_in_two_processes
-from toy import SIZES, arguments, main
+from toy import arguments, main
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data import mixing
 from vanilla_transformer.data.text_files import read_lines
 
@@ -86,18 +85,6 @@ def test_two_processes_share_a_mixture_and_go_on(corpus, recipe, tmp_path):
         train_in_two_processes(*argv(corpus, recipe, tmp_path / folder, **options))
     weights = [load_file(tmp_path / one / "model.safetensors") for one in ("whole", "parts")]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
-
-
-def test_prepared_corpora_keep_their_shares_and_counts(recipe, tmp_path, caplog):
-    caplog.set_level("INFO", "vanilla_transformer")
-    given = [recipe, "--tokenizer_kind", "word", "--choose_defaults=False", "--max_tokens=256"]
-    run_subcommand("prepare", [*given, "--output_dir", str(tmp_path / "prepared")])
-    caplog.clear()
-    sizes = [f"--{name}={value}" for name, value in SIZES.items()]
-    words = ["--prepared", str(tmp_path / "prepared"), "--output_dir", str(tmp_path / "run")]
-    figures = main([*given, *words, *sizes, "--max_steps=2"])
-    assert {"eval_bleu_clean", "eval_bleu_back"} <= figures.keys()
-    assert "75.0% of an epoch" in caplog.text
 
 
 def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, trained, tmp_path):

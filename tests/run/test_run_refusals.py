@@ -194,11 +194,6 @@ def test_a_line_that_is_too_long_is_named_by_its_file(tmp_path):
         main([word for name, value in options.items() for word in (f"--{name}", str(value))])
 
 
-def test_a_run_that_keeps_unused_columns_is_scored(corpus, tmp_path):
-    changes = {"max_steps": 1, "remove_unused_columns": False}
-    assert "test_bleu" in main(arguments(corpus, tmp_path / "out", **changes))
-
-
 def test_a_search_that_cannot_be_scored_is_refused_before_the_training(corpus, tmp_path):
     search = {"num_beams": 1, "length_penalty": 0.7}
     (tmp_path / "generation_config.json").write_text(json.dumps(search))

@@ -52,12 +52,3 @@ def test_a_loss_scaler_may_skip_some_steps():
         values.check(torch.inf, 7, has_scaler=True)
     with pytest.raises(DivergenceError, match="norm of the gradient at step 8 is inf"):
         values.check(torch.inf, 7, has_scaler=True)
-
-
-def test_the_loss_of_each_batch_of_a_step_counts():
-    values = DivergenceCheck()
-    for loss in (1.0, torch.nan, 2.0):
-        values.add_loss(torch.tensor(loss))
-    with pytest.raises(DivergenceError, match="The loss at step 3 is nan"):
-        values.check(torch.tensor(1.0), 2, has_scaler=False)
-    values.check(None, 2, has_scaler=False)

@@ -52,16 +52,6 @@ def test_no_output_is_cut_at_the_default_of_transformers(saved):
     assert len(output["generated_text"].split()) == DEFAULT_MAX_LENGTH - 1
 
 
-def test_what_somebody_chose_stays(tmp_path):
-    net = endless()
-    net.generation_config.max_length = 30
-    net.generation_config.no_repeat_ngram_size = 4
-    evaluated(tmp_path, net)
-    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config
-    assert (settings.max_length, settings.no_repeat_ngram_size) == (30, 4)
-    assert Search.resolve(GenerationConfig.from_pretrained(tmp_path), {}).max_new_tokens == 29
-
-
 def test_a_chosen_default_stays_unless_a_trainer_has_filled_in_the_others(tmp_path):
     net = endless()
     net.generation_config.max_length = 20

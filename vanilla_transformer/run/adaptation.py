@@ -70,17 +70,11 @@ _OWN_OUTPUTS = "own-outputs"
 
 @dataclass(frozen=True)
 class Adapted:
-    """What an adaptation has led to.
-
-    Attributes:
-        model: Directory of the model to use.
-        own: The comparison of the old and the adapted model on the own test set.
-        general: That on the general test set; None: there is none.
-    """
+    """The model to use, and the comparisons of the old and the adapted model on the test sets."""
 
     model: Path
     own: ModelComparison
-    general: ModelComparison | None
+    general: ModelComparison | None  # None: there is no such test set
 
     @property
     def is_better(self) -> bool:
@@ -92,9 +86,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     """Adapts a model; a run that was interrupted goes on with the same options.
 
     Several processes train together. The first one prepares and compares; the others return None.
-
-    Args:
-        command: Words of the command on the model card.
+    The model card shows the words of the command.
     """
     folder = Path(options.output_dir)
     if not shows_bars():
@@ -244,37 +236,30 @@ def _train(
     if rank and is_main:
         print_message(f"Adapters of rank {rank} are trained.")
     on_cpu, folder = not torch.accelerator.is_available(), Path(options.output_dir)
-    words = [
-        f"--{name}={value}"
-        for name, value in {
-            "output_dir": folder / "training",
-            "model_name_or_path": start.model,
-            **start.splits.options,
-            **_rates(options, config.d_model, rank),
-            "max_tokens": options.max_tokens,
-            "eval_max_tokens": options.max_tokens,
-            "warmup_steps": 0.05,
-            "seed": options.seed,
-            "bf16": has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
-            "num_train_epochs": options.epochs,
-            "early_stopping_patience": options.patience,
-            "eval_strategy": "epoch",
-            "save_strategy": "epoch",
-            "save_total_limit": 2,
-            "load_best_model_at_end": True,
-            "ema_decay": 0.999,
-            "max_eval_samples": _SCORED_PAIRS,
-            "resume_from_checkpoint": True,
-        }.items()
-    ]
-    if rank:  # new tokens need embeddings that are trained
-        is_grown = start.model == folder / "grown"
-        words += [f"--lora_rank={rank}", f"--lora_embeddings={is_grown}"]
-    if options.bleu_tokenize is not None:
-        words += ["--bleu_tokenize", options.bleu_tokenize]
-    words += ["--metrics", *options.metrics]
-    words += ["--corpora", *map(json.dumps, start.entries["train"])]
-    arguments = parse_arguments(words, command)
+    arguments = parse_arguments([f"--output_dir={folder / 'training'}"], command).with_options(
+        model_name_or_path=str(start.model),
+        corpora=list(map(json.dumps, start.entries["train"])),
+        **start.splits.options,
+        **_rates(options, config.d_model, rank),
+        lora_rank=rank or None,
+        lora_embeddings=start.model == folder / "grown",  # those of new tokens must be trained
+        max_tokens=options.max_tokens,
+        eval_max_tokens=options.max_tokens,
+        warmup_steps=0.05,
+        seed=options.seed,
+        bf16=has_bfloat16(on_cpu) and is_faster_in_bfloat16(on_cpu, config.d_model),
+        num_train_epochs=options.epochs,
+        early_stopping_patience=options.patience,
+        metrics=options.metrics,
+        bleu_tokenize=options.bleu_tokenize,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        ema_decay=0.999,
+        max_eval_samples=_SCORED_PAIRS,
+        resume_from_checkpoint="True",
+    )
     training_run.show_messages(arguments)
     training_run.run(arguments)
 

@@ -181,11 +181,10 @@ class Splits:
     """The pairs of an adaptation, by corpus.
 
     Attributes:
-        training: The training pairs; the own ones come first.
+        training: The own pairs come first.
         held_out: "validation" and "test", and with general pairs "general-validation" and
             "general-test".
-        tag_of: The tags of the corpora that have one.
-        weights: The weights of the corpora that have one.
+        tag_of: The tags of the corpora that have one; `weights` alike.
         options: The options of the data that the training takes too, by name.
         case_augment: Share of the training pairs that have copies in other case; None: no pair.
     """

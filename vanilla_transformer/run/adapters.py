@@ -10,10 +10,8 @@ _EMBEDDINGS = ("model.encoder.embed_tokens", "model.decoder.embed_tokens")
 def add_adapters(model: Any, rank: int, with_embeddings: bool = False) -> None:
     """Adds adapters to all linear layers but the output projection; only they are trained.
 
-    Checkpoints hold weights and adapters, so that everything works on them as on whole models.
-
-    Args:
-        with_embeddings: Whether the embeddings and the output projection are trained too.
+    With `with_embeddings`, the embeddings and the output projection are trained too. Checkpoints
+    hold weights and adapters, so that everything works on them as on whole models.
     """
     with optional_packages():
         from peft import LoraConfig, inject_adapter_in_model

@@ -23,7 +23,7 @@ def comparison_page(comparison: ModelComparison) -> str:
         for row in part["rows"]:
             groups[row].append(number)
     text = _TEMPLATE.read_text(encoding="utf-8")
-    template = Template(text, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template: Template = Template(text, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return template.render(
         comparison=comparison,
         orders=orders,

@@ -13,26 +13,18 @@ from vanilla_transformer.names import ADAMW, MUON, NOAM, SCHEDULES_OF_A_SCORE
 
 
 class Sizes(NamedTuple):
-    """One row of `TABLE`.
+    """One row of `TABLE`."""
 
-    Attributes:
-        pairs: Largest number of training pairs that the row is for; None: any number.
-        layers: Layers of the encoder, and of the decoder.
-        muon_learning_rate: Peak rate of Muon.
-        learning_rate: Peak rate of AdamW beside Muon.
-        adamw_rate: Peak rate of AdamW alone.
-    """
-
-    pairs: int | None
-    layers: int
+    pairs: int | None  # at most; None: any number
+    layers: int  # of the encoder, and of the decoder
     d_model: int
     vocab_size: int
     dropout: float
     num_train_epochs: int
     max_tokens: int
     muon_learning_rate: float
-    learning_rate: float
-    adamw_rate: float
+    learning_rate: float  # of AdamW beside Muon
+    adamw_rate: float  # of AdamW alone
 
 
 TABLE = (
@@ -95,23 +87,15 @@ _ENVIRONMENT_OF_SHARDS = (
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the defaults depend on, besides the options that are given.
+    """What the defaults depend on, besides the options that are given."""
 
-    Attributes:
-        pairs: Number of training pairs.
-        characters: Number of different characters in them: a vocabulary of subwords has them all.
-        has_bfloat16: Whether the device has instructions for bfloat16.
-        is_sharded: Whether the launcher divides the model among processes.
-        spare_cores: Processor cores beside the one that drives a GPU; 0 on a CPU.
-    """
-
-    pairs: int
-    characters: int
+    pairs: int  # of the training
+    characters: int  # different ones in them: a vocabulary of subwords has them all
     has_validation: bool
     on_cpu: bool
-    has_bfloat16: bool
-    is_sharded: bool = False
-    spare_cores: int = 0
+    has_bfloat16: bool  # whether the device has instructions for it
+    is_sharded: bool = False  # whether the launcher divides the model among processes
+    spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
 
     @classmethod
     def on_this_machine(
@@ -199,12 +183,7 @@ def is_free(name: str, given: Mapping[str, Any]) -> bool:
 
 
 def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
-    """Chooses the options of a new model that are not given.
-
-    Returns:
-        The chosen options, by name; none if a saved model is trained further, or the option
-        `choose_defaults` is false.
-    """
+    """Chooses the options of a new model that are not given; none of a saved model."""
     if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
         return {}
     options = _OptionResolver(given)

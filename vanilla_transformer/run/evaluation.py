@@ -34,12 +34,7 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outputs of a model for a split, and their scores.
-
-    Attributes:
-        scores: For each metric all values that it computes, such as score, signature and the ends
-            of the 95% interval.
-    """
+    """The outputs of a model for a split, and for each metric all values of `score_texts`."""
 
     scores: dict[str, dict[str, Any]]
     sources: list[str]

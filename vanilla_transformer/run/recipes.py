@@ -15,17 +15,11 @@ RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One recipe.
-
-    Attributes:
-        words: Its options as command-line arguments, e.g.
-            `["--d_model=64", "--metrics", "wer", "per"]`. An option whose value is null is left
-            out.
-    """
+    """One recipe, also as words of a command: `["--d_model=64", "--metrics", "wer", "per"]`."""
 
     path: Path
     text: str
-    words: list[str]
+    words: list[str]  # without the options whose value is null
 
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:

@@ -69,9 +69,6 @@ class CheckpointOnSignal(TrainerCallback):
     The callback of transformers may save before a step has ended, when random numbers for this step
     are already drawn; its resumed training then differs. This one asks the Trainer for a checkpoint
     of the usual kind. With several processes, one signal stops all of them at the same step.
-
-    Attributes:
-        has_stopped: Whether the signal has ended the training.
     """
 
     def __init__(self, manager: CheckpointManager) -> None:

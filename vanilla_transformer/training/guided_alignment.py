@@ -87,28 +87,23 @@ class LinkCollator:
 
 @dataclass
 class RecordedHeads:
-    """Queries and keys of one layer of cross-attention in one call.
-
-    Attributes:
-        query: What the projection returned, in `layout`; None: the layer was left out.
-        key: The same for the keys, in `source_layout`.
-    """
+    """What the projections of one layer of cross-attention have returned in one call."""
 
     module: CrossAttention
-    query: torch.Tensor | None = None
-    key: torch.Tensor | None = None
+    query: torch.Tensor | None = None  # in `layout`; None: the layer was left out
+    key: torch.Tensor | None = None  # in `source_layout`
     layout: TokenLayout = field(default=PADDED)
     source_layout: TokenLayout = field(default=PADDED)
 
     def log_weights(self, head: int, visible: torch.Tensor | None) -> torch.Tensor:
-        """Computes the logarithms of the attention weights of a head.
+        """Computes the logarithms of the attention weights of a head, in float32 or wider.
 
         Args:
-            visible: Which source positions a target position may attend to, of shape (batch, 1 or
-                target_len, source_len); of one copy of the batch. None: all of them.
+            visible: Which source positions a target position may attend to, of shape (batch, 1,
+                source_len); of one copy of the batch. None: all of them.
 
         Returns:
-            A tensor in float32 or wider, of shape (batch, target_len, source_len).
+            A tensor of shape (batch, target_len, source_len).
         """
         groups, width = self.module.num_key_value_groups, self.module.head_dim
         query = self.query.unflatten(-1, (-1, width))  # type: ignore[union-attr]
@@ -186,5 +181,5 @@ def guided_loss(
     per_target.scatter_add_(1, target, counts.float())
     share = counts / per_target.gather(1, target).clamp(min=1)
     rows = torch.arange(len(links), device=links.device)[:, None]
-    total = (log_weights[rows, target, source] * share).masked_fill(~counts, 0).sum()
+    total: torch.Tensor = (log_weights[rows, target, source] * share).masked_fill(~counts, 0).sum()
     return -total / copies

@@ -23,9 +23,8 @@ class ExponentialMovingAverage(TrainerCallback):
     weights by 1 - min(decay, t / (t + 9)), so that the initial weights are soon forgotten.
     Evaluations, checkpoints and the model at the end of the training hold the average. The training
     continues with its own weights, which each checkpoint keeps in training_weights.safetensors. A
-    resumed run equals the uninterrupted run bit for bit.
-
-    Weights must be float32 and whole in each process.
+    resumed run equals the uninterrupted run bit for bit. Weights must be float32, and whole in each
+    process.
 
     Args:
         decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000

@@ -73,20 +73,13 @@ _MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     """The stock `Seq2SeqTrainer` with the options of `TokenBudgetTrainingArguments`.
 
-    With `args.max_tokens` it trains on token-budget batches; lengths are those of the columns
-    "input_ids" and "labels". Evaluation is unchanged. A run that is resumed in the middle of an
-    epoch sees the same batches as an uninterrupted run, on one process or several.
+    A run that is resumed in the middle of an epoch sees the same batches as an uninterrupted run,
+    on one process or several. A training resumes only from a checkpoint that has every file it
+    needs, and with the settings of its optimizer; one that is complete trains no further step. A
+    training that diverges stops with a `DivergenceError` and saves no bad weights.
 
-    With `args.rdrop_alpha` the training loss is that of R-Drop, with `args.simcut_alpha` that of
-    SimCut. `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer
-    `Muon`. `args.early_stopping_patience` adds the callback `EarlyStopping`.
-    `args.guided_alignment` adds a loss on a head of cross-attention, and names that head in
-    `model.config.alignment_heads`; the training set has pairs of token indices in the column
-    "alignment".
-
-    A training resumes only from a checkpoint that has every file it needs, and with the settings of
-    its optimizer; a training that is complete trains no further step. A training that diverges
-    stops with a `DivergenceError` and saves no bad weights.
+    With `args.guided_alignment`, the training set has pairs of token indices in the column
+    "alignment", and `model.config.alignment_heads` then names the guided head.
 
     Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
