@@ -41,13 +41,7 @@ def write_model_card(
 
     A token of the Hub in the command is replaced by dots.
     """
-    name, recipe, defaults = plan.directory.folder.resolve().name, "", ""
-    if (read := plan.options.recipe) is not None:
-        text = _code_block(read.text.strip(), "yaml")
-        recipe = f"The recipe `{read.path.name}` contains:\n\n{text}\n"
-    if chosen := plan.options.defaults:
-        words = " ".join(f"--{name} {value}" for name, value in chosen.items())
-        defaults = f"The run has chosen the options that are not given:\n\n```\n{words}\n```\n"
+    name, metrics = plan.directory.folder.resolve().name, plan.options.model.metrics
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -58,7 +52,7 @@ def write_model_card(
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(plan.splits["train"][0]["source"]),
-        metrics=(metrics := plan.options.model.metrics),
+        metrics=metrics,
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
@@ -66,9 +60,10 @@ def write_model_card(
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,
         cell=_as_cell,
-        command=_code_block(wrapped_command(plan.options.command), "bash"),
-        recipe=recipe,
-        defaults=defaults,
+        command=wrapped_command(plan.options.command),
+        code_block=_code_block,
+        recipe=plan.options.recipe,
+        defaults=plan.options.defaults,
         procedure=_training_procedure(plan, results),
     )
     text = str(card)
