@@ -41,7 +41,6 @@ class ExponentialMovingAverage(TrainerCallback):
         # The average; or, while the model holds the average, the training weights.
         self._other = AveragedModel(self._weights)
         self._model_holds_average = False
-        self._saved_step = -1
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
@@ -62,7 +61,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self._names, self._weights = list(named), nn.ParameterList(named.values())
         self._other = AveragedModel(self._weights, multi_avg_fn=self._move_average)
         self._other.n_averaged.fill_(state.global_step)
-        self._model_holds_average, self._saved_step = False, -1
+        self._model_holds_average = False
         if state.global_step:
             names = (self.checkpoint, args.resume_from_checkpoint, _checkpoint_path(args, state))
             folders = (Path(str(name)) for name in names)
@@ -90,17 +89,19 @@ class ExponentialMovingAverage(TrainerCallback):
         """Puts the average into the model before it is evaluated or saved; called by Trainer."""
         if (control.should_evaluate or control.should_save) and not self._model_holds_average:
             self._swap_weights()
-        if control.should_save:
-            self._save_training_weights(args, state)
 
     def on_save(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
-        """Completes a checkpoint that an evaluation or a later callback asked for."""
-        if not self._model_holds_average:
+        """Adds the training weights to a checkpoint; called by Trainer."""
+        folder, is_late = _checkpoint_path(args, state), not self._model_holds_average
+        if is_late:  # a later callback has asked for the checkpoint
             self._swap_weights()
-            if args.should_save:
-                with explained_full_disk(folder := _checkpoint_path(args, state)):
+        if args.should_save:
+            weights = zip(self._names, self._other.parameters(), strict=True)
+            tensors = {name: weight.detach().contiguous() for name, weight in weights}
+            with explained_full_disk(folder):
+                if is_late:
                     given["model"].save_pretrained(folder)
-        self._save_training_weights(args, state)
+                save_file(tensors, folder / TRAINING_WEIGHTS, metadata={"format": "pt"})
 
     def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Leaves the average, or the best model that Trainer loaded, in the model."""
@@ -127,18 +128,6 @@ class ExponentialMovingAverage(TrainerCallback):
                 weight.copy_(other)
                 other.copy_(kept)
         self._model_holds_average = not self._model_holds_average
-
-    def _save_training_weights(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Saves the training weights before Trainer writes the file that completes a checkpoint."""
-        if not args.should_save or self._saved_step == state.global_step:
-            return
-        self._saved_step = state.global_step
-        path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
-        path.parent.mkdir(parents=True, exist_ok=True)
-        weights = zip(self._names, self._other.parameters(), strict=True)
-        tensors = {name: weight.detach().contiguous() for name, weight in weights}
-        with explained_full_disk(path):
-            save_file(tensors, path, metadata={"format": "pt"})
 
 
 def _checkpoint_path(args: TrainingArguments, state: TrainerState) -> Path:
