@@ -26,6 +26,10 @@ class SearchError(ValueError):
     """An option of the search is wrong."""
 
 
+_NOT_REPEATED = 3
+"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
+
+
 @dataclass(frozen=True)
 class Search:
     """The search of one call, with nothing left to decide.
@@ -134,6 +138,17 @@ class Search:
         else:
             settings.max_new_tokens = longest
         return replace(self, settings=settings, max_new_tokens=longest)
+
+    def without_repetition(self) -> Self | None:
+        """Returns the search in which no three tokens come a second time.
+
+        None: the search draws, or forbids repeated tokens itself.
+        """
+        if self.do_sample or self.settings.no_repeat_ngram_size:
+            return None
+        settings = deepcopy(self.settings)
+        settings.no_repeat_ngram_size, settings.renormalize_logits = _NOT_REPEATED, True
+        return replace(self, settings=settings)
 
     def to_save(self) -> GenerationConfig:
         """Returns the settings as they are saved with a model.

@@ -45,6 +45,8 @@ class Translation:
             and which belong together. A part that is `restored` counts as a token.
         is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
             off at the longest length.
+        repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
+            and its source does not.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
             does not know: the model reads a token for "unknown" in their place.
         restored: What the model did not copy from the source, such as a placeholder, and the
@@ -62,6 +64,7 @@ class Translation:
     word_alignment: Links | None = None
     links: TokenLinks | None = None
     is_complete: bool = True
+    repeated: bool = False
     unknown_share: float = 0.0
     restored: tuple[str, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()

@@ -31,6 +31,7 @@ from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
 from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
@@ -143,6 +144,11 @@ class Segment:
     def target_language(self) -> str | None:
         """The tag of its target's language; None: it is unknown."""
         return known_tag(self.direction.target)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether its output repeats itself, and the text does not."""
+        return repeats_itself(self.output) and not repeats_itself(self.text)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -43,6 +43,7 @@ class TranslatorCall:
     """What one call of `Translator.translate` computes, and with which engine.
 
     Attributes:
+        searches_again: Whether outputs that repeat themselves are searched once more.
         cuts_again: Whether a line whose output is cut off is translated sentence by sentence.
     """
 
@@ -50,6 +51,7 @@ class TranslatorCall:
     engine: Engine
     details: OutputOptions
     batch_tokens: int
+    searches_again: bool = True
     cuts_again: bool = True
 
     def begun_by(self, begin: Begin) -> "TranslatorCall":
@@ -79,10 +81,11 @@ class Stages:
     ) -> list[list[Segment]]:
         """Computes the outputs of each segment, best first; all begin with the same token.
 
-        Those whose outputs lack terms are computed once more, from what has the terms if the model
+        Those whose outputs repeat themselves are searched once more, without repetition. Those
+        whose outputs lack terms are computed once more, from what has the terms if the model
         reads these; and where that does not help, by a search that must place them.
         """
-        rows = self._outputs(segments, call, on_batch)
+        rows = self._without_repetition(self._outputs(segments, call, on_batch), call)
         ways = [self._placing_terms]
         if self.reader.reads_terms:
             ways.insert(0, self._reading_terms)
@@ -95,6 +98,22 @@ class Stages:
             again = compute_again([rows[number][0] for number in lacking], call)
             for number, row in zip(lacking, again, strict=True):
                 rows[number] = row
+        return rows
+
+    def _without_repetition(
+        self, rows: list[list[Segment]], call: TranslatorCall
+    ) -> list[list[Segment]]:
+        """Searches once more where outputs have lost their way; those that have not come first."""
+        search = call.search.without_repetition() if call.searches_again else None
+        numbers = [number for number, row in enumerate(rows) if any(map(has_lost_its_way, row))]
+        if search is None or not numbers:
+            return rows
+        engine = self.engines.without(call.engine.problems(search))
+        segments = [rows[number][0] for number in numbers]
+        again = self._outputs(segments, replace(call, search=search, engine=engine))
+        for number, row in zip(numbers, again, strict=True):
+            different = {output.hypothesis.ids: output for output in (*rows[number], *row)}
+            rows[number] = sorted(different.values(), key=has_lost_its_way)[: len(row)]
         return rows
 
     def _reading_terms(
@@ -307,6 +326,7 @@ class Stages:
             word_alignment=linked_words(source, text, links) if details.words else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
+            repeated=any(part.repeats for part in parts),
             unknown_share=sum(part.unknown for part in parts) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
             terms=tuple(
@@ -317,6 +337,12 @@ class Stages:
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
             marks=tuple(sorted(marks)),
         )
+
+
+def has_lost_its_way(output: Segment) -> bool:
+    """Returns whether an output repeats itself, unlike its text, or goes on far too long."""
+    is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output)
+    return is_too_long or output.repeats
 
 
 def restore(output: Segment) -> Segment:

@@ -177,6 +177,7 @@ def score_training(
     share = range(rank, len(sources), world)
     groups = [(call, list(share))]
     if trainer.is_in_train:
+        call = replace(call, searches_again=False)  # a model often repeats itself as it begins
         groups = list(_groups_by_length(call, share, reference_lengths))
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))

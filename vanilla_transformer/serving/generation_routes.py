@@ -99,6 +99,7 @@ def _search_fields(limits: Limits) -> Any:
 def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
         "text": output.text,
+        "repeated": output.repeated,
         "unknown_share": output.unknown_share,
         "restored": output.restored,
         "terms": output.terms,

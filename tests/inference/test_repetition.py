@@ -1,0 +1,88 @@
+"""Outputs that repeat themselves are searched once more, with both engines."""
+
+import pytest
+from toy import REPOSITORY
+
+from vanilla_transformer.inference import stages
+from vanilla_transformer.inference.repetition import repeats_itself
+from vanilla_transformer.inference.translator import Translator
+
+FOLDER = REPOSITORY / "model_cards" / "program-texts"
+REPEATED = [
+    "die Tax-Tax-Tax-Tabelle",
+    "ein LDAP-DAP-DAP-DAP-Verzeichnis",
+    "von der von der, von der",
+    "er kam, Er kam er kam.",
+    "In der Mitte des Tages in der Mitte des Tages in der Mitte des Tages",
+    "omomomomom",
+    "的的的",
+    "日本日本日本",
+]
+NOT_REPEATED = [
+    "",
+    "very very good",
+    "978-3-16-148410-0, 978-3-16-148410-0, 978-3-16-148410-0",
+    "| --- | --- | --- | --- |",
+    "10 10 10 10",
+    "......",
+    "a b a b a c",
+    "Bär, Bar, Bor",
+    "谢谢你",
+]
+
+
+@pytest.mark.parametrize("text", REPEATED)
+def test_what_repeats_itself(text):
+    assert repeats_itself(text)
+    assert repeats_itself(f"So {text} !")
+
+
+@pytest.mark.parametrize("text", NOT_REPEATED)
+def test_what_does_not_repeat_itself(text):
+    assert not repeats_itself(text)
+
+
+@pytest.fixture(scope="module", params=["transformers", "ctranslate2"])
+def translator(request):
+    return Translator.from_pretrained(FOLDER, request.param, "cpu")
+
+
+TEXTS = [
+    "Edit the list of sales tax tables",
+    "The default tax table of a customer",
+    "ALT-TAB AND ALT-ESC AND ALT-F4 AND SHIFT-ALT-TAB",
+    "Save the file.",
+    "tax tax tax",
+]
+
+
+@pytest.mark.parametrize("search", [{"num_beams": 1}, {"num_beams": 5}, {"n_best": 3}])
+def test_outputs_that_repeat_themselves_are_searched_again(translator, search, monkeypatch):
+    search = {"return_scores": True, "tgt_lang": "de", "n_best": 1, **search}
+    found = translator.translate(TEXTS, **search)
+    monkeypatch.setattr(stages, "has_lost_its_way", lambda output: False)
+    first = translator.translate(TEXTS, **search)
+    for number, (row, before) in enumerate(zip(found, first, strict=True)):
+        assert len({output.text for output in row}) == search["n_best"]
+        assert not any(output.repeated for output in row)
+        assert any(output.repeated for output in before) == (number < 3)
+        assert all(output in row for output in before if not output.repeated)
+        scores = [output.score for output in row]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_searches_that_draw_or_forbid_repetition_are_made_once(translator, monkeypatch):
+    calls, generate = [], translator.engine.generate
+
+    def count(*given, **options):
+        calls.append(1)
+        return generate(*given, **options)
+
+    monkeypatch.setattr(translator.engine, "generate", count)
+    output = translator.translate(
+        TEXTS[1], tgt_lang="de", num_beams=2, no_repeat_ngram_size=20, renormalize_logits=True
+    )
+    assert repeats_itself(output)
+    assert len(calls) == 1
+    translator.translate(TEXTS[1], tgt_lang="de", num_beams=1)
+    assert len(calls) == 3
