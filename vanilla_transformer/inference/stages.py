@@ -112,8 +112,9 @@ class Stages:
         segments = [rows[number][0] for number in numbers]
         again = self._outputs(segments, replace(call, search=search, engine=engine))
         for number, row in zip(numbers, again, strict=True):
-            different = {output.hypothesis.ids: output for output in (*rows[number], *row)}
-            rows[number] = sorted(different.values(), key=has_lost_its_way)[: len(row)]
+            known = {output.hypothesis.ids for output in rows[number]}
+            others = [output for output in row if output.hypothesis.ids not in known]
+            rows[number] = sorted([*rows[number], *others], key=has_lost_its_way)[: len(row)]
         return rows
 
     def _reading_terms(

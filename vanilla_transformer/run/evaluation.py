@@ -171,13 +171,13 @@ def score_training(
     translator = Translator.from_model(trainer.model, tokenizer)
     quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
     call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
-    call = replace(call, cuts_again=not trainer.is_in_train)
     of_sources, of_targets = zip(*languages, strict=True)
     directions = translator.directions(len(sources), of_sources, of_targets)
     share = range(rank, len(sources), world)
     groups = [(call, list(share))]
     if trainer.is_in_train:
-        call = replace(call, searches_again=False)  # a model often repeats itself as it begins
+        # A model that begins often repeats itself, and finds no end.
+        call = replace(call, searches_again=False, cuts_again=False)
         groups = list(_groups_by_length(call, share, reference_lengths))
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
