@@ -656,7 +656,7 @@ def test_a_missing_vocabulary_is_named(separate, tmp_path):
     name = "target_tokenizer.json"
     separate.save_pretrained(tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"no {name}"):
+    with pytest.raises(ValueError, match=f"no {name}"):
         VanillaTransformerTokenizer.from_pretrained(tmp_path)
 
 

@@ -32,7 +32,7 @@ from vanilla_transformer.inference.engines import (
 from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
 from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
 from vanilla_transformer.languages import tag_of_texts
-from vanilla_transformer.model.directions import Begin, begun_by
+from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 
 logger = logging.get_logger(__name__)
@@ -54,9 +54,9 @@ class TranslatorCall:
     searches_again: bool = True
     cuts_again: bool = True
 
-    def begun_by(self, begin: Begin) -> "TranslatorCall":
+    def with_first_token(self, begin: FirstTokens) -> "TranslatorCall":
         """Returns the call for targets that begin with these tokens."""
-        settings = begun_by(self.search.settings, begin)
+        settings = with_first_token(self.search.settings, begin)
         if settings is self.search.settings:
             return self
         return replace(self, search=replace(self.search, settings=settings))

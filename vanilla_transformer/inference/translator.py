@@ -43,7 +43,7 @@ from vanilla_transformer.inference.segments import (
 )
 from vanilla_transformer.inference.stages import Stages, TranslatorCall
 from vanilla_transformer.languages import closest_tag, known_tag
-from vanilla_transformer.model.directions import Begin, Direction, language_tokens
+from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
@@ -382,8 +382,8 @@ class Translator:
         sentence of the segment takes its place.
         """
 
-        def compute(key: tuple[Begin, bool], alike: list[Segment]) -> list[list[Segment]]:
-            begun = call.begun_by(key[0])
+        def compute(key: tuple[FirstTokens, bool], alike: list[Segment]) -> list[list[Segment]]:
+            begun = call.with_first_token(key[0])
             if begun is not call:
                 engine = self._engines.without(self.engine.problems(begun.search))
                 begun = replace(begun, engine=engine)
@@ -501,8 +501,8 @@ class Translator:
                 raise LongSourceError(number, len(pair), self.source_limit)
         call = TranslatorCall(self.resolve_search(), self.engine, details, batch_tokens)
 
-        def compute(begin: Begin, pairs: list[Segment]) -> list[Segment]:
-            begun = call.begun_by(begin)
+        def compute(begin: FirstTokens, pairs: list[Segment]) -> list[Segment]:
+            begun = call.with_first_token(begin)
             if details.linked:
                 return self._stages.link(pairs, begun)
             engine = self._engines.without(self.engine.token_problems(begun.search.settings))

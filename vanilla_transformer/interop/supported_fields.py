@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vanilla_transformer.model.configuration_vanilla_transformer import (
+    PROBABILITIES,
     SIZES,
-    UNIT_INTERVAL_FIELDS,
     VanillaTransformerConfig,
 )
 
 WITHOUT_EFFECT_ON_OUTPUTS = (
-    *UNIT_INTERVAL_FIELDS,
+    *PROBABILITIES,
     "alignment_heads",
     "classifier_pooling",
     "fused_qkv",

@@ -61,30 +61,6 @@ def eager_attention_forward(
     return mixed.transpose(1, 2).contiguous(), weights
 
 
-def packed_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float,
-    queries: PackedLayout,
-    keys: PackedLayout,
-) -> tuple[torch.Tensor, None]:
-    """Attention within each of the sequences that stand one behind another, on a GPU.
-
-    Args:
-        query, key, value: Of shape (1, heads, tokens, head_dim).
-    """
-    key, value = (_repeat_heads(states, query.shape[1]) for states in (key, value))
-    # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
-    query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
-    sizes = (queries.bounds, keys.bounds, queries.longest, keys.longest)
-    mixed: torch.Tensor = attend_to_sequences(query, key, value, *sizes, module.is_causal, scaling)[
-        0
-    ]
-    return mixed, None
-
-
 def _repeat_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
     """Repeats keys or values, (batch, key_value_heads, ...) -> (batch, heads, ...)."""
     groups = heads // states.shape[1]
@@ -122,23 +98,24 @@ class Attention:
         position_bias: torch.Tensor | None = None,
         **arguments: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns the mixed values, in the layout of the queries, and the weights.
+        """Returns the mixed values, (batch, target_len, heads, head_dim), and the weights.
+
+        Without padding, mixed values are (1, tokens, heads, head_dim).
 
         Args:
             mask: In the form that the implementation asks for.
             position_bias: Added to the scores, (batch or 1, heads, target_len, source_len).
-
-        Returns:
-            Mixed values of shape (batch, target_len, heads, head_dim), or (1, tokens, heads,
-            head_dim).
         """
-        if isinstance(self.queries, PackedLayout):
-            assert isinstance(self.keys, PackedLayout)
-            return packed_attention_forward(
-                module, query, key, value, scaling, self.queries, self.keys
-            )
-        query = self.queries.pad_heads(query)
-        key, value = self.keys.pad_heads(key), self.keys.pad_heads(value)
+        queries, keys = self.queries, self.keys
+        if isinstance(queries, PackedLayout):  # on a GPU, within sequences one behind another
+            assert isinstance(keys, PackedLayout)
+            key, value = (_repeat_heads(states, query.shape[1]) for states in (key, value))
+            # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
+            query, key, value = (states.transpose(1, 2) for states in (query, key, value))
+            sizes = (queries.bounds, keys.bounds, queries.longest, keys.longest)
+            is_causal: Any = module.is_causal
+            return attend_to_sequences(query, key, value, *sizes, is_causal, scaling)[0], None
+        query, key, value = queries.pad_heads(query), keys.pad_heads(key), keys.pad_heads(value)
         shared = self.rows_per_source
         if shared > 1:  # (rows, heads, length, ...) -> (sources, heads, shared · length, ...)
             rows, heads, length, _ = query.shape
@@ -153,20 +130,16 @@ class Attention:
             mixed = mixed.reshape(rows, length, heads, -1)
             if weights is not None:
                 weights = weights.unflatten(2, (shared, -1)).transpose(1, 2).flatten(0, 1)
-        return self.queries.unpad_heads(mixed), weights
+        return queries.unpad_heads(mixed), weights
 
 
 def choose_attention(
     config: VanillaTransformerConfig, output_attentions: bool | None = False
 ) -> tuple[VanillaTransformerConfig, Callable[..., Any]]:
-    """Chooses the attention implementation of one call: the one that the config names.
+    """Returns the implementation of one call, and the config for which to make its masks.
 
-    Fused implementations do not compute the attention weights: a call that asks for weights uses
-    the eager one.
-
-    Returns:
-        The config for which masks are to be made, the given one or a shallow copy that names eager
-        attention, and the implementation.
+    It is that which the config names, or the eager one if a call asks for weights: fused ones do
+    not compute them.
     """
     if output_attentions and config._attn_implementation != "eager":
         config = copy(config)

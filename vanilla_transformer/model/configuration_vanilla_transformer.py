@@ -5,7 +5,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any, cast
 
@@ -39,40 +39,10 @@ BIASED_SCHEMES = ("alibi", "relative")
 PACKED_SCHEMES = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "rope", "none")
 """The values of `position_embedding_type` that compute each position by itself."""
 
-SIZES = (
-    "vocab_size",
-    "decoder_vocab_size",
-    "d_model",
-    "encoder_layers",
-    "decoder_layers",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "encoder_num_key_value_heads",
-    "decoder_num_key_value_heads",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
-    "max_position_embeddings",
-    "head_dim",
-    "relative_attention_num_buckets",
-    "relative_attention_max_distance",
-)
-UNIT_INTERVAL_FIELDS = (
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "ffn_dropout",
-    "final_dropout",
-    "encoder_layerdrop",
-    "decoder_layerdrop",
-    "label_smoothing",
-    "classifier_dropout",
-)
 POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale", "attention_scale", "logit_scale")
-TARGET_TOKEN_IDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
+
 OTHER_TOKEN_IDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 """Attributes that resemble fields and are set by tokenizers."""
-
-ROPE_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
 
 # How tensor parallelism splits attention: by heads. All devices hold the norms of queries and keys.
 ATTENTION_TP_PLAN = {
@@ -175,9 +145,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         **kwargs: Fields of `PreTrainedConfig` and custom attributes.
 
     Raises:
-        ValueError: If a value has the wrong type or is illegal, if sizes do not divide each other,
-            or if an unknown field looks like a misspelt one. The message names the field, the value
-            and the remedy.
+        ValueError: If a value is illegal or does not fit another one, or a name looks misspelt.
     """
 
     model_type = "vanilla_transformer"
@@ -274,14 +242,12 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
-        """Returns the config of a published system.
+        """Returns the config of a published system, with some fields changed.
 
-        Args:
-            name: "vaswani-base" or "vaswani-big" (table 3 of the paper), "iwslt" (fairseq's
-                transformer_iwslt_de_en), "system-a" to "system-e" (the systems of five tutorials;
-                sizes that a tutorial leaves open are those of the paper), or "modern" (pre-norm,
-                RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
-            **changes: Fields that differ from the preset.
+        The names are "vaswani-base" and "vaswani-big" (table 3 of the paper), "iwslt" (fairseq's
+        transformer_iwslt_de_en), "system-a" to "system-e" (five tutorials; sizes that one leaves
+        open are those of the paper), and "modern" (pre-norm, RMSNorm, SwiGLU, RoPE, grouped
+        queries, no biases).
         """
         return cls(**{**PRESETS[name], **changes})
 
@@ -291,9 +257,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
 
-    def __eq__(self, other: object) -> bool:
-        """Compares attributes; the base class would also read fields that this config lacks."""
-        return isinstance(other, PreTrainedConfig) and self.__dict__ == other.__dict__
+    __eq__ = PreTrainedConfig.__eq__  # a dataclass would read fields that this config lacks
 
     def head_dim_with(self, num_heads: int) -> int:
         """Returns the width of an attention head of a stack that has this many heads."""
@@ -301,11 +265,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
-        """Creates a config from the content of a config file; `kwargs` override fields.
-
-        Raises:
-            ValueError: As the constructor, and if the file describes another kind of model.
-        """
+        """Creates a config from the content of a config file; `kwargs` override fields."""
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:
             raise ValueError(
@@ -374,23 +334,27 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 yield f"`{name}` must be one of {choices}, got {getattr(self, name)!r}."
-        demands: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-            (SIZES, lambda value: value >= 1, "be at least 1"),
-            (UNIT_INTERVAL_FIELDS, lambda value: 0 <= value < 1, "lie in [0, 1)"),
-            (POSITIVE_NUMBERS, lambda value: 0 < value < math.inf, "be above 0 and finite"),
-        )
-        for names, is_legal, demand in demands:
-            for name in names:
-                value = getattr(self, name, None)
-                if value is not None and not is_legal(value):
-                    yield f"`{name}` must {demand}, got {value!r}."
-        for name in ("pad_token_id", *TARGET_TOKEN_IDS):
-            value, size = getattr(self, name), cast(int, self.decoder_vocab_size)
-            if name == "pad_token_id":  # of both sides
-                size = min(size, self.vocab_size)
-            ids = value if isinstance(value, list) else [value]
-            if any(token is not None and token not in range(size) for token in ids):
-                yield f"`{name}` must be an id of the vocabulary, 0 to {size - 1}, got {value!r}."
+        for name in VanillaTransformerConfig.__annotations__:
+            value = getattr(self, name, None)
+            if name.endswith("_token_id"):
+                size = cast(int, self.decoder_vocab_size)
+                if name == "pad_token_id":  # of both sides
+                    size = min(size, self.vocab_size)
+                ids = value if isinstance(value, list) else [value]
+                is_legal = all(token is None or token in range(size) for token in ids)
+                demand = f"be an id of the vocabulary, 0 to {size - 1}"
+            elif value is None:
+                continue
+            elif name in SIZES:
+                is_legal, demand = value >= 1, "be at least 1"
+            elif name in PROBABILITIES:
+                is_legal, demand = 0 <= value < 1, "lie in [0, 1)"
+            elif name in POSITIVE_NUMBERS:
+                is_legal, demand = 0 < value < math.inf, "be above 0 and finite"
+            else:
+                continue
+            if not is_legal:
+                yield f"`{name}` must {demand}, got {value!r}."
 
     def _fields_that_do_not_fit(self) -> Iterator[str]:
         """Yields a sentence for each pair of fields that exclude each other."""
@@ -435,7 +399,8 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
 
     def _rope_that_does_not_fit(self, head_dim: int) -> Iterator[str]:
         parameters = self.rope_parameters or {}
-        if not parameters.keys() <= set(ROPE_PARAMETERS) or parameters["rope_type"] != "default":
+        known = {"rope_type", "rope_theta", "partial_rotary_factor"}
+        if not parameters.keys() <= known or parameters["rope_type"] != "default":
             yield (
                 f"`rope_parameters` {parameters!r} may hold `rope_theta` and "
                 "`partial_rotary_factor` only: the `rope_type` is 'default'."
@@ -457,3 +422,9 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
                 raise ValueError(
                     f"Unknown field `{name}`: did you mean `{known[close[0]]}`? It has no effect."
                 )
+
+
+_KINDS = VanillaTransformerConfig.__annotations__.items()
+_WHOLE = [name for name, kind in _KINDS if kind in (int, int | None)]
+SIZES = tuple(name for name in _WHOLE if not name.endswith(("_token_id", "_offset")))
+PROBABILITIES = tuple(name for name, _ in _KINDS if "drop" in name or name == "label_smoothing")

@@ -17,14 +17,14 @@ from .tokenization_vanilla_transformer import SPECIAL_TOKENS, TERM_TOKENS, copy_
 Row = tuple[str | None, str, str]
 """Source and target language of a direction, and the tag that its sources begin with; "": none."""
 
-Begin = tuple[tuple[str, int], ...]
+FirstTokens = tuple[tuple[str, int], ...]
 """Settings of `generate()`, by name, for the token before a target or the one that begins it."""
 
 _LANGUAGE_TOKEN = re.compile(r"__(\w+)__|([a-z]{2,3}_[A-Za-z]{2,4})")
 _RECORD, _OTHER_TAGS = "directions", "other_tags"
 
 
-def begun_by(settings: Any, begin: Begin) -> Any:
+def with_first_token(settings: Any, begin: FirstTokens) -> Any:
     """Returns settings of `generate()` whose targets begin with these tokens."""
     if all(getattr(settings, name) == token for name, token in begin):
         return settings
@@ -66,7 +66,7 @@ def in_language(tokenizer: Any, language: str | None) -> Any:
     return view
 
 
-def prompts_of_labels(tokenizer: Any, start: int, labels: Any) -> dict[str, Any]:
+def language_prompts(tokenizer: Any, start: int, labels: Any) -> dict[str, Any]:
     """Returns what lets `generate()` begin each target with the language of its labels.
 
     It is nothing where labels begin with no language.
@@ -147,7 +147,7 @@ class Direction:
     source: str | None = None
     target: str | None = None
     tag: str = ""
-    begin: Begin = ()
+    begin: FirstTokens = ()
     choices: tuple[str, ...] = ()
 
     @classmethod
@@ -211,9 +211,6 @@ class Direction:
 
         Args:
             tags: What may be such a tag; see `tags_of_sources`.
-
-        Raises:
-            ValueError: If a tag is needed and not there.
         """
         begin, space, _ = text.partition(" ")
         if begin in tags:

@@ -60,14 +60,7 @@ class TwoVocabularyGeneration(GenerationMixin):
         beam_indices: torch.Tensor | None = None,
         normalize_logits: bool = False,
     ) -> torch.Tensor:
-        """Scores each generated token, of shape (batch · sequences per source, new tokens).
-
-        Args:
-            sequences: The generated ids, of shape (batch · sequences per source, target_len).
-            scores: One tensor for each generated token, of shape (batch · beams, vocab).
-            beam_indices: The beam of each token, of shape (batch · sequences per source, new
-                tokens). None: not a beam search.
-        """
+        """Scores each generated token as transformers does: (sequences, new tokens)."""
         config = config_with(self.config, vocab_size=scores[0].shape[-1])
         stand_in = SimpleNamespace(config=config)  # the base class reads only this attribute
         compute: Any = GenerationMixin.compute_transition_scores
@@ -86,11 +79,8 @@ class TwoVocabularyGeneration(GenerationMixin):
     ) -> None:
         """Loads the generation config; `from_pretrained` calls this at its end.
 
-        What a stock Trainer has filled in is dropped.
-
-        Raises:
-            ValueError: If the file of a local directory is damaged. The base class would go on with
-                other settings.
+        What a stock Trainer has filled in is dropped. A damaged file is refused: the base class
+        would go on with other settings.
         """
         if generation_config is None:
             folder = Path(str(pretrained_model_name_or_path), kwargs.get("subfolder") or "")

@@ -31,46 +31,30 @@ def check_mask(
 ) -> Any:
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
+    One of four dimensions and of whole numbers becomes boolean. Other shapes are refused.
+
     Args:
-        name: Name of the argument, for messages.
-        rows: Number of rows of the batch.
         length: Number of the current tokens of a row.
         past: Number of tokens in the cache. A tensor, as of a static cache, is not read.
         is_causal: Whether the mask is a decoder's: with one line for all of its tokens, a mask of
             four dimensions could not hide later ones.
-
-    Returns:
-        The mask. One of four dimensions and of whole numbers becomes boolean.
-
-    Raises:
-        ValueError: If the mask has another shape.
     """
     if not isinstance(mask, torch.Tensor):
         return mask
     if not is_tracing():  # there, comparing a length would fix it
-        _check_shape(name, tuple(mask.shape), rows, length, past, is_causal)
+        shape = tuple(mask.shape)
+        width = length + past if isinstance(past, int) else shape[-1]
+        if len(shape) == 2:
+            fits = shape == (rows, width)
+        else:
+            fits = len(shape) == 4 and (not is_causal or shape[2] == length)
+        if not fits:
+            raise ValueError(
+                f"`{name}` has the shape {shape}: give {(rows, width)}, with 1 for each token, "
+                "also in the cache, and 0 for padding; or four dimensions, (batch, heads or 1, "
+                f"{length if is_causal else 'queries or 1'}, keys)."
+            )
     return mask if mask.dim() == 2 or mask.is_floating_point() else mask != 0
-
-
-def _check_shape(
-    name: str,
-    shape: tuple[int, ...],
-    rows: int,
-    length: int,
-    past: int | torch.Tensor,
-    is_causal: bool,
-) -> None:
-    width = length + past if isinstance(past, int) else shape[-1]
-    if len(shape) == 2:
-        fits = shape == (rows, width)
-    else:
-        fits = len(shape) == 4 and (not is_causal or shape[2] == length)
-    if not fits:
-        raise ValueError(
-            f"`{name}` has the shape {shape}: give {(rows, width)}, with 1 for each token, also in "
-            "the cache, and 0 for padding; or four dimensions, (batch, heads or 1, "
-            f"{length if is_causal else 'queries or 1'}, keys)."
-        )
 
 
 def is_allowed_by(mask: torch.Tensor) -> torch.Tensor:
@@ -79,11 +63,9 @@ def is_allowed_by(mask: torch.Tensor) -> torch.Tensor:
 
 
 def tokens_of(mask: torch.Tensor) -> torch.Tensor:
-    """Finds the tokens behind a mask of two dimensions, or of four in both directions.
+    """Finds the tokens of a mask of two or four dimensions, (batch or 1, length).
 
-    Returns:
-        True for each token, False for padding: a slot that no query may attend to. Of shape
-        (batch or 1, length).
+    Padding is a slot that no query may attend to.
     """
     return mask != 0 if mask.dim() == 2 else is_allowed_by(mask).any(dim=1).any(dim=1)
 
@@ -94,11 +76,7 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
 def check_token_ids(
     name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
 ) -> None:
-    """Refuses ids outside the vocabulary, [0, vocab_size); on the CPU.
-
-    Raises:
-        ValueError: If there are no ids, or if an id lies outside the vocabulary.
-    """
+    """Refuses ids outside the vocabulary, [0, vocab_size), on the CPU; no ids everywhere."""
     check_not_empty(name, ids)
     if not has_readable_values(ids):
         return
@@ -121,11 +99,7 @@ def check_not_empty(name: str, tensor: torch.Tensor) -> None:
 
 
 def padding_and_start(config: Any) -> tuple[int, int]:
-    """Returns the padding token and the start token, which the decoder's input is made with.
-
-    Raises:
-        ValueError: If a config lacks one of them.
-    """
+    """Returns the padding token and the start token, which the decoder's input is made with."""
     pad, start = config.pad_token_id, config.decoder_start_token_id
     if pad is None or start is None:
         raise ValueError(
@@ -135,23 +109,11 @@ def padding_and_start(config: Any) -> tuple[int, int]:
     return pad, start
 
 
-def begin_sequences(ids: torch.Tensor, bounds: torch.Tensor, config: Any) -> torch.Tensor:
-    """Puts the start token where each sequence of a packed batch begins.
-
-    Args:
-        ids: Labels shifted right across the bounds, (1, tokens).
-        bounds: Where each sequence begins, and where the last one ends, (sequences + 1,).
-    """
-    tokens = ids.shape[1]
-    begins = torch.zeros(
-        tokens + 1, dtype=torch.bool, device=ids.device
-    )  # an empty one may be last
-    begins[bounds[:-1].long()] = True
-    return ids.masked_fill(begins[:tokens], config.decoder_start_token_id)
-
-
 def shift_right(
-    labels: torch.Tensor, pad_token_id: int, decoder_start_token_id: int
+    labels: torch.Tensor,
+    pad_token_id: int,
+    decoder_start_token_id: int,
+    bounds: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Turns the tokens to predict into the tokens that the decoder reads (Vaswani et al. §3.1).
 
@@ -160,10 +122,16 @@ def shift_right(
             not changed.
         pad_token_id: Replaces -100.
         decoder_start_token_id: The first token of every sequence, after padding on the left.
+        bounds: Of packed labels, (1, tokens): where each sequence begins, and where the last one
+            ends, of shape (sequences + 1,).
     """
     shifted = torch.cat([torch.full_like(labels[:, :1], IGNORE_INDEX), labels[:, :-1]], dim=1)
     shifted = shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
-    return shifted.scatter(1, _first_label(labels), decoder_start_token_id)
+    if bounds is None:
+        return shifted.scatter(1, _first_label(labels), decoder_start_token_id)
+    begins = torch.zeros(labels.shape[1] + 1, dtype=torch.bool, device=labels.device)
+    begins[bounds[:-1].long()] = True  # beyond the labels, if the last sequence is empty
+    return shifted.masked_fill(begins[:-1], decoder_start_token_id)
 
 
 def hide_leading_padding(
@@ -189,12 +157,7 @@ def _first_label(labels: torch.Tensor) -> torch.Tensor:
 
 
 def problem_type_of(labels: torch.Tensor, num_labels: int) -> str:
-    """Infers the kind of classification from labels, as transformers does.
-
-    Returns:
-        "regression" for one output, "single_label_classification" for one integer per row,
-        otherwise "multi_label_classification".
-    """
+    """Infers the kind of classification from labels, as transformers does."""
     if num_labels == 1:
         return "regression"
     is_integer = not labels.is_floating_point() and labels.dtype != torch.bool

@@ -97,17 +97,12 @@ def sequence_loss(
 ) -> torch.Tensor:
     """Computes the loss of sequences that have a class, several yes-or-no labels, or numbers.
 
+    It is the cross-entropy in nats per sequence or per label, or the mean squared error.
+
     Args:
         logits: Of shape (batch, labels).
-        labels: For "single_label_classification": classes of shape (batch,), -100 for no label.
-            For "multi_label_classification": 0 or 1, or -100 where it is not known, of shape
-            (batch, labels). For "regression": numbers of shape (batch, labels).
-        problem_type: One of these three.
-        label_smoothing: For "single_label_classification": share of the probability spread over
-            all classes (Szegedy et al. 2016, §7).
-
-    Returns:
-        A scalar: cross-entropy in nats per sequence or per label, or the mean squared error.
+        labels: Of "single_label_classification": classes, (batch,). Of "multi_label_classification"
+            0 or 1, of "regression" numbers, (batch, labels). -100 for no label.
     """
     if problem_type == "single_label_classification":
         return token_loss(logits, labels, label_smoothing, num_items_in_batch)
@@ -202,7 +197,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        _refuse_second_derivative()
+        if torch.is_grad_enabled():  # torch's `once_differentiable` would return constants
+            raise RuntimeError(
+                "`create_graph=True` asks for a second derivative, which the chunked loss does not "
+                "have: call `model.set_padding_free(False)` first."
+            )
         saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         return (*(part * gradient if needed else None for part, needed in saved), None, None, None)
 
@@ -229,11 +228,3 @@ def _losses_and_errors(
         logits -= weights * (smoothing / logits.shape[-1])
     logits.scatter_add_(1, labels, (smoothing - 1) * weights)
     return losses.sum(), logits
-
-
-def _refuse_second_derivative() -> None:
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            "`create_graph=True` asks for a second derivative, which the chunked loss does not "
-            "have: call `model.set_padding_free(False)` first."
-        )

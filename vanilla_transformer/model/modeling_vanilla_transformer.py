@@ -26,7 +26,6 @@ from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
 from .inputs import (
     IGNORE_INDEX,
-    begin_sequences,
     check_token_ids,
     hide_leading_padding,
     padding_and_start,
@@ -51,7 +50,7 @@ from .stacks import (
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
 )
-from .token_layout import PADDED, StepPlan, TokenLayout
+from .token_layout import PADDED, StepPlan
 
 
 class EmbeddingModel(VanillaTransformerPreTrainedModel):
@@ -112,14 +111,10 @@ class VanillaTransformerModel(EmbeddingModel):
         """Encodes the source and decodes the target.
 
         Args:
-            input_ids, attention_mask, decoder_input_ids, decoder_attention_mask: As for
-                `VanillaTransformerForConditionalGeneration`, without labels.
-            encoder_outputs, past_key_values, inputs_embeds, decoder_inputs_embeds: Likewise.
-            use_cache: Whether to return the keys and values of this call too. None: as the config
-                says.
             plan: What to compute, decided by the caller, who gets states in the plan's layouts.
                 None: decided here, and the states are padded.
-            **kwargs: As for `VanillaTransformerForConditionalGeneration`.
+            **kwargs: These, and the other arguments, are those of
+                `VanillaTransformerForConditionalGeneration`, without labels.
 
         Returns:
             `last_hidden_state` of shape (batch, target_len, d_model), `cache`, the encoder's
@@ -145,15 +140,13 @@ class VanillaTransformerModel(EmbeddingModel):
         encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
         if encoder_outputs is None:
             encoded = self.encoder(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                layout=plan.source,
-                return_dict=True,
-                **kwargs,
+                input_ids, attention_mask, inputs_embeds, plan.source, return_dict=True, **kwargs
             )
         else:
-            encoded = _encoder_output(encoder_outputs, plan.source)
+            is_output = isinstance(encoder_outputs, BaseModelOutput)
+            given: Any = encoder_outputs if is_output else BaseModelOutput(*encoder_outputs)
+            states = plan.source.to_tokens(given.last_hidden_state)
+            encoded = BaseModelOutput(**{**given, "last_hidden_state": states})
         decoded = self.decoder(  # with `last_hidden_state` of shape (batch, target_len, d_model)
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -179,19 +172,6 @@ class VanillaTransformerModel(EmbeddingModel):
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
-
-
-def _encoder_output(
-    encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...], layout: TokenLayout
-) -> BaseModelOutput:
-    """Makes an output of what a caller passes as `encoder_outputs`, with states in the layout."""
-    if isinstance(encoder_outputs, BaseModelOutput):
-        parts: dict[str, Any] = dict(encoder_outputs.items())
-    else:
-        names = ("last_hidden_state", "hidden_states", "attentions")
-        parts = dict(zip(names, encoder_outputs, strict=False))
-    parts["last_hidden_state"] = layout.to_tokens(parts["last_hidden_state"])
-    return BaseModelOutput(**parts)
 
 
 class VanillaTransformerForConditionalGeneration(
@@ -221,9 +201,11 @@ class VanillaTransformerForConditionalGeneration(
             tied["lm_head.weight"] = f"model.{source}.weight"
         return tied
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels of shape (batch, target_len) right; `DataCollatorForSeq2Seq` calls this."""
-        return shift_right(labels, *padding_and_start(self.config))
+    def prepare_decoder_input_ids_from_labels(
+        self, labels: torch.Tensor, bounds: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Shifts labels right, as `shift_right` does; `DataCollatorForSeq2Seq` calls this."""
+        return shift_right(labels, *padding_and_start(self.config), bounds)
 
     def _resize_token_embeddings(
         self,
@@ -272,17 +254,14 @@ class VanillaTransformerForConditionalGeneration(
             decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
                 (batch, target_len); with a cache, those that are not in it. None with labels: the
                 labels, shifted right.
-            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
-                included.
+            decoder_attention_mask: As `attention_mask`, of the target, with the cached tokens.
             encoder_outputs: The encoder's output of an earlier call, instead of a source.
             past_key_values: Keys and values of earlier target tokens, and of the source.
-            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
-                yet scaled.
-            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
-            labels: Tokens to predict, of shape (batch, target_len), -100 where there is nothing to
-                predict. They are not shifted, and not changed here.
-            use_cache: Whether to return the keys and values of this call too. None: as the config
-                says, but not with labels.
+            inputs_embeds, decoder_inputs_embeds: Embeddings instead of ids, not yet scaled, (batch,
+                source_len or target_len, d_model).
+            labels: Tokens to predict, not shifted, (batch, target_len); -100: nothing to predict.
+            use_cache: Whether to return keys and values. None: as the config says, but not with
+                labels.
             num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
@@ -297,25 +276,21 @@ class VanillaTransformerForConditionalGeneration(
             training step padding is not computed: states at padding are zeros, and where there are
             many tokens and a large vocabulary the logits are None (see `set_padding_free`).
         """
-        is_packed = kwargs.get("cu_seq_lens_q") is not None
+        bounds = kwargs.get("cu_seq_lens_q")  # of packed targets
         if labels is not None:
             # an adapter's head has no `out_features`
             classes = cast(int, self.config.decoder_vocab_size)
             check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-                if is_packed:
-                    decoder_input_ids = begin_sequences(
-                        decoder_input_ids, kwargs["cu_seq_lens_q"], self.config
-                    )
-            has_mask = decoder_attention_mask is not None or plan is not None or is_packed
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, bounds)
+            has_mask = any(x is not None for x in (decoder_attention_mask, plan, bounds))
             if decoder_input_ids is not None and not has_mask and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
         elif use_cache is None:
-            use_cache = self.config.use_cache and not is_packed
+            use_cache = self.config.use_cache and bounds is None
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -328,32 +303,20 @@ class VanillaTransformerForConditionalGeneration(
             "use_cache": use_cache,
         }
         plan = plan or self.plan_step(inputs, labels, kwargs)
-        outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
-        states = cast(torch.Tensor, outputs.last_hidden_state)
+        outputs = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
+        parts: dict[str, Any] = dict(outputs)
+        states = parts.pop("last_hidden_state")
+        if self.config.logit_scale != 1:
+            states = states * self.config.logit_scale  # T5 scales before the projection
         if labels is None:
             kept: Any = logits_to_keep  # indices of positions, or the number of the last ones
             kept = slice(-kept, None) if isinstance(kept, int) else kept  # 0: all
             states = plan.target.to_batch(states)[:, kept]  # (batch, kept, d_model)
-            loss, logits = None, self.lm_head(self.scale_for_logits(states))
+            loss, logits = None, self.lm_head(states)
         else:
             loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
-        encoded = cast(torch.Tensor, outputs.encoder_last_hidden_state)
-        return Seq2SeqLMOutput(
-            loss=cast(Any, loss),
-            logits=cast(Any, logits),
-            cache=outputs.cache,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=cast(Any, plan.source.to_batch(encoded)),
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
-
-    def scale_for_logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
-        scale = self.config.logit_scale
-        return states if scale == 1 else states * scale
+        encoded = plan.source.to_batch(parts.pop("encoder_last_hidden_state"))
+        return Seq2SeqLMOutput(loss=loss, logits=logits, encoder_last_hidden_state=encoded, **parts)
 
     def _loss_and_logits(
         self,
@@ -363,7 +326,6 @@ class VanillaTransformerForConditionalGeneration(
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Computes the loss from states in the plan's layout; the logits are padded, or None."""
-        states = self.scale_for_logits(states)
         labels, smoothing = plan.target.to_tokens(labels), self.config.label_smoothing
         leaves_out = plan.chunked_loss and leaves_out_logits(states, self.lm_head)
         if leaves_out and is_computed_in_chunks(states, self.lm_head):
@@ -401,21 +363,13 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Encodes sequences.
-
-        Args:
-            input_ids, attention_mask, inputs_embeds, **kwargs: As for
-                `VanillaTransformerForConditionalGeneration`.
+        """Encodes sequences; the arguments are those of the encoder in a whole model.
 
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
         output: BaseModelOutput = self.encoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+            input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs
         )
         return output
 
@@ -478,12 +432,10 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         """Classifies, and computes the loss if labels are given.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: As for
-                `VanillaTransformerForConditionalGeneration`.
             labels: A class each, (batch,), -100 for no label. For "multi_label_classification" 0
                 or 1, and for "regression" numbers, (batch, labels).
-            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
-            **kwargs: As for `VanillaTransformerForConditionalGeneration`.
+            **kwargs: These, and the other arguments, are those of
+                `VanillaTransformerForConditionalGeneration`.
 
         Returns:
             `loss`, which is the cross-entropy with `config.label_smoothing`, the binary

@@ -26,10 +26,8 @@ def is_tracing() -> bool:
 def has_readable_values(tensor: torch.Tensor) -> bool:
     """Returns whether a check may read the values of a tensor without cost.
 
-    Returns:
-        True for a plain tensor on the CPU outside compilation. False for tensors on other devices,
-        where reading would wait for the device, for fake tensors, which hold no values, and for
-        tensors of a `torch.func` transform: those of `vmap` hold many values.
+    Not so on other devices, where reading would wait for the device, and not for fake tensors,
+    which hold no values, and tensors of a `torch.func` transform: those of `vmap` hold many.
     """
     is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
     if not is_plain or torch.compiler.is_compiling():
@@ -75,9 +73,8 @@ _running_lock = threading.Lock()
 def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
     """Runs a block with a model in eval mode and without gradients.
 
-    Args:
-        model: The model. When the block ends, even with an error, each of its modules returns to
-            the mode it was in. If several threads evaluate the model, it returns with the last.
+    Then each of its modules returns to the mode it was in; if several threads evaluate the model,
+    with the last of them.
     """
     with _running_lock:
         running = _running.get(model)
@@ -100,12 +97,7 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def banned_ids(model: Any, ids: Sequence[int]) -> Iterator[None]:
-    """Runs a block in which a model gives some ids the logit -inf: they are never chosen.
-
-    Args:
-        model: A model with an output projection.
-        ids: For example rows that only pad the matrix and have no token.
-    """
+    """Runs a block in which a model never chooses some ids, such as rows that have no token."""
     banned = torch.tensor(ids, device=model.device)  # once: a recorded step cannot bring it there
 
     def ban(module: Any, inputs: Any, logits: torch.Tensor) -> torch.Tensor:

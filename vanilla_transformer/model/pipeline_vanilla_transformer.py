@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import Pipeline
 from transformers.utils import logging
 
-from .directions import Direction, begun_by, in_language, tags_of_sources
+from .directions import Direction, in_language, tags_of_sources, with_first_token
 from .modes import evaluation_mode
 from .tokenization_vanilla_transformer import WHITE_SPACE
 
@@ -44,8 +44,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
     default); `clean_up_tokenization_spaces`; `src_lang` and `tgt_lang`, languages as the model
     spells them; and all options of `generate()`.
 
-    Args:
-        **kwargs: See `transformers.Pipeline`; also the options above.
     """
 
     model: Any
@@ -58,12 +56,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
     _pipeline_calls_generate = True
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Generates texts.
-
-        Args:
-            inputs: A text, a list or tuple of texts, or another iterable of texts.
-            **kwargs: `num_workers`, and options that override those of the pipeline.
-        """
+        """Generates texts; the options override those of the pipeline."""
         if isinstance(inputs, list | tuple):
             if not inputs:
                 return []
@@ -106,16 +99,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
     def preprocess(  # type: ignore[override]  # every pipeline names its own parameters
         self, input_: Any, truncation: bool | None = None, **languages: Any
     ) -> dict[str, Any]:
-        """Encodes a text with the source vocabulary.
-
-        Args:
-            truncation: Whether to truncate the text to the tokenizer's limit. None: True if the
-                tokenizer has a limit.
-            **languages: See `_direction`.
-
-        Returns:
-            The output of the tokenizer, of shape (1, source_len), and `text`.
-        """
+        """Encodes a text with the source vocabulary, truncated if the tokenizer has a limit."""
         if truncation is None:
             truncation = self.tokenizer.model_max_length < NO_LIMIT
         direction = self._direction(**languages)
@@ -138,15 +122,10 @@ class Seq2SeqGenerationPipeline(Pipeline):
         generation_config: Any = None,
         forced_bos_token_id: int | None = None,
     ) -> Direction:
-        """Decides how the model is asked for its language; see `Direction.resolve`.
-
-        Args:
-            generation_config: Settings that may name the target. None: those of the model.
-            forced_bos_token_id: The token of the target's language, in place of its name.
-        """
+        """Decides how the model is asked for its language; see `Direction.resolve`."""
         settings = generation_config or self.model.generation_config
         if forced_bos_token_id is not None:
-            settings = begun_by(settings, (("forced_bos_token_id", forced_bos_token_id),))
+            settings = with_first_token(settings, (("forced_bos_token_id", forced_bos_token_id),))
         return Direction.resolve(self.tokenizer, settings, src_lang, tgt_lang)
 
     def _forward(  # type: ignore[override]  # as preprocess
@@ -178,12 +157,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
         skip_special_tokens: bool = True,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> list[dict[str, Any]]:
-        """Decodes the sequences of one source with the target vocabulary.
-
-        Args:
-            model_outputs: `sequences` of shape (1, sequences per source, target_len), and `text`.
-            return_tensors: Whether to return lists of ids instead of texts.
-        """
+        """Decodes the sequences of one source with the target vocabulary."""
+        # (1, sequences per source, target_len)
         sequences = model_outputs["sequences"][0].tolist()
         source = model_outputs["text"]
         begin = source[: len(source) - len(source.lstrip(WHITE_SPACE))]

@@ -10,6 +10,7 @@ a bias needs them. None: equal to `position_ids`. It returns an encoding with on
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.cache_utils import Cache
 
+from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .inputs import is_allowed_by, tokens_of
 from .modes import has_readable_values
 
@@ -326,3 +328,26 @@ class LearnedPositions(nn.Module):
                 f"{limit}: truncate the input, or train with a larger value or with "
                 "`position_embedding_type='sinusoidal'`."
             )
+
+
+def make_scheme(config: VanillaTransformerConfig, stack: str) -> nn.Module:
+    """Makes the position scheme of the "encoder" or the "decoder"."""
+    d_model, offset = config.d_model, config.position_offset
+    heads = getattr(config, f"{stack}_attention_heads")
+    rope = getattr(config, "rope_parameters", None) or {}
+    rotated_dim = int(config.head_dim_with(heads) * rope.get("partial_rotary_factor", 1.0))
+    buckets = config.relative_attention_num_buckets
+    distance = config.relative_attention_max_distance
+    schemes: dict[str, Callable[[], nn.Module]] = {
+        "sinusoidal": lambda: SinusoidalPositions(d_model, offset),
+        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model, offset),
+        "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(d_model, offset),
+        "learned": lambda: LearnedPositions(config.max_position_embeddings, d_model, offset),
+        "rope": lambda: RotaryPositions(rotated_dim, rope["rope_theta"]),
+        "alibi": lambda: AlibiPositions(heads),
+        "relative": lambda: RelativePositions(
+            heads, buckets, distance, is_causal=stack == "decoder"
+        ),
+        "none": NoPositions,
+    }
+    return schemes[config.position_embedding_type]()

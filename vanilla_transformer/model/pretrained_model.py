@@ -3,7 +3,8 @@
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from .token_layout import (
     NO_SHORTCUTS,
     PADDED,
     StepPlan,
+    TokenLayout,
     TrainingShortcuts,
     batch_shape,
     layout_of,
@@ -139,6 +141,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             and not self._asks_for("output_attentions", kwargs)
         )
 
+    def plan_source(
+        self, attention_mask: Any, shape: tuple[int, ...], arguments: dict[str, Any]
+    ) -> TokenLayout:
+        """Decides which slots a call of an encoder alone computes, as `plan_step` does."""
+        if sequences := pop_bounds(arguments):
+            return packed_layout(*sequences[0], shape, self.packs_sequences(arguments))
+        is_free = self.active_shortcuts(arguments).padding_free
+        return layout_of(source_token_mask(attention_mask, shape) if is_free else None)
+
     def plan_step(
         self, inputs: Mapping[str, Any], labels: torch.Tensor | None, arguments: dict[str, Any]
     ) -> StepPlan:
@@ -146,11 +157,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         Args:
             inputs: The arguments of the bare model's forward that have names.
-            labels: Of shape (batch, target_len), -100 where there is nothing to predict.
             arguments: The other arguments; the bounds of packed sequences are taken out.
-
-        Raises:
-            ValueError: If a packed batch comes with a cache, or without some of its bounds.
         """
         sequences = pop_bounds(arguments)
         encoded = inputs["encoder_outputs"]
@@ -218,9 +225,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Sets an attribute; an embedding or a head with an adapter gets a matrix of its own.
 
         PEFT merges in place: into a tied matrix, it would merge for all of its uses.
-
-        Raises:
-            ValueError: If PEFT trains single tokens in a way that it cannot merge.
         """
         before: Any = self.__dict__.get("_modules", {}).get(name)
         super().__setattr__(name, value)
@@ -285,11 +289,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Resizes the vocabulary of `input_ids`, with all that depends on it.
-
-        Raises:
-            ValueError: If the model is a part of another, whose other parts would keep their size.
-        """
+        """Resizes the vocabulary of `input_ids`, with all that depends on it."""
         if self.is_submodule and (new_num_tokens is not None or pad_to_multiple_of is not None):
             raise ValueError(
                 f"{type(self).__name__} is a part of a model, whose other parts would keep their "
@@ -297,9 +297,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             )
         self.settle_ties()
         resize: Any = super().resize_token_embeddings
-        biases = self._number_of_output_biases()
-        embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self._limit_new_output_biases(biases)
+        with self._limited_new_biases():
+            embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
         return embedding
 
     def resize_decoder_token_embeddings(
@@ -312,39 +311,34 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         With separate vocabularies `resize_token_embeddings` resizes the source's. With a shared
         one both methods resize both.
-
-        Raises:
-            ValueError: As from `resize_token_embeddings`.
         """
         sizes = new_num_tokens, pad_to_multiple_of, mean_resizing
         self.settle_ties()
         if self.is_submodule or self.config.share_encoder_decoder_embeddings:
             return self.resize_token_embeddings(*sizes)
         untyped: Any = self  # the base class's methods have no types
-        biases = self._number_of_output_biases()
-        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(*sizes)
-        if (head := untyped.get_output_embeddings()) is not None:
-            new_head = self._get_resized_lm_head(
-                head, embedding.num_embeddings, mean_resizing=mean_resizing
-            )
-            untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
-        self.config.decoder_vocab_size = embedding.num_embeddings
-        self.tie_weights()
-        self._limit_new_output_biases(biases)
+        with self._limited_new_biases():
+            embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(*sizes)
+            if (head := untyped.get_output_embeddings()) is not None:
+                new_head = self._get_resized_lm_head(
+                    head, embedding.num_embeddings, mean_resizing=mean_resizing
+                )
+                untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
+            self.config.decoder_vocab_size = embedding.num_embeddings
+            self.tie_weights()
         return embedding
 
-    def _number_of_output_biases(self) -> int:
-        bias = getattr(cast(Any, self).get_output_embeddings(), "bias", None)
-        return 0 if bias is None else len(bias)
-
-    def _limit_new_output_biases(self, count: int) -> None:
-        """Gives new tokens no larger bias than the mean of the first `count`.
+    @contextmanager
+    def _limited_new_biases(self) -> Iterator[None]:
+        """Gives tokens that a block adds no larger bias of the output than the mean of the others.
 
         transformers sets 0, by which new tokens win every search where the old biases are negative.
         """
-        if count:
+        old = getattr(cast(Any, self).get_output_embeddings(), "bias", None)
+        yield
+        if old is not None:
             bias = cast(Any, self).get_output_embeddings().bias.detach()
-            bias[count:].clamp_(max=bias[:count].mean())
+            bias[len(old) :].clamp_(max=bias[: len(old)].mean())
 
     # Devices, tracing, saving ---------------------------------------------------------------------
 

@@ -31,35 +31,16 @@ from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_
 from .dropout import Dropout
 from .inputs import check_mask, check_not_empty, check_token_ids
 from .layers import DecoderLayer, EncoderLayer, make_state_norm
-from .positions import (
-    AlibiPositions,
-    FairseqSinusoidalPositions,
-    HalfSinusoidalPositions,
-    LearnedPositions,
-    NoPositions,
-    PositionEncoding,
-    RelativePositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    number_tokens,
-)
+from .positions import PositionEncoding, make_scheme, number_tokens
 from .pretrained_model import VanillaTransformerPreTrainedModel
-from .token_layout import (
-    PADDED,
-    TokenLayout,
-    batch_shape,
-    layout_of,
-    packed_layout,
-    pop_bounds,
-    source_token_mask,
-)
+from .token_layout import PADDED, TokenLayout, batch_shape
 
 logger = logging.get_logger(__name__)
 
-_HINT_FOR_MISSING_IDS = {
-    "decoder_input_ids": " Or give `labels`. If Trainer removes them (`label_smoothing_factor`), "
-    "use `DataCollatorForSeq2Seq(tokenizer, model=model)`.",
-}
+_HINT_FOR_THE_TARGET = (
+    " Or give `labels`. If Trainer removes them (`label_smoothing_factor`), use "
+    "`DataCollatorForSeq2Seq(tokenizer, model=model)`."
+)
 
 
 class TransformerStack(VanillaTransformerPreTrainedModel):
@@ -86,7 +67,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         layers = [layer_class(config, i) for i in range(getattr(config, f"{stack}_layers"))]
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = _make_positions(config, stack)
+        self.embed_positions = make_scheme(config, stack)
         self.embed_norm = make_state_norm(config) if config.normalize_embedding else nn.Identity()
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
@@ -105,7 +86,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         """Returns the embeddings of tokens, or those of the caller, scaled (§3.4)."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
-            hint = _HINT_FOR_MISSING_IDS.get(name, "") if input_ids is None else ""
+            hint = _HINT_FOR_THE_TARGET if input_ids is None and self.prefix else ""
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.{hint}")
         if inputs_embeds is not None:
             check_not_empty(embeds_name, inputs_embeds)
@@ -137,10 +118,6 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             embeds = embeds + context.positions.embedding
         return cast(torch.Tensor, self.dropout(self.embed_norm(embeds)))
 
-    def apply_final_norm(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Normalises the states of the last layer if configured, and drops out."""
-        return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
-
     def active_layers(self, cache: Cache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
@@ -151,28 +128,6 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             return layers
         kept = torch.rand(len(layers), device="cpu") >= self.layerdrop
         return [layer for layer, keep in zip(layers, kept.tolist(), strict=True) if keep]
-
-
-def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
-    d_model, offset = config.d_model, config.position_offset
-    heads = getattr(config, f"{stack}_attention_heads")
-    rope = getattr(config, "rope_parameters", None) or {}
-    rotated_dim = int(config.head_dim_with(heads) * rope.get("partial_rotary_factor", 1.0))
-    buckets = config.relative_attention_num_buckets
-    distance = config.relative_attention_max_distance
-    schemes: dict[str, Callable[[], nn.Module]] = {
-        "sinusoidal": lambda: SinusoidalPositions(d_model, offset),
-        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model, offset),
-        "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(d_model, offset),
-        "learned": lambda: LearnedPositions(config.max_position_embeddings, d_model, offset),
-        "rope": lambda: RotaryPositions(rotated_dim, rope["rope_theta"]),
-        "alibi": lambda: AlibiPositions(heads),
-        "relative": lambda: RelativePositions(
-            heads, buckets, distance, is_causal=stack == "decoder"
-        ),
-        "none": NoPositions,
-    }
-    return schemes[config.position_embedding_type]()
 
 
 class VanillaTransformerEncoder(TransformerStack):
@@ -208,9 +163,8 @@ class VanillaTransformerEncoder(TransformerStack):
         """
         is_outermost = layout is None
         if layout is None:
-            layout = self.layout_of_sources(
-                input_ids, attention_mask, inputs_embeds, cast("dict[str, Any]", kwargs)
-            )
+            shape = batch_shape(input_ids, inputs_embeds)
+            layout = self.plan_source(attention_mask, shape, cast("dict[str, Any]", kwargs))
         config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
         padded = layout.padded_like(embeds)  # of it, only shape, type and device count
@@ -226,24 +180,10 @@ class VanillaTransformerEncoder(TransformerStack):
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers():
             hidden_states = layer(hidden_states, context)
-        hidden_states = self.apply_final_norm(hidden_states)
+        hidden_states = self.final_dropout(self.final_norm(hidden_states))
         return BaseModelOutput(
             last_hidden_state=layout.to_batch(hidden_states) if is_outermost else hidden_states
         )
-
-    def layout_of_sources(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: Any,
-        inputs_embeds: torch.Tensor | None,
-        arguments: dict[str, Any],
-    ) -> TokenLayout:
-        """Decides which slots a call of the encoder alone computes."""
-        shape = batch_shape(input_ids, inputs_embeds)
-        if sequences := pop_bounds(arguments):
-            return packed_layout(*sequences[0], shape, self.packs_sequences(arguments))
-        is_free = self.active_shortcuts(arguments).padding_free
-        return layout_of(source_token_mask(attention_mask, shape) if is_free else None)
 
 
 class VanillaTransformerDecoder(TransformerStack):
@@ -318,7 +258,7 @@ class VanillaTransformerDecoder(TransformerStack):
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
             hidden_states = layer(hidden_states, context, source)
-        hidden_states = self.apply_final_norm(hidden_states)
+        hidden_states = self.final_dropout(self.final_norm(hidden_states))
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden_states, cache=cache
         )

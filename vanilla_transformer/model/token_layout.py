@@ -3,8 +3,8 @@
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
 In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
 the batch in their order, without padding. Implementations of attention need the padded shape
-(batch, length, ...): there `choose_attention` pads what they are given, and removes the padding of
-their result. On a GPU, attention takes the sequences one behind another (`PackedLayout`).
+(batch, length, ...): `Attention` pads what it gives them, and removes the padding of their result.
+On a GPU, attention takes the sequences one behind another (`PackedLayout`).
 
 A batch may also come packed: its ids are (1, tokens), and bounds tell where each sequence begins.
 
@@ -21,25 +21,19 @@ from .inputs import IGNORE_INDEX
 
 
 class TrainingShortcuts(NamedTuple):
-    """What a training step may leave out without changing the loss or the gradients.
-
-    Attributes:
-        padding_free: Padding is not computed.
-        chunked_loss: The loss over a large vocabulary is computed in chunks, and no logits are
-            returned.
-    """
+    """What a training step may leave out without changing the loss or the gradients."""
 
     padding_free: bool = True
+    """Padding is not computed."""
+
     chunked_loss: bool = True
+    """The loss over a large vocabulary is computed in chunks, and no logits are returned."""
 
 
 NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False)
 
 TOKEN_STEP = 64
-"""Large batches on a CPU, under autocast, compute a multiple of this number of tokens.
-
-A batch with too little padding for this computes all its slots.
-"""
+"""Large batches on a CPU, under autocast, compute a multiple of this number of tokens."""
 
 _LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
@@ -52,13 +46,10 @@ one length, that takes longer than the padding.
 
 
 class TokenLayout:
-    """The layout of states that hold every slot of a batch: each method returns its input.
-
-    Attributes:
-        is_packed: Whether attention takes the sequences one behind another, on a GPU.
-    """
+    """The layout of states that hold every slot of a batch: each method returns its input."""
 
     is_packed = False
+    """Whether attention takes the sequences one behind another, on a GPU."""
 
     def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of what a call is given, of shape (batch or 1, length, ...)."""
@@ -73,10 +64,7 @@ class TokenLayout:
         return position_ids
 
     def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape for attention, (batch, heads, length, head_dim).
-
-        Padding holds any values: attention masks it out.
-        """
+        """Restores the padded shape for attention, with any values: attention masks them out."""
         return states
 
     def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
@@ -125,7 +113,7 @@ class PaddingFreeLayout(TokenLayout):
 
     def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
         """(batch or 1, length) -> (1, tokens)."""
-        return PaddingFreeLayout.to_tokens(self, position_ids[..., None])[..., 0]
+        return PaddingFreeLayout.to_tokens(self, position_ids)
 
     def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
         """(1, heads, tokens, head_dim) -> (batch, heads, length, head_dim), with any padding.
@@ -141,8 +129,7 @@ class PaddingFreeLayout(TokenLayout):
 
     def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
         """(batch, length, heads, head_dim) -> (1, tokens, heads, head_dim)."""
-        tokens = PaddingFreeLayout.to_tokens(self, mixed.flatten(2))
-        return tokens.view(*tokens.shape[:2], *mixed.shape[2:])
+        return PaddingFreeLayout.to_tokens(self, mixed)
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
@@ -261,20 +248,14 @@ class _RepeatTokens(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one call computes; made by the outermost model and handed down.
-
-    Attributes:
-        source, target: Which slots of a side are computed.
-        chunked_loss: See `TrainingShortcuts`.
-    """
+    """Which slots of each side one call computes, and whether it may leave the logits out."""
 
     source: TokenLayout = PADDED
     target: TokenLayout = PADDED
     chunked_loss: bool = False
 
 
-_BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k")
-_LONGEST = ("max_length_q", "max_length_k")
+_BOUNDS = ("cu_seq_lens_q", "max_length_q", "cu_seq_lens_k", "max_length_k")
 
 
 def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
@@ -287,26 +268,19 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
     Raises:
         ValueError: If some of the four are missing.
     """
-    given = [name for name in (*_BOUNDS, *_LONGEST) if arguments.get(name) is not None]
-    if not given:
+    given = [arguments.pop(name, None) for name in _BOUNDS]
+    missing = [value is None for value in given]
+    if all(missing):
         return []
-    if len(given) < 4:
-        raise ValueError(
-            f"A packed batch needs {', '.join((*_BOUNDS, *_LONGEST))}: only {', '.join(given)} "
-            "are given."
-        )
-    bounds, longest = ([arguments.pop(name) for name in names] for names in (_BOUNDS, _LONGEST))
-    return [(b, int(n)) for b, n in zip(bounds, longest, strict=True)]
+    if any(missing):
+        raise ValueError(f"A packed batch needs all of {', '.join(_BOUNDS)}.")
+    return [(given[0], int(given[1])), (given[2], int(given[3]))]
 
 
 def packed_layout(
     bounds: torch.Tensor, longest: int, shape: tuple[int, ...], by_kernel: bool
 ) -> TokenLayout:
-    """Makes the layout of a packed side, whose inputs have this shape: (1, tokens).
-
-    Args:
-        by_kernel: Whether attention takes the sequences one behind another.
-    """
+    """Makes the layout of a packed side, whose inputs have this shape: (1, tokens)."""
     if by_kernel:
         return PackedLayout.of_packed(bounds, longest, shape[1])
     return SequencesLayout(bounds, longest)
@@ -356,17 +330,11 @@ def _round_up(is_token: torch.Tensor) -> torch.Tensor:
 def source_token_mask(
     attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Finds the slots of a source that must be computed: all except padding.
+    """Finds the slots of a source that must be computed, of shape (batch, source_len).
 
-    A row that is masked completely is computed completely: some implementations of attention
-    average over it.
-
-    Args:
-        attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
-
-    Returns:
-        True for each such slot, in the shape of the mask. None if the mask is not of this kind:
-        then all slots must be computed.
+    These are all except padding. A row that is masked completely is computed completely: some
+    implementations of attention average over it. None: all must be computed, because there is no
+    mask, or one of another kind than of shape (batch, source_len).
     """
     if attention_mask is None or not _is_plain_tensor(attention_mask, shape):
         return None
@@ -377,20 +345,12 @@ def source_token_mask(
 def target_token_mask(
     labels: torch.Tensor | None, attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Finds the slots of a target that must be computed: those that the loss depends on.
+    """Finds the slots of a target that must be computed, as `source_token_mask` does.
 
-    Later slots of a row attend to a slot without a label, so only the slots after the last
-    label, and those that the mask hides, are left out. A row in which a hidden slot has a label is
-    computed completely: the slot may attend to nothing, and some implementations of attention
-    average over such a row.
-
-    Args:
-        labels: Of shape (batch, target_len), -100 where there is nothing to predict. None: only the
-            mask counts.
-        attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len).
-
-    Returns:
-        As from `source_token_mask`.
+    These are the slots that the loss depends on. Later slots of a row attend to a slot without a
+    label, so only the slots after the last label, and those that the mask hides, are left out. A
+    row in which a hidden slot has a label is computed completely: the slot may attend to nothing.
+    Without labels only the mask counts.
     """
     if attention_mask is not None and not _is_plain_tensor(attention_mask, shape):
         return None

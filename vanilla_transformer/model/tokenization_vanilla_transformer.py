@@ -137,8 +137,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             and `unk_token` default to `<s>`, `<pad>`, `</s>` and `<unk>`.
 
     Raises:
-        ValueError: If no backend is given, if a file is not a saved backend, or if one of the four
-            special tokens has different ids in the two vocabularies.
+        ValueError: If a backend is missing or damaged, or if one of the four special tokens has
+            different ids in the two vocabularies.
     """
 
     vocab_files_names = {  # noqa: RUF012 - as the base class declares it
@@ -183,7 +183,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             **kwargs,
         )
         self._copy_sequence_ends_to_target()
-        self._copy_special_tokens_to_target()
+        for name in _CORE_TOKEN_NAMES:
+            self._check_same_id_on_both_sides(name, getattr(self, name))
+        if self._target_tokenizer is not None:
+            core = [AddedToken(getattr(self, name), special=True) for name in _CORE_TOKEN_NAMES]
+            self._target_tokenizer.add_special_tokens(core)
 
     @classmethod
     def train(
@@ -211,21 +215,17 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         Args:
             target: Target texts. None: a shared vocabulary is trained on `source` only.
-            kind: Kind of the source or shared vocabulary: one of `KINDS`, which the table in the
-                module's docstring describes.
-            target_kind: Kind of a separate target vocabulary. None: equal to `kind`. Without effect
-                if `shared`, as `target_vocab_size` is.
-            vocab_size: Maximum number of ids of the source or shared vocabulary, including the four
-                special tokens. Small corpora give fewer ids.
-            target_vocab_size: Maximum number of ids of a separate target vocabulary. None: equal to
-                `vocab_size`.
+            kind, target_kind: Kinds of the source or shared vocabulary, and of a separate target's
+                (None: the same): two of `KINDS`, which the table in the module's docstring
+                describes.
+            vocab_size, target_vocab_size: Maximum numbers of ids, including the four special
+                tokens. Small corpora give fewer ids.
             shared: Whether both sides share one vocabulary, which is trained on `source` and
                 `target` together (section 5.1 of the paper). Otherwise, each side has its own.
             lowercase: Whether to convert texts of both sides to lower case, in training and in use.
             min_frequency: Minimum number of occurrences of a token (`word`, `char`) or of a pair of
                 tokens to merge (`bpe`, `byte_bpe`). `unigram` does not use it.
             model_max_length: Maximum length in tokens, including `</s>`, for `truncation=True`.
-                None: no limit.
             fold_white_space: As for the class; the vocabulary is trained on such texts.
             do_lower_case: As for the class. None: whether no source has a capital letter, but some
                 source has a small one.
@@ -284,8 +284,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def training_options(self) -> dict[str, Any]:
         """The options of `train` that the vocabularies were trained with, by name.
 
-        If a tokenizer was saved without them, they are derived from its backends: the sizes are
-        missing then, and so is the kind of a backend that `train` did not make.
+        Of a converted tokenizer, they are what its backends tell, without sizes.
         """
         if recorded := self.init_kwargs.get("training_options"):
             return dict(recorded)
@@ -308,10 +307,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return self._backend_of("target").get_vocab_size(with_added_tokens=True)
 
     def target_tokenizer(self) -> Self:
-        """Returns one that uses the target vocabulary for both sides; a shared one: this tokenizer.
+        """Returns this tokenizer, or one that uses the target vocabulary for both sides.
 
-        Use it where only one vocabulary is possible and targets are meant, as for `stop_strings` of
-        `generate`, streamers and constraints.
+        Use it where targets are meant, as for `stop_strings` of `generate`, and streamers.
         """
         if not self.separate_vocabularies:
             return self
@@ -357,8 +355,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def _on_backend_of_its_own(self) -> Iterator[None]:
         """Gives the current thread a backend whose options it may set without effect on others.
 
-        The base class sets truncation, padding and `encode_special_tokens` on the backend for each
-        call. This backend also leaves out what `_fold` marks, and lower-cases sources.
+        The base class sets some on the backend for each call. This backend also leaves out what
+        `_fold` marks, and lower-cases sources.
         """
         core = {str(getattr(self, name)) for name in _CORE_TOKEN_NAMES}
         # Only the core tokens are special: `encode_special_tokens` would make others text.
@@ -386,12 +384,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         _in_target_mode.set(None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> BatchEncoding:
-        """Encodes `text`, `text_target` or both; see `PreTrainedTokenizerBase.__call__`.
-
-        Args:
-            *args: `text`, `text_pair`, `text_target`, `text_pair_target`, ...
-            **kwargs: The same by name, and the options of the base class (`padding`, `truncation`,
-                `max_length`, `max_target_length`, `return_tensors`, ...).
+        """Encodes `text`, `text_target` or both, with the options of the base class.
 
         Returns:
             `input_ids` and `attention_mask`, and `labels` if both texts are given. An empty batch
@@ -466,14 +459,8 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     ) -> str | list[str]:
         """Decodes ids to a text, or to one per sequence; `batch_decode` accepts the same options.
 
-        Args:
-            token_ids: One id, a sequence of ids or a batch of sequences, as lists, arrays or
-                tensors.
-            side: Vocabulary of the ids: "target" (for generated ids and labels) or "source".
-
         Raises:
-            ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), or
-                if `side` is unknown.
+            ValueError: If an id is negative: in labels, replace -100 by `pad_token_id` first.
         """
         with self._on_side(side):
             return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
@@ -488,11 +475,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return super()._decode(token_ids, *args, **kwargs)
 
     def convert_ids_to_tokens(
-        self,
-        ids: int | list[int],
-        skip_special_tokens: bool = False,
-        *,
-        side: Side | None = None,
+        self, ids: int | list[int], skip_special_tokens: bool = False, *, side: Side | None = None
     ) -> str | list[str]:
         """Converts one or more ids to tokens: None for an id outside the vocabulary."""
         with self._on_side(side):
@@ -522,12 +505,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         *,
         side: Side | None = None,
     ) -> int:
-        """Adds tokens that are recognised as a whole in texts.
-
-        Args:
-            new_tokens: One or more tokens, as strings or `tokenizers.AddedToken`.
-            special_tokens: Whether decoding can skip them.
-            side: Vocabulary to extend; a shared one is extended for both sides.
+        """Adds tokens that are recognised as a whole in texts; decoding can skip special ones.
 
         Returns:
             The number of tokens that were new. Resize the model's embeddings by that number.
@@ -536,17 +514,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             return super().add_tokens(new_tokens, special_tokens=special_tokens)
 
     def add_special_tokens(
-        self,
-        special_tokens_dict: dict[str, Any],
-        replace_extra_special_tokens: bool = True,
+        self, special_tokens_dict: dict[str, Any], replace_extra_special_tokens: bool = True
     ) -> int:
-        """Adds special tokens to the source or shared vocabulary.
-
-        Args:
-            special_tokens_dict: Tokens by role (`mask_token`, `extra_special_tokens`, ...).
-
-        Returns:
-            The number of tokens that were new. Resize the model's embeddings by that number.
+        """Adds special tokens by role to the source or shared vocabulary, as `add_tokens` does.
 
         Raises:
             ValueError: If vocabularies are separate and a new `bos_token`, `pad_token`, `eos_token`
@@ -570,11 +540,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return tuple(self.init_kwargs.get("placeholders", ()))
 
     def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Self:
-        """Trains a new shared vocabulary with the kind and options of this one.
-
-        Raises:
-            ValueError: If this tokenizer has separate vocabularies.
-        """
+        """Trains a new shared vocabulary with the kind and options of this one."""
         if self.separate_vocabularies:
             raise ValueError(
                 "train_new_from_iterator trains one vocabulary, but separate_vocabularies=True: "
@@ -632,22 +598,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def convert_to_native_format(
         cls, trust_remote_code: bool = False, **kwargs: Any
     ) -> dict[str, Any]:
-        """Checks that the files exist; `from_pretrained` calls it before `__init__` reads them.
-
-        Raises:
-            FileNotFoundError: If `tokenizer.json` is missing, or if `target_tokenizer.json` is
-                missing and `tokenizer_config.json` declares separate vocabularies.
-        """
-        needed = ["tokenizer_file"]
-        if kwargs.get("separate_vocabularies"):
-            needed.append("target_tokenizer_file")
-        for argument in needed:
-            if kwargs.get(argument) is None:
-                raise FileNotFoundError(
-                    f"{kwargs.get('name_or_path')!r} has no {cls.vocab_files_names[argument]}, "
-                    f"which its tokenizer requires (separate_vocabularies="
-                    f"{bool(kwargs.get('separate_vocabularies'))}): save the tokenizer there again."
-                )
+        """Returns the arguments as they are: `__init__` reads the files itself."""
         return kwargs
 
     def _copy_sequence_ends_to_target(self) -> None:
@@ -657,15 +608,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         self._add_eos_token = self.eos_token_id in ids.ids
         if self._target_tokenizer is not None and self._target_tokenizer.post_processor is None:
             self._target_tokenizer.post_processor = self._backend_of("source").post_processor
-
-    def _copy_special_tokens_to_target(self) -> None:
-        """Marks the four special tokens as special in the target's backend too."""
-        if self._target_tokenizer is None:
-            return
-        for name in _CORE_TOKEN_NAMES:
-            token = getattr(self, name)
-            self._check_same_id_on_both_sides(name, token)
-            self._target_tokenizer.add_special_tokens([AddedToken(token, special=True)])
 
     def _check_same_id_on_both_sides(self, name: str, token: str) -> None:
         if self._target_tokenizer is None:
@@ -686,7 +628,8 @@ def _load_backend(
     """Copies a backend, or reads one from a file; `name` is the name of the arguments."""
     if backend is not None:
         return Tokenizer.from_str(backend.to_str())
-    assert path is not None, f"{name}_object and {name}_file are both missing"
+    if path is None:
+        raise ValueError(f"There is no {name}.json: save the tokenizer again.")
     try:
         return Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
     except OSError:
@@ -731,15 +674,14 @@ def _explain_text_error(batch: object, error: Exception) -> Exception:
 
 def _detect_kind(state: dict[str, Any]) -> str | None:
     """Returns the kind of a saved backend, or None if it is not one of `KINDS`."""
-    parts: tuple[str, str | None] = (state["model"]["type"], (state["decoder"] or {}).get("type"))
-    kinds: dict[tuple[str, str | None], str] = {
-        ("BPE", "Metaspace"): "bpe",
-        ("Unigram", "Metaspace"): "unigram",
-        ("WordLevel", "Sequence"): "word",
-        ("WordLevel", "Fuse"): "char",
-        ("BPE", "ByteLevel"): "byte_bpe",
+    kinds = {
+        "BPE Metaspace": "bpe",
+        "Unigram Metaspace": "unigram",
+        "WordLevel Sequence": "word",
+        "WordLevel Fuse": "char",
+        "BPE ByteLevel": "byte_bpe",
     }
-    return kinds.get(parts)
+    return kinds.get(f"{state['model']['type']} {(state['decoder'] or {}).get('type')}")
 
 
 def puts_space_before(backend: Tokenizer) -> bool:

@@ -16,7 +16,7 @@ from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.inference.loading import load_generation_settings
 from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.directions import Direction, begun_by, language_tokens
+from vanilla_transformer.model.directions import Direction, language_tokens, with_first_token
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -186,7 +186,7 @@ def _with_languages(
         )
     if starts:
         config.decoder_start_token_id = min(starts)
-    return begun_by(settings, begins.pop()) if len(begins) == 1 else settings
+    return with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
 
 
 def _plan_search(

@@ -25,7 +25,7 @@ from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
-from vanilla_transformer.model.directions import prompts_of_labels
+from vanilla_transformer.model.directions import language_prompts
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -611,7 +611,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if (labels := inputs.get("labels")) is not None:
             if self._search is not None:
                 start = owner.config.decoder_start_token_id
-                prompts = prompts_of_labels(self.processing_class, start, labels)
+                prompts = language_prompts(self.processing_class, start, labels)
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
             search = self._search
