@@ -43,7 +43,7 @@ def make_context(config, **parts):
 
 def test_cross_attention_projects_the_source_once(tiny_config):
     torch.manual_seed(0)
-    layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
+    layer = CrossAttention(tiny_config(attn_implementation="eager"), "decoder", 0).eval()
     x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     context = make_context(layer.config, source_cache=cache)
@@ -67,13 +67,14 @@ def test_normalised_self_attention_is_that_of_qwen3(tiny_config):
     torch.manual_seed(0)
     config = tiny_config(
         attn_implementation="eager",
+        decoder_num_key_value_heads=2,
         position_embedding_type="rope",
         attention_bias=False,
         qk_norm="all",
         norm_type="rms_norm",
         layer_norm_eps=1e-2,
     )
-    ours = with_random_gains(SelfAttention(config, 4, 0, num_key_value_heads=2))
+    ours = with_random_gains(SelfAttention(config, "decoder", 0))
     names = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
     names |= {"rms_norm_eps": 1e-2, "attn_implementation": "eager"}
     theirs = Qwen3Attention(Qwen3Config(**names), 0).eval()
@@ -95,7 +96,7 @@ def test_normalised_cross_attention_scores_by_the_angle(tiny_config):
         layer_norm_eps=1e-12,
         attention_scale=0.7,
     )
-    layer = with_random_gains(CrossAttention(config, 4, 0))
+    layer = with_random_gains(CrossAttention(config, "decoder", 0))
     torch.nn.init.ones_(layer.q_norm.weight)
     torch.nn.init.ones_(layer.k_norm.weight)
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
@@ -116,9 +117,11 @@ def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
     tiny_config, attention, kind, shared
 ):
     torch.manual_seed(0)
+    config = tiny_config(attn_implementation=attention, decoder_num_key_value_heads=shared)
+    grouped = kind(config, "decoder", 0).eval()
     config = tiny_config(attn_implementation=attention)
-    grouped = kind(config, 4, 0, num_key_value_heads=shared).eval()
-    full = (CrossAttention if kind is CrossAttention else SelfAttention)(config, 4, 0).eval()
+    plain = CrossAttention if kind is CrossAttention else SelfAttention
+    full = plain(config, "decoder", 0).eval()
     weights = grouped.state_dict()
     if kind is FusedSelfAttention:
         for part in ("weight", "bias"):

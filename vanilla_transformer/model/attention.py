@@ -26,31 +26,26 @@ class AttentionCore(nn.Module):
     """Base class of self- and cross-attention: projections, heads, the attention function.
 
     Args:
-        num_heads: Number of heads; without `config.head_dim` it divides `config.d_model`.
+        stack: "encoder" or "decoder".
         layer_idx: Index of the layer in its stack, and of its part of the cache.
         is_causal: Whether tokens do not attend to later tokens.
-        num_key_value_heads: Number of heads of keys and values. None: as many as heads.
     """
 
     normalised_with: tuple[str, ...] = ("all",)
     """The values of `config.qk_norm` that normalise queries and keys here."""
 
     def __init__(
-        self,
-        config: VanillaTransformerConfig,
-        num_heads: int,
-        layer_idx: int,
-        is_causal: bool = False,
-        num_key_value_heads: int | None = None,
+        self, config: VanillaTransformerConfig, stack: str, layer_idx: int, is_causal: bool = False
     ) -> None:
         super().__init__()
+        num_heads = getattr(config, f"{stack}_attention_heads")
+        num_key_value_heads = getattr(config, f"{stack}_num_key_value_heads")
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
         self.head_dim = config.head_dim_with(num_heads)
         self.scaling = config.attention_scale or self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
-        num_key_value_heads = num_key_value_heads or num_heads
         self.num_key_value_groups = num_heads // num_key_value_heads
         query_dim = num_heads * self.head_dim
         self._make_projections(config, query_dim, num_key_value_heads * self.head_dim)

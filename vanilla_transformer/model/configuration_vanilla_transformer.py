@@ -277,13 +277,9 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
     ) -> PreTrainedConfig:
-        """Returns the config of one stack, which transformers uses to size a cache.
-
-        It is a copy without `rope_parameters`, which only the whole config holds; it is this config
-        if both or neither of the stacks are chosen.
-        """
+        """Returns the config of one stack, which transformers uses to size a cache."""
         config: PreTrainedConfig = super().get_text_config(decoder, encoder)
-        if config is not self:
+        if config is not self:  # a copy; only the whole config holds `rope_parameters`
             config.__dict__.pop("rope_parameters", None)
             config.decoder_start_token_id = self.decoder_start_token_id  # not a size of a stack
         return config
@@ -293,8 +289,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     def check(self) -> None:
         """Fills in the dependent defaults, then checks every field.
 
-        The constructor calls it, and so does every model when it is built: fields can change after
-        construction, as in `from_pretrained(directory, field=value)`.
+        The constructor calls it, and so does every model: fields can change in between.
         """
         for name, kind in VanillaTransformerConfig.__annotations__.items():
             value = getattr(self, name, None)
@@ -381,8 +376,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
             yield f"`qk_norm` {self.qk_norm!r} needs `norm_type` 'layer_norm' or 'rms_norm'."
         buckets = self.relative_attention_num_buckets
         distance = self.relative_attention_max_distance
-        is_relative = self.position_embedding_type == "relative"
-        if is_relative and not 2 <= buckets // 2 < distance:
+        if self.position_embedding_type == "relative" and not 2 <= buckets // 2 < distance:
             yield (
                 "`relative_attention_num_buckets` must be at least 4, and "
                 "`relative_attention_max_distance` more than half of it, got "

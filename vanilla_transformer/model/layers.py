@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import SELF_ATTENTIONS, CrossAttention, SelfAttention
+from .attention import SELF_ATTENTIONS, CrossAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .dropout import Dropout, ScaledDropout
@@ -38,18 +38,6 @@ def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Mo
     return pre, post
 
 
-def _make_self_attention(
-    config: VanillaTransformerConfig, layer_idx: int, stack: str
-) -> SelfAttention:
-    return SELF_ATTENTIONS[config.fused_qkv](
-        config,
-        getattr(config, f"{stack}_attention_heads"),
-        layer_idx,
-        is_causal=stack == "decoder",
-        num_key_value_heads=getattr(config, f"{stack}_num_key_value_heads"),
-    )
-
-
 def _make_feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
     return FEED_FORWARDS[config.gated_ffn](
         config.d_model,
@@ -76,7 +64,7 @@ class EncoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         self.self_attn_pre_norm, self.self_attn_post_norm = _make_norm_slots(config)
-        self.self_attn = _make_self_attention(config, layer_idx, self.stack)
+        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](config, self.stack, layer_idx)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
         self.dropout = _make_residual_dropout(config)
@@ -103,11 +91,11 @@ class DecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
-        heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
         self.self_attn_pre_norm, self.self_attn_post_norm = _make_norm_slots(config)
-        self.self_attn = _make_self_attention(config, layer_idx, self.stack)
+        attention = SELF_ATTENTIONS[config.fused_qkv]
+        self.self_attn = attention(config, self.stack, layer_idx, is_causal=True)
         self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _make_norm_slots(config)
-        self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
+        self.encoder_attn = CrossAttention(config, self.stack, layer_idx)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
         self.dropout = _make_residual_dropout(config)

@@ -207,18 +207,11 @@ class VanillaTransformerForConditionalGeneration(
         """Shifts labels right, as `shift_right` does; `DataCollatorForSeq2Seq` calls this."""
         return shift_right(labels, *padding_and_start(self.config), bounds)
 
-    def _resize_token_embeddings(
-        self,
-        new_num_tokens: int | None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Module:
+    def _resize_token_embeddings(self, *sizes: Any, **options: Any) -> nn.Module:
         """Does not resize the output projection if the source has its own vocabulary."""
         shared = self.config.share_encoder_decoder_embeddings
-        resize: Callable[..., nn.Module] = (
-            super()._resize_token_embeddings if shared else self.model._resize_token_embeddings
-        )
-        return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        resize: Any = super() if shared else self.model
+        return cast(nn.Module, resize._resize_token_embeddings(*sizes, **options))
 
     @accepts_both_cache_names
     @can_return_tuple
@@ -339,8 +332,7 @@ class VanillaTransformerForConditionalGeneration(
 class VanillaTransformerEncoderModel(EmbeddingModel):
     """The encoder without a decoder; `from_pretrained` also finds it in a whole model's directory.
 
-    Args:
-        config: The model's config. The model keeps a copy with `is_encoder_decoder=False`.
+    The model keeps a copy of its config with `is_encoder_decoder=False`.
     """
 
     stack_names = ("encoder",)
@@ -402,10 +394,8 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
 
     The head is dropout and one linear map of the vector that `config.classifier_pooling` chooses.
     `from_pretrained` also loads the encoder of a whole model's directory; then only the map is new.
-
-    Args:
-        config: The model's config. `num_labels` (or `id2label`) sets the number of outputs,
-            `problem_type` the loss. If `problem_type` is None, the first labels set it.
+    In the config, `num_labels` (or `id2label`) sets the number of outputs, `problem_type` the loss.
+    If `problem_type` is None, the first labels set it.
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:

@@ -43,10 +43,7 @@ class PositionEncoding(NamedTuple):
         """Rotates queries or keys, if there is a rotation (Su et al. 2021, §3.4.2).
 
         Dimension i of a head is paired with dimension i + rotated_dim / 2, as in Llama and
-        GPT-NeoX.
-
-        Args:
-            states: Queries or keys of shape (batch, heads, length, head_dim).
+        GPT-NeoX. States are (batch, heads, length, head_dim).
         """
         if self.rotation is None:
             return states
@@ -72,12 +69,10 @@ def number_tokens(
 
     Args:
         embeds: Of the current tokens, (batch, length, ...); only shape and device count.
-        mask: As `inputs` describes masks.
-        cache: Holds the tokens before the current ones. None: there are none.
 
     Returns:
-        Positions of the queries, of shape (batch or 1, length), and of the keys, of shape (batch or
-        1, length with the past).
+        Positions of the queries, (batch or 1, length), and of the keys, (batch or 1, length with
+        the past).
     """
     length = key_len = embeds.shape[1]
     past: int | torch.Tensor = 0
@@ -150,8 +145,7 @@ class SinusoidalPositions(nn.Module):
 class HalfSinusoidalPositions(SinusoidalPositions):
     """Fixed sinusoids with all sines before all cosines (Marian in transformers).
 
-    The frequencies are those of the paper, as in transformers' Marian and Pegasus models. An odd
-    `d_model` has one more sine than cosines.
+    The frequencies are those of the paper. An odd `d_model` has one more sine than cosines.
     """
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
@@ -163,12 +157,8 @@ class FairseqSinusoidalPositions(HalfSinusoidalPositions):
 
     Sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), as in tensor2tensor, Marian
     itself, and transformers' FSMT and M2M100 models. The exponent of the paper and of transformers'
-    Marian is -i / (d_model / 2).
-    fairseq counts positions from the padding id + 1: give that as `offset`. An odd `d_model` ends
-    with a zero.
-
-    Args:
-        d_model: Width of the embedding, at least 4.
+    Marian is -i / (d_model / 2). fairseq counts positions from the padding id + 1: give that as
+    `offset`. An odd `d_model` ends with a zero.
     """
 
     def _frequencies_on(self, device: torch.device) -> torch.Tensor:
@@ -185,10 +175,6 @@ class RotaryPositions(nn.Module):
 
     Position m rotates pair i by m · theta^(-2i / rotated_dim) radians (Su et al. 2021, "RoFormer").
     A score then depends only on the distance between query and key.
-
-    Args:
-        rotated_dim: Number of dimensions of a head that are rotated, an even number.
-        theta: The base of the frequencies.
     """
 
     def __init__(self, rotated_dim: int, theta: float) -> None:
@@ -227,8 +213,7 @@ def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Te
 class AlibiPositions(nn.Module):
     """Attention with linear biases: adds -slope · distance to each score (Press et al. 2022, §3).
 
-    The distance is |i - j|. Under the decoder's causal mask this equals the paper's i - j, and in
-    the encoder it gives the symmetric form.
+    The distance is |i - j|: under the decoder's causal mask the paper's i - j.
     """
 
     def __init__(self, num_heads: int) -> None:
@@ -304,12 +289,7 @@ class LearnedPositions(nn.Module):
     def forward(
         self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
-        """Looks up an embedding for the given positions.
-
-        Raises:
-            ValueError: If a position has no vector. On devices other than the CPU, where reading
-                the positions would wait for the device, only the length is checked.
-        """
+        """Looks up an embedding for the given positions; refuses those that have no vector."""
         self._check_length(position_ids, position_ids if key_ids is None else key_ids)
         rows = F.embedding(position_ids + self.offset, self.weight)
         return PositionEncoding(embedding=rows.to(dtype))
@@ -319,7 +299,7 @@ class LearnedPositions(nn.Module):
             return
         if has_readable_values(position_ids):
             needed = int(position_ids.max()) + 1
-        else:  # without padding, there is a position for each token of the batch
+        else:  # reading would wait; without padding, each token of the batch has a position
             needed = min(position_ids.shape[-1], key_ids.shape[-1])
         limit = len(self.weight) - self.offset
         if needed > limit:

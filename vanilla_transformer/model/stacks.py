@@ -44,12 +44,7 @@ _HINT_FOR_THE_TARGET = (
 
 
 class TransformerStack(VanillaTransformerPreTrainedModel):
-    """Base class of the stacks: embeddings, positions, dropout, layers and the final norm.
-
-    Args:
-        stack: "encoder" or "decoder".
-        layer_class: The class of its layers.
-    """
+    """Base class of the stacks: embeddings, positions, dropout, layers and the final norm."""
 
     prefix = ""
     """What precedes the names of the stack's arguments in a whole model."""
@@ -112,11 +107,16 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             queries = layout.to_positions(queries)  # (batch or 1, length) or (1, tokens)
         return cast(PositionEncoding, self.embed_positions(queries, padded.dtype, keys))
 
-    def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
-        """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4)."""
+    def run_layers(
+        self, embeds: torch.Tensor, context: CallContext, *encoder_hidden_states: torch.Tensor
+    ) -> torch.Tensor:
+        """Runs figure 1 from the embeddings up: positions, the layers, the final norm."""
         if context.positions.embedding is not None:
-            embeds = embeds + context.positions.embedding
-        return cast(torch.Tensor, self.dropout(self.embed_norm(embeds)))
+            embeds = embeds + context.positions.embedding  # §3.5
+        hidden_states = self.dropout(self.embed_norm(embeds))  # §5.4
+        for layer in self.active_layers(context.cache):
+            hidden_states = layer(hidden_states, context, *encoder_hidden_states)
+        return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
 
     def active_layers(self, cache: Cache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
@@ -157,9 +157,6 @@ class VanillaTransformerEncoder(TransformerStack):
         Args:
             layout: The layout of the result, decided by the caller. None: decided here, and the
                 result is padded.
-
-        Returns:
-            `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
         is_outermost = layout is None
         if layout is None:
@@ -177,12 +174,9 @@ class VanillaTransformerEncoder(TransformerStack):
             positions=self.make_positions(padded, mask, layout),
             layout=layout,
         )
-        hidden_states = self.add_positions(embeds, context)
-        for layer in self.active_layers():
-            hidden_states = layer(hidden_states, context)
-        hidden_states = self.final_dropout(self.final_norm(hidden_states))
+        states: Any = self.run_layers(embeds, context)
         return BaseModelOutput(
-            last_hidden_state=layout.to_batch(hidden_states) if is_outermost else hidden_states
+            last_hidden_state=layout.to_batch(states) if is_outermost else states
         )
 
 
@@ -217,16 +211,7 @@ class VanillaTransformerDecoder(TransformerStack):
         encoder_layout: TokenLayout = PADDED,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Decodes the target given the encoded source.
-
-        Args:
-            encoder_hidden_states: Of shape (batch, source_len, d_model), or in `encoder_layout`.
-            encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
-
-        Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`, `cache`, and
-            what was asked for.
-        """
+        """Decodes the target, in `layout`, given the encoded source, in `encoder_layout`."""
         config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         cache = self.make_cache(past_key_values, bool(use_cache))
         target_cache = None if cache is None else cache.self_attention_cache
@@ -255,21 +240,15 @@ class VanillaTransformerDecoder(TransformerStack):
             source_cache=cache,
             source_layout=encoder_layout,
         )
-        hidden_states = self.add_positions(embeds, context)
-        for layer in self.active_layers(cache):
-            hidden_states = layer(hidden_states, context, source)
-        hidden_states = self.final_dropout(self.final_norm(hidden_states))
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, cache=cache
-        )
+        states: Any = self.run_layers(embeds, context, source)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
 
     def make_cache(
         self, past_key_values: Cache | None, use_cache: bool
     ) -> EncoderDecoderCache | None:
         """Returns the cache of a call: the given one, a new one if wanted, or None.
 
-        A layer that gradient checkpointing computes twice would append its keys twice: then there
-        is none. Without gradients nothing is computed twice.
+        A layer that gradient checkpointing computes twice would append its keys twice.
         """
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             if past_key_values is not None:
