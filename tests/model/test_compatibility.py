@@ -171,31 +171,7 @@ def test_a_sharded_model_is_loaded_wherever_it_fits(sharded, tiny_batch, tmp_pat
     assert torch.equal(found, expected)
 
 
-def test_a_type_can_be_chosen_and_is_kept_by_auto(sharded, tiny_batch, tmp_path):
-    model, directory = sharded
-    half = type(model).from_pretrained(directory, dtype="bfloat16")
-    half.save_pretrained(tmp_path / "half")
-    again = type(model).from_pretrained(tmp_path / "half", dtype="auto")
-    batch = tiny_batch()
-    for loaded in (half, again):
-        assert {p.dtype for p in loaded.parameters()} == {torch.bfloat16} == {loaded.dtype}
-        assert (loaded(**batch).logits - model(**batch).logits).abs().max() < 0.2
-    assert type(model).from_pretrained(directory, dtype="auto").dtype == torch.float32
-
-
 # --- attention -----------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_flex_attention_has_gradients_on_a_gpu(tiny_model, tiny_batch):
-    model = tiny_model(d_model=64, dropout=0.0).cuda()
-    batch, grads = {k: v.cuda() for k, v in tiny_batch().items()}, []
-    for name in ("sdpa", "flex_attention"):
-        model.set_attn_implementation(name)
-        model.zero_grad()
-        model(**batch).loss.backward()
-        grads.append(model.model.encoder.layers[0].self_attn.q_proj.weight.grad.clone())
-    torch.testing.assert_close(*grads, rtol=1e-2, atol=1e-4)
 
 
 # --- numbers of fewer bits -----------------------------------------------------------------------

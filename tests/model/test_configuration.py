@@ -10,6 +10,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
+from vanilla_transformer.model.presets import PRESETS
 
 
 def test_the_defaults_are_the_base_model_of_the_paper():
@@ -142,13 +143,6 @@ def test_tools_read_the_key_value_heads_of_the_stack_that_runs(tiny_config):
     assert config.get_text_config(encoder=True).num_key_value_heads == 1
 
 
-def test_heads_and_their_key_value_heads_are_overridden_together(tiny_config, tmp_path):
-    tiny_config().save_pretrained(tmp_path)
-    grouped = {"decoder_num_key_value_heads": 4, "decoder_attention_heads": 8}
-    loaded = VanillaTransformerConfig.from_pretrained(tmp_path, **grouped)
-    assert (loaded.decoder_attention_heads, loaded.decoder_num_key_value_heads) == (8, 4)
-
-
 def test_equal_vocabularies_are_shared(tiny_config):
     assert tiny_config(decoder_vocab_size=50).share_encoder_decoder_embeddings is False
     assert tiny_config(decoder_vocab_size=40).share_encoder_decoder_embeddings is True
@@ -241,20 +235,10 @@ def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
 
 # --- presets -------------------------------------------------------------------------------------
 
-PRESETS = [
-    "vaswani-base",
-    "vaswani-big",
-    "iwslt",
-    *(f"system-{letter}" for letter in "abcde"),
-    "modern",
-]
-SMALL = {
-    **dict.fromkeys(("vocab_size", "decoder_vocab_size"), 40),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
-    "d_model": 16,
-}
+
+def test_a_preset_can_be_changed():
+    for name in PRESETS:
+        assert VanillaTransformerConfig.from_preset(name, encoder_layers=1).encoder_layers == 1
 
 
 def count(width, inner, rows, layers=6):
@@ -280,24 +264,3 @@ def test_presets_have_as_many_parameters_as_their_systems(name, exact, rows, pub
         model = VanillaTransformerForConditionalGeneration(config)
     assert model.num_parameters() == exact == count(config.d_model, config.encoder_ffn_dim, rows)
     assert exact == pytest.approx(published, rel=0.03)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_with_changes_trains_generates_and_loads(tiny_batch, tmp_path, name):
-    config = VanillaTransformerConfig.from_preset(name, **SMALL)
-    assert (config.d_model, config.decoder_vocab_size) == (16, 40)
-    torch.manual_seed(0)
-    model, batch = VanillaTransformerForConditionalGeneration(config), tiny_batch()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(10):
-        optimizer.zero_grad()
-        losses.append(model(**batch).loss)
-        losses[-1].backward()
-        optimizer.step()
-    assert losses[-1] < 0.9 * losses[0]
-    model.eval().save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path)
-    options = {"attention_mask": batch["attention_mask"], "max_new_tokens": 4}
-    tokens = model.generate(batch["input_ids"], **options)
-    assert torch.equal(loaded.generate(batch["input_ids"], **options), tokens)

@@ -132,9 +132,8 @@ def four_dimensional(batch, lines):
     return source.expand(-1, -1, lines, -1), causal
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(("side", "attention"), [("left", "eager"), ("right", "sdpa")])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("lines", [1, 7])
 def test_masks_of_four_dimensions_count_tokens(
     tiny_model, tiny_batch, attention, positions, side, lines

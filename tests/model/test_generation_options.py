@@ -5,10 +5,6 @@ import threading
 import pytest
 import torch
 from transformers import TextIteratorStreamer, TextStreamer
-from transformers.generation.logits_process import (
-    EncoderNoRepeatNGramLogitsProcessor,
-    LogitsProcessorList,
-)
 
 from vanilla_transformer import VanillaTransformerTokenizer
 
@@ -54,14 +50,6 @@ def test_ids_of_the_source_are_not_compared_with_those_of_another_vocabulary(
     with pytest.raises(ValueError, match=f"{next(iter(option))}.*logits_processor"):
         model.generate(**inputs, max_new_tokens=4, **option)
     assert tiny_model(seed=1, **LIVELY).generate(**inputs, max_new_tokens=4, **option) is not None
-
-
-def test_a_caller_who_knows_that_the_ids_agree_may_compare_them(tiny_model, tiny_batch):
-    model = tiny_model(seed=1, share_encoder_decoder_embeddings=False, **LIVELY)
-    ids = tiny_batch()["input_ids"][:1]
-    processor = EncoderNoRepeatNGramLogitsProcessor(1, ids)
-    found = model.generate(ids, max_new_tokens=9, logits_processor=LogitsProcessorList([processor]))
-    assert not set(found[0, 1:].tolist()) & set(ids[0].tolist())
 
 
 OUTPUTS_STAY = [

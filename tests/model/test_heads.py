@@ -84,35 +84,6 @@ def test_a_classifier_is_its_encoder_pooled_and_projected(tiny_model, tiny_batch
     assert expected.shape == (2, 5)
 
 
-def test_the_classifiers_dropout_follows_its_field(tiny_model, tiny_batch):
-    cls = Classifier
-    assert tiny_model(cls=cls, dropout=0.3).dropout.p == 0.3
-    model = tiny_model(cls=cls, classifier_dropout=0.9, dropout=0.0).train()
-    batch = source(tiny_batch())
-    assert not torch.equal(model(**batch).logits, model(**batch).logits)
-    model = tiny_model(cls=cls, classifier_dropout=0, dropout=0.0).train()
-    assert torch.equal(model(**batch).logits, model(**batch).logits)
-
-
-@pytest.mark.parametrize("cls", MODELS)
-def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
-    model = tiny_model(cls=cls, attention="sdpa")
-    batch = source(tiny_batch())
-    expected = result(model(**batch))
-
-    full = model(**batch, output_hidden_states=True, output_attentions=True)
-    torch.testing.assert_close(result(full), expected)
-    assert len(full.hidden_states) == 3
-    assert [tuple(weights.shape) for weights in full.attentions] == [(3, 2, 7, 7)] * 2
-    embeds = model.get_input_embeddings()(batch["input_ids"])
-    by_embeds = model(inputs_embeds=embeds, attention_mask=batch["attention_mask"])
-    torch.testing.assert_close(result(by_embeds), expected, rtol=0, atol=0)
-    model.set_attn_implementation("eager")
-    torch.testing.assert_close(result(model(**batch)), expected)
-    torch.testing.assert_close(result(model(**model.dummy_inputs)).isfinite().all(),
-                               torch.tensor(True))  # fmt: skip
-
-
 # --- losses --------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 import torch
 import toy
@@ -15,7 +14,6 @@ from transformers import (
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
-    VanillaTransformerEncoderModel,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerTokenizer,
 )
@@ -93,17 +91,6 @@ def test_sequences_are_classified(tokenizer, tmp_path):
     answers = classify(["Anna loves Rome", "Bob hates only Lima"], batch_size=2)
     assert [answer["label"] for answer in answers] == ["good", "bad"]
     assert all(0.9 < answer["score"] <= 1 for answer in answers)
-
-
-def test_features_are_extracted_from_a_saved_encoder(tokenizer, tmp_path):
-    encoder = make(VanillaTransformerEncoderModel, tokenizer).eval()
-    encoder.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    extract = pipeline("feature-extraction", model=str(tmp_path))
-    found = extract(["Anna loves Rome", "Bob"], batch_size=2)
-    expected = encoder(**tokenizer("Anna loves Rome", return_tensors="pt")).last_hidden_state
-    length = expected.shape[1]
-    np.testing.assert_allclose(np.array(found[0])[0, :length], expected[0].detach(), atol=1e-5)
 
 
 MULTI = {"problem_type": "multi_label_classification", "num_labels": 3}

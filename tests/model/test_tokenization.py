@@ -11,16 +11,14 @@ from unicodedata import normalize
 import forks
 import pytest
 import torch
-from conftest import run_stranger
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerTokenizer
-from vanilla_transformer.model import tokenization_vanilla_transformer as module
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS, SPECIAL_TOKENS
 
 SOURCE = [
@@ -365,14 +363,6 @@ def test_special_tokens_that_a_user_adds_are_recognised(kind, tmp_path):
     assert tokenizer("<2fr>", split_special_tokens=False).input_ids == [tags[0], 2]
 
 
-def test_word_splits_at_white_space_only_and_bpe_at_signs(shared):
-    tokens = train("word").tokenize("dog,  old\tgrey 42,")
-    assert tokens == ["dog,", "old", "<unk>", "<unk>"]
-    tokens = shared.tokenize("the dog, old")
-    assert "," in tokens
-    assert not [token for token in tokens if "," in token and token != ","]
-
-
 # Encoding
 
 
@@ -390,22 +380,6 @@ def test_end_of_sequence_is_added_and_survives_truncation(shared):
     long = shared(" ".join(SOURCE), truncation=True).input_ids
     assert len(long) == shared.model_max_length == 64
     assert long[-1] == 2
-
-
-def test_targets_have_their_own_length_limit(separate):
-    encoded = separate("greentree", text_target="G R IY N", truncation=True, max_target_length=3)
-    assert len(encoded.input_ids) == 10
-    assert encoded.labels == [*separate(text_target="G R").input_ids[:2], 2]
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_batches_are_padded_on_the_side_asked_for(shared, side):
-    batch = shared(SOURCE, padding=True, padding_side=side, return_tensors="pt")
-    assert set(batch) == {"input_ids", "attention_mask"}
-    assert torch.equal(batch.attention_mask == 0, batch.input_ids == 1)
-    assert batch.attention_mask[:, 0 if side == "left" else -1].sum() < len(SOURCE)
-    for row, mask, text in zip(batch.input_ids, batch.attention_mask, SOURCE, strict=True):
-        assert row[mask.bool()].tolist() == shared(text).input_ids
 
 
 def test_padding_side_is_saved(shared, tmp_path):
@@ -432,18 +406,6 @@ def test_empty_batches_give_empty_lists_and_tensors(shared):
 def test_entries_that_are_no_text_are_named(shared, entry, message):
     with pytest.raises(ValueError, match=message):
         shared(["a", entry])
-
-
-def test_collator_pads_labels_of_separate_vocabularies(separate):
-    features = [
-        dict(separate(word, text_target=said)) for word, said in zip(WORDS, PHONEMES, strict=True)
-    ]
-    batch = DataCollatorForSeq2Seq(separate, return_tensors="pt")(features)
-    assert batch["labels"].shape == (4, 5)
-    labels = batch["labels"].masked_fill(batch["labels"] == -100, separate.pad_token_id)
-    assert separate.batch_decode(labels, skip_special_tokens=True) == PHONEMES
-    sources = separate.batch_decode(batch["input_ids"], skip_special_tokens=True, side="source")
-    assert sources == WORDS
 
 
 # Two sides
@@ -610,46 +572,6 @@ def test_auto_tokenizer_loads_what_was_saved(name, request, tmp_path):
     assert behaviour(loaded) == behaviour(tokenizer)
     plain = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     assert plain("dog").input_ids == tokenizer("dog").input_ids
-
-
-LOAD_AND_SAVE_AGAIN = """
-import pickle
-from transformers import AutoTokenizer
-first, second, third = *sys.argv[1:3], json.loads(sys.argv[3])
-AutoTokenizer.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
-tokenizer = AutoTokenizer.from_pretrained(second, trust_remote_code=True)
-tokenizer.save_pretrained(third)
-tokenizer = pickle.loads(pickle.dumps(AutoTokenizer.from_pretrained(third, trust_remote_code=True)))
-encoded = tokenizer(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
-print(json.dumps({
-    "class": type(tokenizer).__name__,
-    "encoded": dict(encoded),
-    "target": tokenizer.batch_decode(encoded["labels"], skip_special_tokens=True),
-    "source": tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True, side="source"),
-}))
-"""
-
-
-def test_loads_saves_and_loads_again_without_the_package(separate, tmp_path):
-    places = [tmp_path / place for place in ("first", "second", "third")]
-    separate.save_pretrained(places[0])
-    found = run_stranger(places[0], places[1], str(places[2]), tmp_path, LOAD_AND_SAVE_AGAIN)
-    expected = separate(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
-    assert found["class"] == "VanillaTransformerTokenizer"
-    assert found["encoded"] == dict(expected)
-    assert found["target"] == separate.batch_decode(expected["labels"], skip_special_tokens=True)
-    assert found["source"] == separate.batch_decode(expected["input_ids"], True, side="source")
-    for place in places:
-        config = json.loads((place / "tokenizer_config.json").read_text(encoding="utf-8"))
-        assert config["auto_map"]["AutoTokenizer"] == [
-            "tokenization_vanilla_transformer.VanillaTransformerTokenizer",
-            None,
-        ]
-        code = (place / "tokenization_vanilla_transformer.py").read_text(encoding="utf-8")
-        assert code == Path(module.__file__).read_text(encoding="utf-8")
-        assert (place / "target_tokenizer.json").is_file()
-        loaded = VanillaTransformerTokenizer.from_pretrained(place)
-        assert loaded.get_vocab(side="target") == separate.get_vocab(side="target")
 
 
 def test_a_missing_vocabulary_is_named(separate, tmp_path):
