@@ -128,9 +128,7 @@ def draw_alignment(
 ) -> Any:
     """Draws an alignment into a part of a figure; returns the image, for a colour bar.
 
-    Args:
-        cell: Smaller side of a cell in inches; it decides how many tokens are named.
-        size: Size of the tokens in points.
+    The smaller side of a cell, in inches, decides how many tokens are named.
     """
     weights = _check_weights(weights, (2,), len(target), len(source))
     image = _draw_weights(axes, weights)
@@ -203,7 +201,6 @@ def plot_head_scores(
 
     Args:
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
-        score: Name and unit of the score, such as "loss in nats".
     """
     most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
     layers, heads = zip(*(change.shape for change in changes.values()), strict=True)

@@ -44,21 +44,14 @@ class AttentionMaps:
     def alignment(self, layer: int = -1, head: int | None = None) -> list[tuple[str, str, float]]:
         """Returns each target token, the source token that it attends to most, and the weight.
 
-        Args:
-            layer: Layer of the decoder; a negative number counts from the last layer.
-            head: Head of that layer. None: the mean over all heads.
+        Without a head, it is the mean over all heads of the layer.
         """
         best = self.weights_of("cross", layer, head).max(-1)
         pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
         return [(token, self.source[index], weight) for token, index, weight in pairs]
 
     def figure(self, kind: str = "cross", layer: int = -1) -> "Figure":
-        """Draws a heat map for each head of a layer.
-
-        Args:
-            kind: "cross", "encoder" or "decoder".
-            layer: Layer of the stack; a negative number counts from the last layer.
-        """
+        """Draws a heat map for each head of a layer of "cross", "encoder" or "decoder"."""
         weights: torch.Tensor = getattr(self, kind)  # (layers, heads, query_len, key_len)
         title = f"{kind} attention, layer {layer % len(weights)}"
         return plot_heads(weights[layer], *self.axes_of(kind), title=title)
@@ -83,7 +76,6 @@ def attention_maps(
     """Runs a model once on a text; returns weights in float32 on the CPU, and the tokens.
 
     Args:
-        model: The model. It runs in eval mode; its mode is restored afterwards.
         target: A target text, or the ids of its tokens, the end included. None: the text that the
             model generates for the source.
     """

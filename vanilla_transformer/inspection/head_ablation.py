@@ -45,10 +45,6 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
     adds to the heads of the outer one. Returned attention weights do not change. A model that
     `torch.compile` compiled before the block ignores the ablation.
 
-    Args:
-        heads: Heads by module and layer, such as `{"decoder.encoder_attn": {0: [1, 3]}}`; see
-            `attention_heads`. Layers and heads count from 0.
-
     Raises:
         KeyError: If the model has no such module or layer; a call raises an IndexError if it has no
             such head.
@@ -67,8 +63,6 @@ def head_scores(model: nn.Module, score: Callable[[Any], float]) -> dict[str, to
     """Measures how much a score changes when one head is ablated, for one head after another.
 
     Args:
-        model: A model of this package, or a wrapper around one. It is scored in eval mode and
-            without gradients.
         score: Takes the model and returns a number, such as a loss or the BLEU on a development
             set. It is called once for the whole model and once for each head.
 

@@ -108,8 +108,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         relative_attention_max_distance: Distance in tokens from which on "relative" does not tell
             distances apart.
         rope_parameters: Parameters of "rope": `rope_theta` (10000 by default) and
-            `partial_rotary_factor`, the rotated share of a head. With other positions, a config
-            does not have this attribute.
+            `partial_rotary_factor`, the rotated share of a head.
         scale_embedding: Whether embeddings are multiplied by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether the attention projections, the feed-forward
             projections and the output projection have a bias.

@@ -19,7 +19,6 @@ Arguments that the functions share:
 Losses are scalars, in nats per token; 0 if there is nothing to predict.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -80,11 +79,19 @@ def projected_token_loss(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Computes `token_loss` of `head(hidden_states)` in chunks."""
+    """Computes `token_loss` of `head(hidden_states)` in chunks.
+
+    Products are computed in the type of the states, or in that of autocast; losses and sums are
+    computed in float32 at least. torch's `F.linear_cross_entropy` allocates two more matrices of
+    the size of the weight, and is slow in half precision on a CPU.
+
+    It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
+    """
     labels = labels.to(hidden_states.device, torch.long)
-    total = chunked_cross_entropy(
-        hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
-    )
+    states, dtype = hidden_states.flatten(0, 1), matmul_dtype(hidden_states)
+    parts = (states, head.weight, head.bias, labels.flatten(), label_smoothing, dtype)
+    with torch.autocast(states.device.type, enabled=False):
+        total = cast(torch.Tensor, _ChunkedCrossEntropy.apply(*parts))  # type: ignore[no-untyped-call]
     return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
 
 
@@ -129,26 +136,6 @@ def mean_per_item(
 
 
 # Chunks -------------------------------------------------------------------------------------------
-
-
-def chunked_cross_entropy(
-    hidden_states: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    labels: torch.Tensor,
-    label_smoothing: float = 0.0,
-) -> torch.Tensor:
-    """Sums the cross-entropy of `hidden_states @ weight.T + bias` over tokens.
-
-    Products are computed in the type of the states, or in that of autocast; losses and sums are
-    computed in float32 at least. torch's `F.linear_cross_entropy` allocates two more matrices of
-    the size of `weight`, and is slow in half precision on a CPU.
-
-    It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
-    """
-    dtype = matmul_dtype(hidden_states)
-    with torch.autocast(hidden_states.device.type, enabled=False):
-        return _sum_chunks(hidden_states, weight, bias, labels, label_smoothing, dtype)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -204,9 +191,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             )
         saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         return (*(part * gradient if needed else None for part, needed in saved), None, None, None)
-
-
-_sum_chunks = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
 
 
 def _losses_and_errors(

@@ -334,11 +334,12 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         transformers sets 0, by which new tokens win every search where the old biases are negative.
         """
-        old = getattr(cast(Any, self).get_output_embeddings(), "bias", None)
+        bias = getattr(cast(Any, self).get_output_embeddings(), "bias", None)
+        count = 0 if bias is None else len(bias)
         yield
-        if old is not None:
+        if count:
             bias = cast(Any, self).get_output_embeddings().bias.detach()
-            bias[len(old) :].clamp_(max=bias[: len(old)].mean())
+            bias[count:].clamp_(max=bias[:count].mean())
 
     # Devices, tracing, saving ---------------------------------------------------------------------
 
