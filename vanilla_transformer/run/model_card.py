@@ -56,7 +56,7 @@ def write_model_card(
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
-        reports=plan.reports,
+        reports=plan.texts.data.reports,
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,
         cell=_as_cell,

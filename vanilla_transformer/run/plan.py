@@ -1,6 +1,5 @@
 """The plan of a run: everything that is decided before its model is made."""
 
-from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +9,6 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from vanilla_transformer.data.corpus_reports import CorpusReport
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.inference.loading import load_generation_settings
@@ -61,11 +59,6 @@ class RunPlan:
     def splits(self) -> DatasetDict:
         """The texts of each split."""
         return self.texts.data.splits
-
-    @property
-    def reports(self) -> Sequence[CorpusReport]:
-        """What was read of each corpus of the training data; empty without `corpora`."""
-        return self.texts.data.reports
 
     @property
     def tokenizer(self) -> Any:

@@ -122,7 +122,7 @@ def run(
         for callback in callbacks:
             trainer.add_callback(callback)
         logger.info(_describe_data(plan, encoded, model))
-        for report in plan.reports:
+        for report in plan.texts.data.reports:
             logger.info(report.describe())
         trainer.record.inputs = plan.fingerprint(encoded)
         run = _Run(plan, trainer, scorer, encoded)
@@ -175,7 +175,7 @@ def make_trainer(
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
     if (shares := plan.texts.data.shares) is not None:
-        sizes = {report.corpus: report.used + report.copies for report in plan.reports}
+        sizes = {report.corpus: report.used + report.copies for report in plan.texts.data.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
