@@ -21,7 +21,7 @@ from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
-from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers, references_of
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
     number_of_resamples,
@@ -63,7 +63,7 @@ def evaluate_model(
     tokenize = joint_score_tokenizer(set(tokenizers))
     limit = data_arguments.max_source_length
     predictions = _translate(model_name_or_path, rows, limit, **options)
-    references = _references_of(rows)
+    references = references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
         for name in metrics
@@ -104,7 +104,7 @@ def compare_models(
     return compare_outputs(
         list(rows["source"]),
         outputs,
-        _references_of(rows),
+        references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
         tokenizers,
@@ -146,10 +146,6 @@ def _translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )
     return outputs
-
-
-def _references_of(rows: Dataset) -> list[Any]:
-    return list(rows["references" if "references" in rows.column_names else "target"])
 
 
 def score_training(

@@ -1,6 +1,7 @@
-"""Decides how the texts of a split are cut into words for BLEU, TER and WER."""
+"""What the texts of a split are scored against, and how they are cut into words for a score."""
 
 from collections.abc import Collection
+from typing import Any
 
 from datasets import Dataset
 from transformers.utils import logging
@@ -16,6 +17,11 @@ _SAMPLE = 1000
 """References of a corpus that tell the script of all."""
 
 
+def references_of(rows: Dataset) -> list[Any]:
+    """Returns the references of each text: the several that the data name, or its target."""
+    return list(rows["references" if "references" in rows.column_names else "target"])
+
+
 def choose_score_tokenizers(
     rows: Dataset, metrics: Collection[str], chosen: str | None = None
 ) -> list[str]:
@@ -27,7 +33,6 @@ def choose_score_tokenizers(
     if not {*SCORES_OF_WORDS} & {*metrics}:
         chosen = "13a"
     corpora = list(rows["corpus"]) if "corpus" in rows.column_names else [""] * len(rows)
-    column = "references" if "references" in rows.column_names else "target"
     targets = [target for _, target in languages_of_rows(rows)]
     groups = list(zip(corpora, targets, strict=True))
     names = dict[tuple[str, str | None], str]()
@@ -35,8 +40,8 @@ def choose_score_tokenizers(
         corpus, tag = group
         if chosen is None and tag is None:
             of_corpus = [row for row, name in enumerate(groups) if name == group][:_SAMPLE]
-            texts = [text for texts in as_lists(rows.select(of_corpus)[column]) for text in texts]
-            if tag := tag_of_texts(texts):
+            references = as_lists(references_of(rows.select(of_corpus)))
+            if tag := tag_of_texts(text for texts in references for text in texts):
                 logger.warning_once(
                     f"The references{f' of {corpus}' * bool(corpus)} are mostly in the script of "
                     f"{tag}: BLEU, TER and WER compare words of sacrebleu's tokenizer "

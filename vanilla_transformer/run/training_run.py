@@ -45,6 +45,7 @@ from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import read_texts
+from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES, CompletePushes, SubwordEpochs
@@ -332,7 +333,7 @@ class _Run:
         if split not in plan.splits:
             return
         rows = plan.splits[split]
-        scorer.references = rows["references" if "references" in rows.column_names else "target"]
+        scorer.references = references_of(rows)
         scorer.tokenizers = plan.score_tokenizers[split]
         if plan.options.data.corpora and "corpus" in rows.column_names:
             scorer.corpora = rows["corpus"]
