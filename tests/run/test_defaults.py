@@ -175,13 +175,6 @@ def test_the_four_files_are_enough(corpus, tmp_path, pairs, heard):
     assert (settings["num_beams"], settings["early_stopping"]) == (5, True)
 
 
-def test_without_validation_data_nothing_is_evaluated(corpus, tmp_path):
-    options = {**QUICK, "max_train_samples": 50}
-    figures = main(words(corpus, tmp_path / "out", "train", **options))
-    assert not any(name.startswith("eval") for name in figures)
-    assert not saved_training(tmp_path / "out").load_best_model_at_end
-
-
 def test_long_texts_fit_into_the_batches(tmp_path, heard):
     for side in ("en", "de"):
         (tmp_path / f"train.{side}").write_text("a b c d\n" * 3 + "e f g h " * 800 + "\n")

@@ -104,15 +104,6 @@ def test_all_else_has_the_steps_of_adamw_to_the_bit(weight_decay):
         assert torch.equal(net.get_parameter(name), twin.get_parameter(name)), name
 
 
-def test_parameters_without_a_gradient_stay():
-    net = model()
-    optimizer = make_muon(net, weight_decay=0.5)
-    before = copy.deepcopy(net.state_dict())
-    optimizer.step()
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    assert not optimizer.state
-
-
 @pytest.mark.parametrize(
     "changes",
     [
