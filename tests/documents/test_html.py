@@ -1,6 +1,7 @@
 """HTML: what is text is found as browsers find it, and all else stays as it is."""
 
 import html
+import re
 from collections import Counter
 
 import pytest
@@ -107,6 +108,24 @@ def test_a_page_keeps_its_markup():
 )
 def test_text_is_found_as_browsers_find_it(source, expected):
     assert shouted(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "written"),
+    [
+        ("the <code>open</code> command", "den Befehl", "den <code>open</code> Befehl"),
+        ("the <code>a</code>, <code>b</code> x", "die y", "die <code>a</code>, <code>b</code> y"),
+        ("<code>a</code> or <code>b</code>", "oder", "<code>a</code> oder <code>b</code>"),
+        ("<code>a</code>s or x", "oder y", "<code>a</code>oder y"),
+        ("<code>a</code> or x", "\u6216x", "<code>a</code> \u6216x"),
+    ],
+)
+def test_code_has_the_spaces_of_its_source(source, output, written):
+    page = read_html(source)
+    (marked,) = page.texts
+    spans = [[(m.start(), m.end()) for m in re.finditer(r"\S+", x)] for x in (marked.text, output)]
+    links = TokenLinks(*spans, range(len(spans[1])))
+    assert page.join([place_tags(marked, output, links)]) == written
 
 
 def events(source):

@@ -1,11 +1,17 @@
 """Markdown: its texts, and what stays around translated ones."""
 
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from mdit_py_plugins.footnote import footnote_plugin
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.kept import TokenLinks
+from vanilla_transformer.documents.markup import MarkedText, place_tags
 
 PAGE = r"""---
 title: stays
@@ -51,7 +57,7 @@ CAPITALS = (
     ("signs", "SIGNS"),
     ('[a link](http://x.y/(a) "t") here\n> goes on', '[A LINK](http://x.y/(a) "t") HERE GOES ON'),
     ("<b>x</b> <http://z.w>\nlazy", "<b>X</b> <http://z.w> LAZY"),
-    ("snake_case [ref][r] [short] [none][r2]", "SNAKE_CASE [REF][r] [SHORT] [NONE][R2]"),
+    ("snake_case [ref][r] [short] [none][r2]", "SNAKE_CASE [REF][r] [SHORT][short] [NONE][R2]"),
     (r"| a | b \| c |", r"| A | B \| C |"),
     ("x *y*", "X *Y*"),
     ("item\n   more ~~and~~", "ITEM MORE ~~AND~~"),
@@ -103,3 +109,109 @@ def test_emphasis_around_nothing_goes_and_links_and_html_stay():
     (text,) = document.texts
     emptied = MarkedText("A", tuple(replace(tag, position=1) for tag in text.tags))
     assert document.write([emptied]) == b"A[](f)*<b></b>*"
+
+
+def words(text):
+    return [match.span() for match in re.finditer(r"\S+", text)]
+
+
+def translated(source, *outputs, suffix="md"):
+    """A page whose texts become outputs, word by word in the same order."""
+    document = read_document(f"a.{suffix}", source.encode())
+    placed = [
+        place_tags(
+            marked,
+            output,
+            TokenLinks(words(marked.text), words(output), range(len(words(output)))),
+        )
+        for marked, output in zip(document.texts, outputs, strict=True)
+    ]
+    return document.write(placed).decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "written"),
+    [
+        ("Use the `open` command", "den Befehl", None),
+        ("Set `alpha`, `beta` and `gamma` now", "Stelle und ein", None),
+        ("`a` or `b`", "oder", "`a` oder `b`"),
+        ("See [user guide] and [the log file][].", "Siehe Anleitung X und das Log da.", None),
+        ("As noted[^1] here", "Wie gesagt hier", None),
+        ("- [ ] do this", "tu das", "- [ ] tu das"),
+        ("- [x] done that", "war das", "- [x] war das"),
+        ("> [!NOTE]\n> look *here*", "sieh hier", "> [!NOTE]\n> sieh *hier*"),
+        ("::: note\nlook here\n:::", "sieh hier", "::: note\nsieh hier\n:::"),
+        ("{{% note %}}\nlook here\n{{% /note %}}", "sieh", "{{% note %}}\nsieh\n{{% /note %}}"),
+        ("{% include x %}\nlook here", "sieh hier", "{% include x %}\nsieh hier"),
+        ("a $x_1$ b costs $5 and $6", "y z kostet $5 und $6", None),
+        ("## Title {#id}", "Titel", "## Titel {#id}"),
+        ("the _log file_", "das_Log", None),
+        ("first\n\n$$\na\n$$\n", "erstens", "erstens\n\n$$\na\n$$\n"),
+        ("!!! note\n    look here\n", "sieh hier", "!!! note\n    sieh hier\n"),
+        ("look", "1986. Jahr", "1986\\. Jahr"),
+        ("look", "- das *ist*", "\\- das \\*ist\\*"),
+        ("# look", "1986. Jahr", "# 1986. Jahr"),
+        ("look", "a*b", "a*b"),
+    ],
+)
+def test_what_is_no_text_stays_what_it_is(source, output, written):
+    definitions = "\n\n[user guide]: http://a\n[the log file]: http://b\n[^1]: 1"
+    result = translated(source + definitions, output).removesuffix(definitions)
+    if written is not None:
+        assert result == written
+    else:
+        for part in re.findall(r"`[^`]*`(?:, `[^`]*`)?|\]\[[a-z ]+\]|\[\^1\]|\$x_1\$", source):
+            assert part in result
+        assert "``" not in result
+        assert not re.search(r"\w`\w|\w`\w+`\w", result)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "places", "written"),
+    [
+        ("**Warn!** Delete", "\u8b66\uff01\u524a", (0, 2), "**\u8b66\uff01** \u524a"),
+        ("the _log_ file", "\u30ed\u30b0\u306e", (1, 2), "\u30ed _\u30b0_ \u306e"),
+        ("the *log* file", "\u30ed\u30b0\u306e", (1, 2), "\u30ed*\u30b0*\u306e"),
+        ("a **`b`c** d", "\u30ed\u30b0\u306e", (1, 1, 2), "\u30ed **`b`\u30b0**\u306e"),
+        ("a __b__", "eins zwei", (0, 2), "__ei__ ns zwei"),
+    ],
+)
+def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, written):
+    document = read_document("a.md", source.encode())
+    (marked,) = document.texts
+    tags = [replace(tag, position=to) for tag, to in zip(marked.tags, places, strict=True)]
+    assert document.write([MarkedText(output, tuple(tags))]).decode() == written
+
+
+@pytest.mark.parametrize("sign", ["---", "+++"])
+def test_front_matter_stays(sign):
+    source = f"{sign}\ntitle: a dog\n\nx = 1\n{sign}\n\nlook\n"
+    assert translated(source, "sieh") == source.replace("look", "sieh")
+
+
+BLOCKS = ["a dog", "runs *far* away", "**all `code`**", "[a b](c)", "`x`, `y`", "![i](j)", "_d_!"]
+BLOCKS += ["1. one", "- [ ] x", "> q", "## h", "| a | b |\n|---|---|\n| c | `d` |", "```\nk\n```"]
+BLOCKS += ["<b>x</b> y", "<div>\nz\n</div>", "a  \nb", "$m$ of n[^1]", "[^1]: note", "$5 or *6*"]
+"""Blocks, and the texts of a paragraph."""
+
+
+@given(st.lists(st.tuples(st.sampled_from(BLOCKS), st.sampled_from([" ", "\n", "\n\n"]))))
+def test_random_pages_keep_their_structure(parts):
+    source = "".join(block + space for block, space in parts)
+    document = read_document("a.md", source.encode())
+    assert document.write(document.texts).decode() == source
+    assert tree(in_capitals(document).decode()) == tree(source)
+
+
+def tree(source):
+    """What a page has besides its texts."""
+    found = []
+    for token in MarkdownIt("commonmark").enable("table").use(footnote_plugin).parse(source):
+        found.append((token.type, token.tag, token.content if token.tag == "code" else ""))
+        children = [
+            (child.type, str(child.attrs), child.type == "code_inline" and child.content)
+            for child in token.children or ()
+            if child.type not in ("text", "softbreak", "text_special", "image")
+        ]
+        found.append(sorted(children))
+    return found

@@ -13,6 +13,7 @@ from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
     Place,
+    join_codes,
     partners_of,
     split_edges,
 )
@@ -73,7 +74,7 @@ class _HtmlPlace(Place):
         def escape(text: str) -> str:
             return "".join(written.get(character, character) for character in text)
 
-        return self.with_edges(output.write(escape), escape)
+        return self.with_edges(output.with_spaces().write(escape), escape)
 
 
 def read_html(source: str) -> FileTemplate:
@@ -110,7 +111,7 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
         for last, index in pairwise([-1, *lone, len(pieces)]):
             yield from _places(pieces[last + 1 : index])
         return
-    before, marked, after = split_edges(items)
+    before, marked, after = split_edges(join_codes(items))
     if not any(map(str.isalnum, marked.text)):
         return
     references = [

@@ -1,11 +1,12 @@
 """The texts of Markdown: paragraphs, headings and cells, with emphasis and links as tags."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
+from unicodedata import category
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -13,12 +14,15 @@ from vanilla_transformer.documents.places import (
     Item,
     Place,
     find_place,
+    join_codes,
+    marked_text,
     split_text,
 )
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import JOINED_LINES
 
-_BEFORE = re.compile(r"\ufeff?(?:---\r?\n.*?\n---\r?\n)?", re.DOTALL)
+_CELLS = ("td_open", "th_open")
+_BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _NEW_LINE = re.compile(r"\r\n?|\n")
 _TARGET = r"(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)"
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
@@ -26,11 +30,22 @@ _LINK_END = rf"\](?:\(\s*{_TARGET}{_TITLE}\s*\)|\[(?:[^\[\]\\]|\\.)*\])?"
 _FORMS = {  # what the tokens of the parser do not tell
     "auto": re.compile(r"<[^<>]*>"),
     "code_inline": re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
+    "footnote_ref": re.compile(r"\[\^[^\]]*\]"),
     "hardbreak": re.compile(r"(?: {2,}|\\)\n[ \t]*"),
     "image": re.compile(rf"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*{_LINK_END}", re.DOTALL),
     "link_close": re.compile(_LINK_END, re.DOTALL),
+    "math_inline": re.compile(r"\$[^$]+\$"),
+    "math_inline_double": re.compile(r"\$\$[^$]+\$\$"),
     "softbreak": re.compile(r" *\n[ \t]*"),
 }
+_LINE_OF_ITS_OWN = re.compile(
+    r"\[!\w+\].*|(?:!!!|\?\?\?)\+?\s.*|:{3,}.*|\{\{[%<].*[%>]\}\}|\{%.*%\}|\$\$.*|\\(?:begin|end)\{.*"
+)
+_OTHER_SIGNS = re.compile(
+    r"(^\[[ xX]\](?=\s|\Z)|\{[#.:][^{}\n]*\}|\{\{[%<].*?[%>]\}\}|\{%.*?%\}|\[\^[^\]\s]+\])"
+)
+_NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
+_SPECIAL = re.compile(rf"[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,97 +54,201 @@ class _MarkdownPlace(Place):
 
     Attributes:
         signs: Characters as the source writes them, such as a star with a backslash.
-        is_cell: Whether it is a cell of a table.
+        around: The kind of token that it is in, such as "paragraph_open".
+        parser: Reads what is written, to compare it with what is meant.
+        env: The references of the file.
     """
 
     signs: Mapping[str, str]
-    is_cell: bool
+    around: str
+    parser: Any
+    env: Mapping[str, Any]
 
     def write(self, output: MarkedText) -> str:
         """Emphasis around nothing, whose signs would be text, goes."""
         tags: list[Tag] = []
         for tag in output.tags:
-            is_emphasis = tag.kind == "end" and not tag.text.strip("*_~")
-            if is_emphasis and tags[-1].kind == "begin" and tags[-1].position == tag.position:
+            is_empty = tag.kind == "end" and _is_emphasis(tag) and tags[-1].kind == "begin"
+            if is_empty and tags[-1].position == tag.position:
                 tags.pop()  # its partner: pairs are nested
             else:
                 tags.append(tag)
-        output = replace(output, tags=tuple(tags))
-        written = self.with_edges(
-            output.write(lambda text: "".join(self.signs.get(sign, sign) for sign in text))
-        )
-        return _as_cell(written) if self.is_cell else written
+        parts = [*self.before, *replace(output, tags=tuple(tags)).parts(), *self.after]
+        output = marked_text(parts).with_spaces()
+        written = _join(output, self.signs)
+        if self._structure(written) != self._structure(_meant(output)):
+            written = _join(output, None)
+        return _as_cell(written) if self.around in _CELLS else written
+
+    def _structure(self, written: str) -> list[Any]:
+        """Returns the markup that a reader of Markdown sees in a block."""
+        labels = self.env.get("footnotes", {}).get("refs", ())
+        env = {**self.env, "footnotes": {"refs": dict.fromkeys(labels, -1)}}
+        if self.around == "paragraph_open":
+            first, block, *_ = self.parser.parse(f"{written}\n", env)
+            if first.type != self.around:
+                return [first.type]
+        else:
+            block, *_ = self.parser.parseInline(written, env)
+        return [
+            (child.type, child.attrs, child.type != "image" and child.content)
+            for child in block.children
+            if child.type not in ("text", "text_special", "softbreak")
+        ]
 
 
 def read_markdown(source: str) -> FileTemplate:
-    """Reads CommonMark with tables. Code, blocks of HTML and front matter stay as they are."""
+    """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
+
+    Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
+    `[!NOTE]` and `:::`, stay as they are.
+    """
     with optional_packages():
         from markdown_it import MarkdownIt
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
-    end = _BEFORE.match(source).end()  # type: ignore[union-attr]  # it matches nothing, too
-    starts = [end, *(match.end() for match in _NEW_LINE.finditer(source, end)), len(source)]
+        from mdit_py_plugins.admon import admon_plugin
+        from mdit_py_plugins.deflist import deflist_plugin
+        from mdit_py_plugins.dollarmath import dollarmath_plugin
+        from mdit_py_plugins.footnote import footnote_plugin
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    for plugin in (admon_plugin, deflist_plugin, footnote_plugin):
+        parser.use(plugin)
+    parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
+    parser.disable(["text_join", "footnote_inline"])
+    first = _BEFORE.match(source).end()  # type: ignore[union-attr]  # it matches nothing, too
+    starts = [first, *(match.end() for match in _NEW_LINE.finditer(source, first)), len(source)]
+    read_to = list(starts)  # of each line
+    env: dict[str, Any] = {}
     places: list[Place] = []
-    for before, token in pairwise(parser.parse(source[end:])):
-        if token.type != "inline" or not token.map or not token.children:
+    for before, token in pairwise(parser.parse(source[first:], env)):
+        if token.type != "inline" or not token.map:
             continue
         # The parser takes the backslash before each | out of cells.
-        is_cell = before.type in ("td_open", "th_open")
-        begins, prefixes = [], []
+        as_written = _as_cell if before.type in _CELLS else str
+        texts: list[list[tuple[int, int, str]]] = [[]]  # lines: number, begin, content
         for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            text = _as_cell(line.strip()) if is_cell else line.strip()
-            begins.append(source.index(text, max(starts[number], end), starts[number + 1]))
-            prefixes.append(source[starts[number] : begins[-1]])
-            end = begins[-1] + len(text)
-        items = list(_items(token, prefixes))
-        signs = {
-            sign.content: sign.markup for sign in token.children if sign.type == "text_special"
-        }
-        make = partial(_MarkdownPlace, signs=signs, is_cell=is_cell)
-        places += find_place((begins[0], end), items, make)
-    return FileTemplate(source, places)
+            begin = source.find(as_written(line.strip()), read_to[number], starts[number + 1])
+            if begin < 0:  # it is not in the source, such as the title of `!!! note`
+                texts = []
+                break
+            read_to[number] = begin + len(as_written(line.strip()))
+            if _LINE_OF_ITS_OWN.fullmatch(line.strip()):
+                texts.append([])
+            else:
+                texts[-1].append((number, begin, line))
+        for lines in filter(None, texts):
+            content = "\n".join(line for _, _, line in lines)
+            block, *_ = [token] if content == token.content else parser.parseInline(content, env)
+            children = block.children or []
+            prefixes = [source[starts[number] : begin] for number, begin, _ in lines]
+            make = partial(
+                _MarkdownPlace,
+                signs={x.content: x.markup for x in children if x.type == "text_special"},
+                around=before.type,
+                parser=parser,
+                env=env,
+            )
+            items = join_codes(_items(children, content, prefixes))
+            places += find_place((lines[0][1], read_to[lines[-1][0]]), items, make)
+    return FileTemplate(source, sorted(places, key=lambda place: place.end))
 
 
 def _as_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _items(token: Any, prefixes: Sequence[str]) -> Iterator[Item]:
-    """Yields the texts of a block, and its markup as tags.
+def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
+    """Returns the texts of a block, and its markup as tags; nothing if that is not understood.
 
     Args:
         prefixes: What is before each of its lines.
     """
-    content, position, line = token.content, 0, 0
-    children = iter(token.children)
-    for child in children:
+    items: list[Item] = []
+    position, line, labels = 0, 0, list[int]()
+    remaining = iter(children)
+    for child in remaining:
         kind = "auto" if child.info == "auto" else child.type
         match = _FORMS[kind].match(content, position) if kind in _FORMS else None
         written = match[0] if match else child.markup or child.content
         if kind == "link_open":
             written = "["
+            labels.append(position + 1)
         if not content.startswith(written, position):
-            break
+            return []
         name, _, side = kind.rpartition("_")
-        if kind == "text":
-            yield written
-        elif kind == "text_special":
-            yield child.content
+        if kind in ("text", "text_special"):
+            items.append(child.content)
         elif kind == "softbreak":
             line += 1
-            yield "" if JOINED_LINES.match(content, position) else " "
+            items.append("" if JOINED_LINES.match(content, position) else " ")
         elif kind == "hardbreak":
             line += 1
-            yield " "  # no white space goes out of the line
-            yield Tag(0, written[: written.index("\n") + 1] + prefixes[line])
+            items.append(" ")  # no white space goes out of the line
+            items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
             tags = (item for item in split_text(written) if isinstance(item, Tag))
-            yield next(tags, Tag(0, written))
+            items.append(next(tags, Tag(0, written)))
+        elif kind == "link_close":
+            label = " ".join(content[labels.pop() : position].split())
+            tag = f"][{label}]" if written in ("]", "][]") else written
+            items.append(Tag(0, tag, "end", name))
         elif kind == "auto":
-            yield Tag(0, written)
-            next(children)  # the address
-            next(children)  # the end
+            items.append(Tag(0, written))
+            next(remaining)  # the address
+            next(remaining)  # the end
         else:
             kinds: dict[str, Kind] = {"open": "begin", "close": "end"}
-            yield Tag(0, written, kinds.get(side, "empty"), name)
+            items.append(Tag(0, written, kinds.get(side, "empty"), name))
         position += len(written)
-    yield content[position:]  # what the patterns above do not tell
+    texts = (
+        part
+        for is_text, parts in groupby(items, lambda item: isinstance(item, str))
+        for part in (_OTHER_SIGNS.split("".join(parts)) if is_text else parts)  # type: ignore[arg-type]
+    )
+    return [
+        Tag(0, item) if isinstance(item, str) and _OTHER_SIGNS.fullmatch(item) else item
+        for item in texts
+        if item
+    ]
+
+
+def _meant(output: MarkedText) -> str:
+    """Returns a text with the same markup, in which all of it is what it should be."""
+    spaces = {"begin": " {}x", "end": "x{} ", "empty": "x{}x"}
+    return "".join(
+        spaces[part.kind].format(part.text) if isinstance(part, Tag) else part and "x"
+        for part in output.parts()
+    )
+
+
+def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
+    """Writes a text with emphasis, with spaces where its signs would be text beside a letter.
+
+    Args:
+        signs: How some signs are written. None: with a backslash before each that may be markup.
+    """
+    written = ""
+    parts: list[Item] = [*(part for part in output.parts() if part), ""]
+    for part, behind in pairwise(parts):
+        if isinstance(part, str):
+            if signs is None:
+                written += _SPECIAL.sub(r"\\\g<0>", part)
+            else:
+                written += "".join(signs.get(sign, sign) for sign in part)
+            continue
+        next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
+        is_begin = part.kind == "begin"
+        inner, outer = (next_sign, written[-1:]) if is_begin else (written[-1:], next_sign)
+        space = " " if _is_emphasis(part) and _needs_space(part.text, inner, outer) else ""
+        written += f"{space}{part.text}" if is_begin else f"{part.text}{space}"
+    return written
+
+
+def _is_emphasis(tag: Tag) -> bool:
+    return tag.kind != "empty" and not tag.text.strip("*_~")
+
+
+def _needs_space(sign: str, inner: str, outer: str) -> bool:
+    """Returns whether emphasis would begin or end where CommonMark sees none."""
+    if not outer.strip() or category(outer)[0] in "PS":
+        return False
+    return sign[0] == "_" or category(inner or " ")[0] in "PS"

@@ -16,7 +16,7 @@ import regex
 from numpy.typing import NDArray
 
 from vanilla_transformer.documents.kept import Span, TokenLinks, kept_spans, stripped
-from vanilla_transformer.languages import word_borders
+from vanilla_transformer.languages import is_spaced_script_at, word_borders
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
@@ -51,6 +51,7 @@ class Tag:
         kind: Each "begin" has an "end".
         name: What a tag that opens and the one that closes it have in common.
         span: Where the file has it, if there may be other texts in it.
+        is_spaced: Whether the source has white space before it, and behind it.
     """
 
     position: int
@@ -58,6 +59,7 @@ class Tag:
     kind: Kind = "empty"
     name: str = ""
     span: Span | None = None
+    is_spaced: tuple[bool, bool] = field(default=(False, False), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,25 @@ class MarkedText:
             yield tag
             position = tag.position
         yield self.text[position:]
+
+    def with_spaces(self) -> "MarkedText":
+        """Returns a text with the spaces that its source has between tags and words."""
+        text, tags, needs_space = "", list[Tag](), False
+        for part in self.parts():
+            if isinstance(part, str):
+                is_letter = part[:1].isalnum() and is_spaced_script_at(part, 0)
+                text += f" {part}" if needs_space and is_letter else part
+                needs_space = needs_space and not part
+                continue
+            if part.kind == "empty":
+                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text) - 1)
+                touches = bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
+                spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
+                spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"
+                text += " " if spaced and (is_letter or touches) else ""
+                needs_space = part.is_spaced[1] and not part.text.endswith(" ")
+            tags.append(replace(part, position=len(text)))
+        return MarkedText(text, tuple(tags))
 
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags.

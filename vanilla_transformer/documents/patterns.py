@@ -225,7 +225,7 @@ FORMS: Sequence[Form] = (
 """The table; where two parts overlap, that of the earlier row counts."""
 
 
-_PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
+_PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
 _STRICT = {  # what a placeholder is in a message with such a flag
     "c": _PRINTF,
     "objc": _PRINTF,

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from vanilla_transformer.documents.tags import TEXT, split_tags
 
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
+_BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 
 Item = str | Tag
@@ -182,16 +183,55 @@ def split_edges(
             begin, end = begin + 1, end - 1
         else:
             break
-    text, tags = "", []
-    for index in range(begin, end):
-        item = split[index]
+    inner = [
+        replace(item, kind=item.kind if begin <= partners.get(index, -1) < end else "empty")
+        if isinstance(item, Tag)
+        else item
+        for index, item in enumerate(split[:end])
+    ]
+    return tuple(split[:begin]), marked_text(inner[begin:]), tuple(split[end:])
+
+
+def marked_text(items: Iterable[Item]) -> MarkedText:
+    """Makes a text of its parts."""
+    text, tags = "", list[Tag]()
+    for item in items:
         if isinstance(item, str):
             text += item
         else:
-            is_paired = begin <= partners.get(index, -1) < end
-            kind = item.kind if is_paired else "empty"
-            tags.append(replace(item, position=len(text), kind=kind))
-    return tuple(split[:begin]), MarkedText(text, tuple(tags)), tuple(split[end:])
+            tags.append(replace(item, position=len(text)))
+    return MarkedText(text, tuple(tags))
+
+
+def join_codes(items: Sequence[Item]) -> list[Item]:
+    """Makes one tag of those that enclose no text, and of those with only signs between them."""
+    joined: list[Item] = []
+    for item in items:
+        if isinstance(item, Tag) and item.kind == "end":
+            row = [item]
+            for before in reversed(joined):
+                if not isinstance(before, Tag) or before.kind == "end":
+                    break
+                row.insert(0, before)
+                if before.kind == "begin":
+                    break
+            if (row[0].kind, row[0].name) == ("begin", item.name):
+                del joined[1 - len(row) :]
+                item = Tag(0, "".join(tag.text for tag in row))
+        if len(joined) > 1 and isinstance(item, Tag) and item.kind == "empty":
+            code, between = joined[-2:]
+            is_code = isinstance(code, Tag) and code.kind == "empty"
+            if is_code and isinstance(between, str) and _BETWEEN.fullmatch(between):
+                del joined[-2:]
+                item = Tag(0, f"{code.text}{between}{item.text}")  # type: ignore[union-attr]
+        joined.append(item)
+    texts = ["", *(item if isinstance(item, str) else "" for item in joined), ""]
+    return [
+        item
+        if isinstance(item, str) or item.kind != "empty"
+        else replace(item, is_spaced=(before[-1:].isspace(), behind[:1].isspace()))
+        for before, item, behind in zip(texts, joined, texts[2:], strict=False)
+    ]
 
 
 def find_place(
