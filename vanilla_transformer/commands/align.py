@@ -4,25 +4,18 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TextIO
+from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.files import (
-    FileLines,
-    check_output,
-    file_identity,
-    is_made_already,
-    named_lines,
-    write_in_chunks,
-)
+from vanilla_transformer.commands.files import check_output, is_made_already
 from vanilla_transformer.commands.options import (
     LanguageOptions,
     ModelOptions,
     PairFiles,
     ResumedFile,
     parse_options,
-    usage_errors,
 )
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.commands.pairs import compute_pairs
+from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
     alignment_error_rate,
@@ -31,6 +24,9 @@ from vanilla_transformer.data.word_alignment import (
 )
 from vanilla_transformer.options import BatchOptions, option
 from vanilla_transformer.rules import refuse
+
+if TYPE_CHECKING:
+    from vanilla_transformer.inference.results import Alignment
 
 SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """
@@ -78,40 +74,21 @@ parse = partial(parse_options, "align", SUMMARY, EXAMPLES, Options)
 
 def run(options: Options) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
-    files, computation = options.files, options.computation
+    files = options.files
     if is_made_already(files):
         return
     check_output(files, {"--source": files.source, "--target": files.target, "--gold": files.gold})
     gold = _read_gold_links(files.gold) if files.gold else []
-    from vanilla_transformer.inference.translator import Translator
-
-    translator = Translator.from_pretrained(options.model, "transformers", computation.device)
-    languages = options.languages.named()
-    with usage_errors():
-        translator.directions(1, **languages)
     all_links: list[Links] = []
 
-    def write(first: int, pairs: list[tuple[str, str]], stream: TextIO) -> None:
-        sources, targets = zip(*pairs, strict=True)
-        with named_lines(files.source, first + 1):
-            alignments = translator.align(
-                sources, targets, batch_tokens=computation.batch_tokens, **languages
-            )
-        for alignment in alignments:
-            described = json.dumps(asdict(alignment), ensure_ascii=False)
-            print(described if files.json else format_links(alignment.words), file=stream)
-            if files.gold:
-                all_links.append(alignment.words)
+    def describe(alignment: "Alignment") -> str:
+        if files.gold:
+            all_links.append(alignment.words)
+        if files.json:
+            return json.dumps(asdict(alignment), ensure_ascii=False)
+        return format_links(alignment.words)
 
-    identity = {
-        "model": file_identity(options.model),
-        "source": file_identity(files.source),
-        "target": file_identity(files.target),
-        **languages,
-        "json": files.json,
-    }
-    pairs = read_line_pairs(files.source, files.target)
-    write_in_chunks(files, identity, pairs, write, len(FileLines(files.source)), "pairs")
+    compute_pairs(options, "transformers", "align", describe, json=files.json)
     if files.gold:
         if len(gold) != len(all_links):
             raise ValueError(

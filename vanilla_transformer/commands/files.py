@@ -59,17 +59,6 @@ def in_chunks(rows: Iterable[T], done: int = 0) -> Iterator[tuple[int, list[T]]]
         done += len(chunk)
 
 
-@contextmanager
-def named_lines(file: str, first: int) -> Iterator[None]:
-    """Names the line of a file that is too long, where the block begins at line `first`."""
-    from vanilla_transformer.inference.translator import LongSourceError
-
-    try:
-        yield
-    except LongSourceError as error:
-        raise ValueError(f"{file}, line {first + error.number}: it {error.problem}") from error
-
-
 # Outputs ------------------------------------------------------------------------------------------
 
 
@@ -81,10 +70,6 @@ def check_output(
     Args:
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
-
-    Raises:
-        ValueError: If the file exists and may not be replaced, if it is one of `read_from`, or if
-            its directory does not exist.
     """
     path = file.output
     if not path:
@@ -152,7 +137,7 @@ def is_made_already(file: ResumedFile) -> bool:
 
 
 def write_in_chunks(
-    file: ResumedFile,
+    file: OutputFile,
     identity: Mapping[str, Any],
     rows: Iterable[T],
     write: Callable[[int, list[T], TextIO], None],
@@ -172,7 +157,7 @@ def write_in_chunks(
     """
     from vanilla_transformer.progress import Progress
 
-    if not file.resume:
+    if not (isinstance(file, ResumedFile) and file.resume):
         with (
             open_output(file.output) as stream,
             Progress(total, unit, shown=not stream.isatty()) as progress,
@@ -199,12 +184,7 @@ def write_in_chunks(
 
 @contextmanager
 def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
-    """Makes a directory of parts, or goes on with one; keeps other programs out of it.
-
-    Raises:
-        ValueError: If its parts are made from something else than `identity`, or if another program
-            writes to it.
-    """
+    """Makes a directory of parts, or goes on with one; keeps other programs out of it."""
     from vanilla_transformer.data.directory_lock import locked_directory
 
     with locked_directory(folder, is_main=True):
