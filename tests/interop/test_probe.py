@@ -28,7 +28,7 @@ from vanilla_transformer.model import sharing
 def saved(tiny_model, tmp_path):
     model = tiny_model(vocab_size=200)
     model.save_pretrained(tmp_path / "model")
-    store_probe(model, tmp_path / "model")
+    store_probe(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -53,7 +53,7 @@ def test_an_unchanged_model_is_verified(saved, capsys):
 def test_models_of_any_class_have_a_probe(tiny_model, tmp_path, cls, changes):
     model = tiny_model(cls, **changes)
     model.save_pretrained(tmp_path)
-    store_probe(model, tmp_path)
+    store_probe(tmp_path)
     found = verify_model(tmp_path)
     assert found.agrees
     assert found.difference < 1e-5
@@ -77,7 +77,7 @@ def test_the_probe_reaches_distances_beyond_a_short_sentence(tiny_model, tmp_pat
     other = tiny_model(position_embedding_type="relative", relative_attention_max_distance=24)
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
-        store_probe(model, tmp_path, compute_outputs(other, probe_inputs(model.config)))
+        store_probe(tmp_path, compute_outputs(other, probe_inputs(model.config)))
     assert not verify_model(tmp_path).agrees
 
 

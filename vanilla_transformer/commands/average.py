@@ -58,7 +58,7 @@ parse = partial(parse_options, "average", SUMMARY, EXAMPLES, Options)
 
 def run(options: Options) -> None:
     """Chooses the models and writes their mean."""
-    from vanilla_transformer.interop.probe import load_for_probe, store_probe
+    from vanilla_transformer.interop.probe import store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 
     chosen = [Path(model) for model in options.models]
@@ -69,5 +69,5 @@ def run(options: Options) -> None:
         direction = choice.greater_is_better
         chosen = select_checkpoints(chosen[0], choice.best, choice.metric, direction)
     average_checkpoints(chosen, options.output, options.overwrite)
-    store_probe(load_for_probe(Path(options.output)), options.output)
+    store_probe(options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

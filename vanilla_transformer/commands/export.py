@@ -112,15 +112,15 @@ def run(options: Options) -> None:
         if options.to == "hf":
             from vanilla_transformer.interop.hf_models import export_to_transformers
 
-            done = export_to_transformers(
+            compared, notes = export_to_transformers(
                 model, tokenizer, unfinished, options.model, options.positions
             )
-            use, notes = f"a {done.class_name}, which needs no code", done.notes
+            use = "transformers loads it without code of this package"
         elif options.to == "onnx":
             from vanilla_transformer.interop.onnx import export_to_onnx
 
-            done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
-            use, notes = "transformers.js loads it", done.notes
+            compared, notes = export_to_onnx(model, tokenizer, unfinished, options.quantization)
+            use = "transformers.js loads it"
         elif options.to == "ctranslate2":
             from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 
@@ -145,7 +145,7 @@ def run(options: Options) -> None:
             use = f"`argostranslate.package.install_from_path({path!r})`"
     print(f"{path}: exported; {use}.")
     if options.to in ("hf", "onnx"):
-        print(done.comparison.describe())
+        print(compared.describe())
     if tokenizer is None:
         print("The model has no tokenizer: save yours in the same directory.")
     for note in notes:

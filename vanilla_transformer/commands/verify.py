@@ -28,11 +28,10 @@ parse = partial(parse_options, "verify", SUMMARY, EXAMPLES, Options)
 def run(options: Options) -> None:
     """Computes the probe again, or stores a new one."""
     check_model_directory(options.model)
-    from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model
+    from vanilla_transformer.interop.probe import store_probe, verify_model
 
     if options.store:
-        path = store_probe(load_for_probe(options.model), options.model)
-        print(f"{path}: the probe is stored.")
+        print(f"{store_probe(options.model)}: the probe is stored.")
         return
     found = verify_model(options.model)
     if not found.agrees:

@@ -24,7 +24,6 @@ from typing import Any
 from unicodedata import normalize
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_words import (
     ids_of_target_tokens,
     tokens_of_ids,
@@ -75,7 +74,7 @@ def unpack(source: str | Path, folder: Path) -> dict[str, Any]:
     """
     damages = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
     try:
-        with zipfile.ZipFile(existing_file(source)) as archive:
+        with zipfile.ZipFile(source) as archive:
             for member in archive.namelist():
                 name = member.partition("/")[2]
                 if _NEEDED.fullmatch(name):

@@ -14,8 +14,6 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from vanilla_transformer.data.text_files import existing_file
-
 
 def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch.Tensor]:
     """Reads names and weights from a file of safetensors or torch, whose code is never run.
@@ -91,7 +89,7 @@ def _to_plain(value: Any) -> Any:
 
 def _load_tensors(path: str | Path, inert: Sequence[str] = ()) -> Any:
     """Loads a safetensors file or a torch file without running its code."""
-    path = existing_file(path)
+    path = Path(path)
     is_zip = zipfile.is_zipfile(path)  # unlike torch's old layout
     unsafe = torch.serialization.get_unsafe_globals_in_checkpoint
     try:
@@ -125,7 +123,7 @@ def reason_of(error: Exception) -> str:
 
 def read_yaml(path: str | Path) -> Any:
     """Reads a YAML file."""
-    path = existing_file(path)
+    path = Path(path)
     return parse_yaml(path.read_bytes(), repr(str(path)), yaml.SafeLoader)
 
 

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 
 from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
+from vanilla_transformer.interop.ctranslate2_variables import read_model
 from vanilla_transformer.interop.formats import Imported
-from vanilla_transformer.interop.match_weights import RenamedWeights, raise_problems
-from vanilla_transformer.interop.model_bin import read_model_bin
+from vanilla_transformer.interop.match_weights import RenamedWeights
+from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
 from vanilla_transformer.interop.probe import SourceLogits, compute_outputs
 from vanilla_transformer.interop.vocabularies import (
     Vocabularies,
@@ -55,16 +54,14 @@ def read_ctranslate2(
             f"{str(folder)!r} holds a model of the kind {file.specification!r}: only "
             "encoder-decoders ('TransformerSpec') can be converted."
         )
-    stored = StoredVariables(file)
-    settings = read_settings(folder, stored)
-    fields, weights = read_model(stored, settings)
-    zero_start = bool(stored.integer("decoder/start_from_zero_embedding", 0))
-    raise_problems("The model cannot be converted", list(stored.problems()))
+    settings = read_settings(folder, file)
+    stored = read_model(file, settings)
+    zero_start = bool(file.integer("decoder/start_from_zero_embedding", 0))
     words = read_vocabularies(folder)
     vocabularies = align_vocabularies(*words, settings, zero_start)
-    renamed = RenamedWeights(weights, {name: name for name in weights})
+    renamed = RenamedWeights(stored.weights, {name: name for name in stored.weights})
     zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]  # some layers have no biases, others have
-    model = build_with_vocabularies(renamed, fields, vocabularies, changes, zeros)
+    model = build_with_vocabularies(renamed, stored.fields, vocabularies, changes, zeros)
     built, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:
@@ -82,17 +79,17 @@ def read_ctranslate2(
     return Imported(model, built, library="CTranslate2", source_logits=logits, notes=tuple(notes))
 
 
-def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
+def read_settings(folder: Path, file: ModelBin) -> dict[str, Any]:
     """Reads the special tokens and the epsilon; version 5 stores them as attributes."""
     defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     if (folder / "config.json").is_file():
         return {**defaults, "decoder_start_token": "<s>", **read_object(folder / "config.json")}
-    start = defaults["bos_token" if stored.integer("with_target_bos", 1) else "eos_token"]
-    user_chooses_start = stored.integer("user_decoder_start_tokens", 0)
+    start = defaults["bos_token" if file.integer("with_target_bos", 1) else "eos_token"]
+    user_chooses_start = file.integer("user_decoder_start_tokens", 0)
     return {
         **defaults,
-        "add_source_bos": bool(stored.integer("with_source_bos", 0)),
-        "add_source_eos": bool(stored.integer("with_source_eos", 0)),
+        "add_source_bos": bool(file.integer("with_source_bos", 0)),
+        "add_source_eos": bool(file.integer("with_source_eos", 0)),
         "decoder_start_token": None if user_chooses_start else start,
     }
 
@@ -108,7 +105,7 @@ def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
 def _read_vocabulary(path: Path) -> list[str]:
     """Reads a vocabulary, which old versions store as a text."""
     if not path.is_file():
-        text = existing_file(path.with_suffix(".txt")).read_text(encoding="utf-8")
+        text = path.with_suffix(".txt").read_text(encoding="utf-8")
         return text.removesuffix("\n").split("\n")
     try:
         words: list[str] = json.loads(path.read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from vanilla_transformer.interop.match_weights import (
     Weights,
     fields_of_parts,
     find_differences,
+    raise_problems,
 )
 from vanilla_transformer.interop.model_bin import ModelBin
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
@@ -46,7 +48,7 @@ ACTIVATIONS = {
 
 _NEUTRAL_FLAGS = ("alibi", "alibi_use_positive_positions", "scale_alibi")
 _UNREAD = re.compile(
-    r"(with_(source_[be]os|target_bos)|user_decoder_start_tokens|(encoder/)?embeddings_merge"
+    r"(with_(source_[be]os|target_bos)|user_decoder_start_tokens|decoder/start_from_zero_embedding|(encoder/)?embeddings_merge"
     r"|(encoder/|decoder/)?multi_query_attention|(encoder|decoder)/embeddings(_0)?/"
     r"multiply_by_sqrt_depth|.*/(original_)?max_position_embeddings"
     r"|.*attention/(num_heads_kv|head_dim|queries_scale))"
@@ -96,65 +98,33 @@ def module_places(
     return places if stack == "encoder" else {**places, "decoder/projection": ("lm_head",)}
 
 
-# Variables ----------------------------------------------------------------------------------------
-
-
-class StoredVariables:
-    """The variables of a file; those that nobody asks for have no counterpart here."""
-
-    def __init__(self, file: ModelBin) -> None:
-        self.file = file
-        self.asked: set[str] = set()
-        self.conflicts: list[str] = []  # what has no counterpart, a sentence each
-        self.rounded: dict[str, torch.Tensor] = {}  # tables of sinusoids in 16 bits, by stack
-
-    def number(self, name: str, default: float | None = None) -> float | None:
-        """Returns an attribute, also of a model that has one for both stacks."""
-        names = [name, name.partition("/")[2]]
-        place = next((each for each in names if each in self.file.variables), None)
-        if place is None:
-            return default
-        self.asked.add(place)
-        return float(self.file.tensor(place).reshape(()).item())
-
-    def integer(self, name: str, default: int) -> int:
-        """Returns an attribute that is a whole number, or a flag: 0 or 1."""
-        return int(self.number(name, default) or 0)
-
-    def has(self, name: str) -> bool:
-        """Returns whether there is a variable."""
-        return name in self.file.variables
-
-    def weight(self, name: str) -> torch.Tensor:
-        """Returns a weight; numbers in 8 or 16 bits become floats."""
-        self.asked.update((name, f"{name}_scale"))
-        values = self.file.tensor(name)
-        if values.is_floating_point():
-            return values
-        scale = self.file.tensor(f"{name}_scale").float()  # one of each row, or one of all
-        return values.float() / scale.reshape(-1, *[1] * (values.dim() - 1))
-
-    def problems(self) -> Iterator[str]:
-        """Yields what has no counterpart here: of many layers, a variable is named once."""
-        yield from self.conflicts
-        left = [n for n in self.file.variables if n not in self.asked and not _UNREAD.fullmatch(n)]
-        for name in dict.fromkeys(re.sub(r"layer_\d+", "layer_N", name) for name in left):
-            yield f"`{name}` has no counterpart"
-
-
 # Fields and weights -------------------------------------------------------------------------------
 
 
-def read_model(
-    stored: StoredVariables, settings: Mapping[str, Any]
-) -> tuple[dict[str, Any], Weights]:
-    """Returns the config fields that the variables mean, and the weights by our names."""
-    stacks = [_Stack(stored, name) for name in STACKS]
+@dataclass(frozen=True)
+class StoredModel:
+    """What the variables of a file mean.
+
+    Attributes:
+        fields: Fields of the config.
+        weights: Weights by our names.
+        rounded: Tables of sinusoids that the file holds in 16 bits, by stack.
+    """
+
+    fields: Mapping[str, Any]
+    weights: Weights
+    rounded: Mapping[str, torch.Tensor]
+
+
+def read_model(file: ModelBin, settings: Mapping[str, Any]) -> StoredModel:
+    """Reads fields and weights; one error lists all that has no counterpart here."""
+    stacks = [_Stack(file, name) for name in STACKS]
     weights = {name: w for stack in stacks for name, w in stack.weights.items()}
-    stored.conflicts += find_differences([stack.common for stack in stacks], stacks[0].common)
+    problems = [problem for stack in stacks for problem in stack.problems]
+    problems += find_differences([stack.common for stack in stacks], stacks[0].common)
     for name in _NEUTRAL_FLAGS:
-        if stored.integer(f"decoder/{name}", 0):
-            stored.conflicts.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
+        if file.integer(f"decoder/{name}", 0):
+            problems.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
     has_norm_bias = any("_norm.bias" in name for name in weights)
     epsilon = settings.get("layer_norm_epsilon")
     default = 1e-5 if has_norm_bias else 1e-6
@@ -164,19 +134,25 @@ def read_model(
         **fields_of_parts(weights),
         "norm_type": "layer_norm" if has_norm_bias else "rms_norm",
         "layer_norm_eps": default if epsilon is None else epsilon,
-        "logit_scale": stored.number("decoder/scale_outputs", 1.0),
-        "alignment_heads": _aligning_heads(stored, stacks[1]),
+        "logit_scale": file.number("decoder/scale_outputs", 1.0),
+        "alignment_heads": _aligning_heads(file, stacks[1]),
     }
-    return fields, weights
+    # Of many layers, a variable is named once.
+    left = [name for name in file.variables.keys() - file.asked if not _UNREAD.fullmatch(name)]
+    kinds = sorted({re.sub(r"layer_\d+", "layer_N", name) for name in left})
+    problems += [f"`{name}` has no counterpart" for name in kinds]
+    raise_problems("The model cannot be converted", problems)
+    rounded = {stack.name: stack.rounded for stack in stacks if stack.rounded is not None}
+    return StoredModel(fields, weights, rounded)
 
 
-def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int]] | None:
+def _aligning_heads(file: ModelBin, decoder: "_Stack") -> list[list[int]] | None:
     """Returns the heads whose attention CTranslate2 returns, unless that is a default.
 
     The converters name the first head of the last layer if no head was trained to align.
     """
-    layer = stored.integer("decoder/alignment_layer", -1)
-    count = stored.integer("decoder/alignment_heads", 1)
+    layer = file.integer("decoder/alignment_layer", -1)
+    count = file.integer("decoder/alignment_heads", 1)
     layers = decoder.layers
     if (layer, count) == (-1, 1) or (layer % layers, count) == (aligning_layer(layers), 0):
         return None
@@ -190,26 +166,30 @@ class _Stack:
         weights: Its weights by our names.
         fields: Config fields of this stack.
         common: Config fields that must be the same in both stacks.
+        problems: What has no counterpart here, a sentence each.
+        rounded: Its table of sinusoids, if the file holds one in 16 bits.
     """
 
-    def __init__(self, stored: StoredVariables, name: str) -> None:
-        self.stored, self.name, first = stored, name, f"{name}/layer_0"
-        layers = (re.match(rf"{name}/layer_(\d+)/", each) for each in stored.file.variables)
+    def __init__(self, file: ModelBin, name: str) -> None:
+        self.file, self.name, first = file, name, f"{name}/layer_0"
+        self.problems: list[str] = []
+        self.rounded: torch.Tensor | None = None
+        layers = (re.match(rf"{name}/layer_(\d+)/", each) for each in file.variables)
         self.layers = len({match[1] for match in layers if match})
-        self.heads = stored.integer(f"{name}/num_heads", 8)
+        self.heads = file.integer(f"{name}/num_heads", 8)
         joined, (d_model, width) = (
-            stored.file.variables[f"{first}/self_attention/linear_{number}/weight"].shape
+            file.variables[f"{first}/self_attention/linear_{number}/weight"].shape
             for number in (0, 1)
         )
         keys = (joined[0] - width) // 2  # queries first, then keys, values
         self.head_dim = width // self.heads
-        placement = "pre" if stored.integer(f"{name}/pre_norm", 1) else "post"
-        is_gated = stored.has(f"{first}/ffn/linear_0_noact/weight")
+        placement = "pre" if file.integer(f"{name}/pre_norm", 1) else "post"
+        is_gated = f"{first}/ffn/linear_0_noact/weight" in file.variables
         places = module_places(name, self.layers, placement, is_gated)
         self.weights: Weights = dict(self._read_weights(places, width, keys))
-        number = stored.integer(f"{name}/activation", 0)
+        number = file.integer(f"{name}/activation", 0)
         if number not in ACTIVATIONS.values():
-            stored.conflicts.append(f"`{name}/activation` has the unknown number {number}")
+            self.problems.append(f"`{name}/activation` has the unknown number {number}")
         self.fields = {
             f"{name}_attention_heads": self.heads,
             f"{name}_num_key_value_heads": keys // self.head_dim,
@@ -219,7 +199,7 @@ class _Stack:
             "norm_placement": placement,
             "scale_embedding": self._scales_embedding(d_model),
             "head_dim": None if width == d_model else self.head_dim,
-            "attention_scale": stored.number(f"{first}/self_attention/queries_scale"),
+            "attention_scale": file.number(f"{first}/self_attention/queries_scale"),
             **self._read_positions(),
         }
 
@@ -228,12 +208,12 @@ class _Stack:
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the weights by our names; several projections are cut out of one matrix."""
         for place, modules in places.items():
-            if not self.stored.has(f"{place}/weight"):  # an old file has one table of sources
+            if f"{place}/weight" not in self.file.variables:  # an old file has one table of sources
                 place = place.replace("embeddings_0", "embeddings")
             rows = [queries if module.endswith("q_proj") else keys for module in modules]
             for theirs, ours in PARAMETERS.items():
-                if self.stored.has(f"{place}/{theirs}"):
-                    values = self.stored.weight(f"{place}/{theirs}")
+                if f"{place}/{theirs}" in self.file.variables:
+                    values = self.file.weight(f"{place}/{theirs}")
                     parts = values.split(rows) if len(modules) > 1 else [values]
                     for module, part in zip(modules, parts, strict=True):
                         yield f"{module}.{ours}", part
@@ -241,14 +221,14 @@ class _Stack:
     def _scales_embedding(self, d_model: int) -> bool:
         """Returns whether embeddings are multiplied by the root of d_model."""
         name = f"{self.name}/scale_embeddings"
-        scale = self.stored.number(name)
+        scale = self.file.number(name)
         if scale is None:
             tables = (f"{self.name}/embeddings{end}/multiply_by_sqrt_depth" for end in ("_0", ""))
-            return all(self.stored.integer(table, 1) for table in tables)
-        if self.stored.file.variables[name].dtype == torch.int8:  # a flag
+            return all(self.file.integer(table, 1) for table in tables)
+        if self.file.variables[name].dtype == torch.int8:  # a flag
             return bool(scale)
         if scale != 1 and not math.isclose(scale, math.sqrt(d_model), rel_tol=1e-3):
-            self.stored.conflicts.append(
+            self.problems.append(
                 f"`{name}` is {scale:g}: only 1 and the root of d_model, {math.sqrt(d_model):g}, "
                 "have a counterpart"
             )
@@ -256,47 +236,48 @@ class _Stack:
 
     def _read_positions(self) -> dict[str, Any]:
         """Returns the fields of the positions; tables are added to the weights."""
-        stored, ours = self.stored, f"model.{self.name}.embed_positions.weight"
+        file, ours = self.file, f"model.{self.name}.embed_positions.weight"
         layers = [self._positions_of(layer) for layer in range(self.layers)]
         if any(each != layers[0] for each in layers):
-            stored.conflicts.append(f"`{self.name}`: positions differ from layer to layer")
+            self.problems.append(f"`{self.name}`: positions differ from layer to layer")
         name = f"{self.name}/position_encodings/encodings"
         if layers[0]:
-            stored.asked.add(name)  # it is all zeros, if it is there
+            file.asked.add(name)  # it is all zeros, if it is there
             if table := layers[0].pop("table", None):
                 self.weights[ours] = torch.tensor(table)
             return layers[0]
-        if not stored.has(name):
+        if name not in file.variables:
             return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
-        table = stored.weight(name)
+        table = file.weight(name)
         if known := recognise_positions(table):
             if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
-                stored.rounded[self.name] = table
+                self.rounded = table
             return known
         self.weights[ours] = table
         return {"position_embedding_type": "learned", "max_position_embeddings": len(table)}
 
     def _positions_of(self, layer: int) -> dict[str, Any]:
         """Returns the fields of positions in attention, and the table of relative ones."""
-        stored, place = self.stored, f"{self.name}/layer_{layer}/self_attention"
-        if stored.has(f"{place}/relative_attention_bias"):
-            table = stored.weight(f"{place}/relative_attention_bias")
-            distance = stored.integer(f"{place}/relative_attention_max_distance", 128)
+        file, place = self.file, f"{self.name}/layer_{layer}/self_attention"
+        if f"{place}/relative_attention_bias" in file.variables:
+            table = file.weight(f"{place}/relative_attention_bias")
+            distance = file.integer(f"{place}/relative_attention_max_distance", 128)
             return {
                 "position_embedding_type": "relative",
                 "relative_attention_num_buckets": len(table),
                 "relative_attention_max_distance": distance,
                 "table": table.tolist(),
             }
-        if not stored.has(f"{place}/rotary_dim"):
+        if f"{place}/rotary_dim" not in file.variables:
             return {}
-        width = stored.integer(f"{place}/rotary_dim", 0) or self.head_dim
-        if stored.integer(f"{place}/rotary_interleave", 1):
-            problem = f"`{place}/rotary_interleave` is set: only halves have a counterpart"
-            stored.conflicts.append(problem)
+        width = file.integer(f"{place}/rotary_dim", 0) or self.head_dim
+        if file.integer(f"{place}/rotary_interleave", 1):
+            self.problems.append(
+                f"`{place}/rotary_interleave` is set: only halves have a counterpart"
+            )
         rope: dict[str, Any] = {
             "rope_type": "default",
-            "rope_theta": stored.number(f"{place}/rotary_base", 10000.0),
+            "rope_theta": file.number(f"{place}/rotary_base", 10000.0),
         }
         if width != self.head_dim:
             rope["partial_rotary_factor"] = width / self.head_dim

@@ -56,7 +56,6 @@ def convert(
         auto_class = "AutoModelForSeq2SeqLM" if hasattr(imported.model, "lm_head") else "AutoModel"
         versions = ", ".join(f"{name} {number}" for name, number in current_versions().items())
         store_probe(
-            imported.model,
             folder,
             None if compared is None else compared.expected,
             OWN_SOURCE if compared is None else compared.library,

@@ -33,7 +33,7 @@ from vanilla_transformer.interop.hf_mapping import (
     import_model,
 )
 from vanilla_transformer.interop.match_weights import build_model, raise_problems
-from vanilla_transformer.interop.probe import Exported, compare_models
+from vanilla_transformer.interop.probe import Comparison, compare_models
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -127,12 +127,15 @@ def export_to_transformers(
     output_dir: str | Path,
     name: str,
     positions: int | None = None,
-) -> Exported:
+) -> tuple[Comparison, tuple[str, ...]]:
     """Writes a model and its tokenizer as classes of transformers, and compares both models.
 
     Args:
         model: The model. It is in float32 afterwards.
         name: Name of the model, for the card, which names the last part of a path only.
+
+    Returns:
+        The comparison, and what a user must know about the tokenizer, one sentence each.
     """
     settings = model.generation_config
     if tokenizer is not None and (ids := unnamed_ids(tokenizer, model.lm_head.out_features)):
@@ -157,7 +160,7 @@ def export_to_transformers(
         notes=notes,
         needs_code=False,
     )
-    return Exported(type(written).__name__, comparison, notes)
+    return comparison, notes
 
 
 def _choose_family(families: Sequence[Family], state: ModelState) -> tuple[Family, ModelState]:

@@ -25,7 +25,6 @@ import torch
 import yaml
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (
@@ -141,10 +140,12 @@ def find_model(source: Path) -> Path:
 
 def read_npz(path: str | Path) -> dict[str, torch.Tensor]:
     """Reads the arrays of a file by their names."""
-    path = existing_file(path)
+    path = Path(path)
     try:
         arrays = np.load(path, allow_pickle=False)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    except FileNotFoundError:
+        raise
     except Exception as error:  # a damaged file raises errors of many types
         reason = " ".join(str(error).split())
         raise ValueError(
@@ -341,7 +342,7 @@ def read_vocabulary(path: str | Path, rows: int) -> list[str]:
             with a word on each line.
         rows: Number of rows of the embedding. Further words have no row, as in Marian.
     """
-    path = existing_file(path)
+    path = Path(path)
     words = [f"<row{number}>" for number in range(rows)]
     for word, index in _read_ids(path).items():
         if index < rows:

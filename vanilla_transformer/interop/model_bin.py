@@ -28,8 +28,6 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.data.text_files import existing_file
-
 TYPES = (
     torch.float32,
     torch.int8,
@@ -65,12 +63,14 @@ class ModelBin:
     Attributes:
         specification: Name of the kind of model, such as "TransformerSpec".
         variables: Variables by name. An alias has the variable that it stands for.
+        asked: Names that a reader has asked for: the others mean nothing to it.
     """
 
     version: int
     specification: str
     variables: Mapping[str, Variable]
     _data: Any = field(repr=False)
+    asked: set[str] = field(default_factory=set)
 
     def tensor(self, name: str) -> torch.Tensor:
         """Returns the values of a variable: a view of the file, which is not read at once."""
@@ -83,10 +83,31 @@ class ModelBin:
         )
         return flat.view(variable.shape)
 
+    def weight(self, name: str) -> torch.Tensor:
+        """Returns a weight; numbers in 8 or 16 bits become floats."""
+        self.asked.update((name, f"{name}_scale"))
+        values = self.tensor(name)
+        if values.is_floating_point():
+            return values
+        scale = self.tensor(f"{name}_scale").float()  # one of each row, or one of all
+        return values.float() / scale.reshape(-1, *[1] * (values.dim() - 1))
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """Returns an attribute, also of a model that has one for both stacks."""
+        for place in (name, name.partition("/")[2]):
+            if place in self.variables:
+                self.asked.add(place)
+                return float(self.tensor(place).reshape(()).item())
+        return default
+
+    def integer(self, name: str, default: int) -> int:
+        """Returns an attribute that is a whole number, or a flag: 0 or 1."""
+        return int(self.number(name, default) or 0)
+
 
 def read_model_bin(path: str | Path) -> ModelBin:
     """Reads names, types and shapes of a file; the values stay on the disk."""
-    path = existing_file(path)
+    path = Path(path)
     try:
         with path.open("rb") as file:
             return _read_file(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

@@ -42,7 +42,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.funnel import check_agreement
-from vanilla_transformer.interop.probe import Exported, compare_logits
+from vanilla_transformer.interop.probe import Comparison, compare_logits
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -76,7 +76,7 @@ def export_to_onnx(
     tokenizer: Any,
     output_dir: str | Path,
     quantization: str | None = None,
-) -> Exported:
+) -> tuple[Comparison, tuple[str, ...]]:
     """Writes the graphs of a model, its configs and its tokenizer, and compares both.
 
     Args:
@@ -111,7 +111,7 @@ def export_to_onnx(
             quantize_graphs(folder)
             rounded = compare_logits(model, library, partial(graph_logits, folder)).difference
             notes = (f"In 8 bits, the largest difference of two logits is {rounded:.1e}.", *notes)
-    return Exported("ONNX", comparison, notes)
+    return comparison, notes
 
 
 def quantize_graphs(folder: Path) -> None:

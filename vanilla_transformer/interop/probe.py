@@ -92,18 +92,6 @@ def compute_outputs(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Ten
     return computed.float()
 
 
-def largest_difference(computed: torch.Tensor, expected: torch.Tensor) -> float:
-    """Returns the largest difference between two tensors; infinity if their shapes differ.
-
-    Args:
-        computed: Any tensor. A value that is not a number differs by infinity.
-    """
-    if computed.shape != expected.shape:
-        return math.inf
-    differences = torch.where(computed == expected, 0.0, (computed - expected).abs())
-    return float(differences.nan_to_num(nan=math.inf).max())
-
-
 @dataclass(frozen=True)
 class Comparison:
     """How far a model is from its source.
@@ -142,10 +130,7 @@ class Comparison:
 
 
 def store_probe(
-    model: Any,
-    directory: str | Path,
-    expected: torch.Tensor | None = None,
-    source: str = OWN_SOURCE,
+    directory: str | Path, expected: torch.Tensor | None = None, source: str = OWN_SOURCE
 ) -> Path:
     """Stores a probe beside a saved model.
 
@@ -153,6 +138,7 @@ def store_probe(
         expected: Outputs of the library that the model was converted from. None: those of the
             model.
     """
+    model = _load_saved(directory)
     inputs = probe_inputs(model.config)
     outputs = compute_outputs(model, inputs) if expected is None else expected.float()
     content = {
@@ -165,6 +151,14 @@ def store_probe(
     return path
 
 
+def verify_model(directory: str | Path) -> Comparison:
+    """Computes the probe of a saved model again."""
+    probe = read_object(Path(directory) / PROBE_FILE)
+    inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
+    computed = _summarize(compute_outputs(_load_saved(directory), inputs))
+    return _compare(probe["source"], computed, torch.tensor(probe["outputs"]))
+
+
 def _summarize(outputs: torch.Tensor) -> torch.Tensor:
     """Returns some columns of the outputs, and one number about all of them as the last column."""
     count = outputs.shape[-1]
@@ -172,23 +166,22 @@ def _summarize(outputs: torch.Tensor) -> torch.Tensor:
     return torch.cat((outputs[..., columns], outputs.logsumexp(-1, keepdim=True)), -1)
 
 
-def verify_model(directory: str | Path) -> Comparison:
-    """Computes the probe of a saved model again."""
-    probe = read_object(Path(directory) / PROBE_FILE)
-    inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
-    expected = torch.tensor(probe["outputs"])
-    computed = _summarize(compute_outputs(load_for_probe(directory), inputs))
-    return Comparison(probe["source"], expected, largest_difference(computed, expected))
-
-
-def load_for_probe(directory: str | Path) -> Any:
-    """Loads a saved model of any of the package's classes in float32."""
+def _load_saved(directory: str | Path) -> Any:
+    """Loads a saved model of any of the package's classes."""
     config = VanillaTransformerConfig.from_pretrained(directory)
     name = (config.architectures or ["VanillaTransformerForConditionalGeneration"])[0]
     return getattr(vanilla_transformer, name).from_pretrained(directory, dtype=torch.float32)
 
 
 # Comparing two models ----------------------------------------------------------------------------
+
+
+def _compare(library: str, computed: torch.Tensor, expected: torch.Tensor) -> Comparison:
+    """Compares outputs; where shapes differ, or a value is no number, by infinity."""
+    if computed.shape != expected.shape:
+        return Comparison(library, expected, math.inf)
+    differences = torch.where(computed == expected, 0.0, (computed - expected).abs())
+    return Comparison(library, expected, float(differences.nan_to_num(nan=math.inf).max()))
 
 
 @torch.no_grad()
@@ -201,19 +194,14 @@ def compare_logits(
         limit: Longest row in tokens. None: as many as the model's config says.
     """
     inputs = probe_inputs(model.config, limit)
-    expected = source_logits(inputs).float()
-    return Comparison(
-        library, expected, largest_difference(compute_outputs(model, inputs), expected)
-    )
+    return _compare(library, compute_outputs(model, inputs), source_logits(inputs).float())
 
 
 @torch.no_grad()
 def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
     """Compares the logits and the greedy outputs of two models for the inputs of the probe.
 
-    Args:
-        source: The source, in evaluation mode. It is float32 afterwards.
-        model: The other model, in evaluation mode. It is float32 afterwards.
+    Both are in evaluation mode; they are float32 afterwards.
     """
     source.float()
     model.float()
@@ -252,16 +240,3 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
             )
         )
     return replace(compared, equal_output=torch.equal(*outputs))
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A model that was written in another format.
-
-    Attributes:
-        notes: What a user must know about the tokenizer, one sentence each.
-    """
-
-    class_name: str
-    comparison: Comparison
-    notes: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from vanilla_transformer.data.atomic_files import check_output_directory, replac
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
-from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.interop.tokenizer_tables import (
     Table,
     characters_of,
@@ -347,4 +347,4 @@ def save_changed_model(
             proof=f"{proof} {VERIFY}",
             tag=f"{change}-vocabulary",
         )
-        store_probe(load_for_probe(folder), folder)
+        store_probe(folder)

@@ -32,7 +32,7 @@ from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.inference.loading import load_weights
-from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -287,7 +287,7 @@ class _Run:
         with explained_full_disk(self.folder):  # without a push: the run pushes when all is there
             trainer.save_model(_internal_call=True)
         if self.is_main and list(self.folder.glob("*.safetensors")):
-            store_probe(load_for_probe(self.folder), self.folder)
+            store_probe(self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
 
     def _load_average(self, count: int) -> None:
