@@ -38,11 +38,7 @@ EXTRAS = {
 
 @contextmanager
 def optional_packages() -> Iterator[None]:
-    """Names the extra to install when an import inside of the `with` block fails.
-
-    Raises:
-        ModuleNotFoundError: If a package is missing. The message says how to install it.
-    """
+    """Names the extra to install when an import inside of the `with` block fails."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -102,11 +102,7 @@ _RELATIVES = 40  # languages that a detector confuses: nb and nn, ms and id, cs 
 
 @lru_cache(maxsize=1024)
 def standard_tag(tag: str) -> str:
-    """Returns a tag in the standard form: "en" for `eng_Latn`, "pt-BR" for `pt_br` and `pb`.
-
-    Raises:
-        ValueError: If no language has this tag.
-    """
+    """Returns a tag in the standard form: "en" for `eng_Latn`, "pt-BR" for `pt_br` and `pb`."""
     return str(_read_tag(tag).simplify_script())
 
 
@@ -241,11 +237,7 @@ def _without_accents(word: regex.Match[str]) -> str:
 
 
 def language_name(tag: str) -> str:
-    """Returns the English name of a language: "Portuguese (Brazil)" for `pt_BR`.
-
-    Raises:
-        ValueError: If no language has this tag.
-    """
+    """Returns the English name of a language: "Portuguese (Brazil)" for `pt_BR`."""
     with optional_packages():
         return str(langcodes.Language.get(standard_tag(tag)).display_name())
 

@@ -25,9 +25,6 @@ def check_rules(rules: Iterable[Rule], options: Any) -> None:
     Args:
         rules: Rows of a table, in the order in which they are checked.
         options: An instance of a dataclass.
-
-    Raises:
-        ValueError: If a rule is broken. The message is that of the first such rule.
     """
     for rule in rules:
         for name in rule.names:

@@ -45,8 +45,8 @@ def test_units_are_read_with_variants_of_languages_and_lines(tmp_path):
 def test_codes_of_inline_elements_are_kept_or_dropped(tmp_path):
     text = 'A <bpt i="1">&lt;b&gt;</bpt>big <hi>red</hi><ept i="1">&lt;/b&gt;</ept> dog<ph>%s</ph>'
     path = save(tmp_path / "a.tmx", unit(("en", text), ("de", "Hund")))
-    assert next(read_tmx(path, ["en", "de"])).source == "A <b>big red</b> dog%s"
-    assert next(read_tmx(path, ["en", "de"], "drop")).source == "A big red dog"
+    assert next(read_tmx(path, ["en", "de"]))[0] == "A <b>big red</b> dog%s"
+    assert next(read_tmx(path, ["en", "de"], "drop"))[0] == "A big red dog"
 
 
 def test_a_code_of_a_variant_wins_over_that_of_its_language(tmp_path):
@@ -63,14 +63,14 @@ def test_a_code_of_a_variant_wins_over_that_of_its_language(tmp_path):
 def test_white_space_of_a_text_stays(tmp_path):
     text = "10\u00a0000\u202f%\u3000"
     path = save(tmp_path / "a.tmx", unit(("fr", f"\n {text}\u2028a\t b "), ("en", "10,000%")))
-    assert next(read_tmx(path, ["fr", "en"])).source == f"{text}\u2028a b"
+    assert next(read_tmx(path, ["fr", "en"]))[0] == f"{text}\u2028a b"
 
 
 def test_text_within_a_code_is_text(tmp_path):
     text = 'A<ph>&lt;img alt="<sub> red <ph>&lt;b&gt;</ph>dog</sub>"&gt;</ph>.'
     path = save(tmp_path / "a.tmx", unit(("en", text), ("de", "Hund")))
-    assert next(read_tmx(path, ["en", "de"], "drop")).source == "A red dog."
-    assert next(read_tmx(path, ["en", "de"])).source == 'A<img alt=" red <b>dog">.'
+    assert next(read_tmx(path, ["en", "de"], "drop"))[0] == "A red dog."
+    assert next(read_tmx(path, ["en", "de"]))[0] == 'A<img alt=" red <b>dog">.'
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"])
@@ -90,7 +90,7 @@ def test_documents_are_read(tmp_path):
     props = [name.format("x-Document"), name.format("filename"), name.format("x-domain"), "<prop/>"]
     pair = (("en", f"a {props[0]}"), ("de", "b"))
     path = save(tmp_path / "a.tmx", *(unit(*pair, extra=prop) for prop in props))
-    documents = [pair.document for pair in read_tmx(path, ["en", "de"])]
+    documents = [pair[3] for pair in read_tmx(path, ["en", "de"])]
     assert documents == ["man ual", "man ual", "", ""]
 
 

@@ -6,7 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.options import UsageError, option_of, parse_options
+from vanilla_transformer.commands.options import (
+    UsageError,
+    option_of,
+    parse_options,
+    read_assignment,
+)
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.options import argument, option
@@ -25,18 +30,6 @@ vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
 vanilla-transformer convert --from system-a run.pt runs/converted --heads 8 \\
     --key model_state_dict --rename rules.yaml --set eos_token_id=3 dropout=0.2
 """
-
-
-def _read_assignment(text: str) -> tuple[str, Any]:
-    import yaml
-
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"{text!r} is not FIELD=VALUE")
-    try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ValueError(f"{text!r}: the value cannot be read as YAML") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +82,8 @@ class WeightOptions:
     changes: list[tuple[str, Any]] | None = option(
         "config fields, e.g. pad_token_id=3",
         flag="--set",
-        type=_read_assignment,
-        metavar="FIELD=VALUE",
+        type=read_assignment,
+        metavar="NAME=VALUE",
     )
 
 
@@ -155,11 +148,7 @@ def _kind_of(source: str) -> str:
 
 
 def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
-    """Returns the options that a kind takes, as far as they are given.
-
-    Raises:
-        UsageError: If one that it needs is not.
-    """
+    """Returns the options that a kind takes, as far as they are given."""
     groups = (options.weights, options.torch)
     values = {name: value for group in groups for name, value in asdict(group).items()}
     required = SOURCES[kind].required

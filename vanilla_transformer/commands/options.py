@@ -103,12 +103,7 @@ def spell_with_hyphens(words: Sequence[str]) -> list[str]:
 def parse_options(
     name: str, summary: str, examples: str, kind: type[Options], words: Sequence[str]
 ) -> Options:
-    """Reads the arguments of a subcommand whose options are the fields of a dataclass.
-
-    Raises:
-        SystemExit: As `CommandParser.parse_words`.
-        UsageError: If the options contradict each other.
-    """
+    """Reads the arguments of a subcommand whose options are the fields of a dataclass."""
     parser = CommandParser(name, summary, examples)
     add_options(parser, kind)
     return read_options(kind, parser.parse_words(words))
@@ -250,8 +245,8 @@ class ResumedFile(OutputFile):
     )
 
 
-def _read_setting(text: str) -> tuple[str, Any]:
-    """Reads a setting of `generate()`; the value is JSON, or else a text."""
+def read_assignment(text: str) -> tuple[str, Any]:
+    """Reads a setting, or a field of a config; the value is JSON, or else a text."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} is not NAME=VALUE")
@@ -268,7 +263,7 @@ class GenerationOptions(SearchOptions):
     generation: list[tuple[str, Any]] = option(
         "any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
         [],
-        type=_read_setting,
+        type=read_assignment,
         action="append",
         metavar="NAME=VALUE",
     )

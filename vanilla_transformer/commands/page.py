@@ -1,6 +1,5 @@
 """`vanilla-transformer page`: a page in the browser for saved models."""
 
-import sys
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,6 @@ EXAMPLES = """
 vanilla-transformer page runs/multi30k
 vanilla-transformer page runs/first runs/second --port 8080 --text "A dog runs through the snow."
 """
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +40,6 @@ def run(options: Options) -> None:
     from vanilla_transformer.page.models import PageModels
 
     page = build_page(PageModels(options.models, options.device), options.text)
-    if options.host not in LOOPBACK:
-        print(
-            f"--host {options.host}: everyone who reaches this machine can use the page.",
-            file=sys.stderr,
-        )
     _, address, _ = page.launch(
         server_name=options.host,
         server_port=options.port,

@@ -18,7 +18,6 @@ from vanilla_transformer.commands.files import (
 from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
-from vanilla_transformer.data.text_files import existing_file
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
@@ -79,7 +78,7 @@ def _translate_document(options: Options, path: str) -> None:
     from vanilla_transformer.documents.formats import read_document
     from vanilla_transformer.inference.documents import translate_document
 
-    file = existing_file(path)
+    file = Path(path)
     document = read_document(path, file.read_bytes())
     translator = load_translator(options)
     (direction,) = translator.directions(1, **options.languages.named())

@@ -38,9 +38,6 @@ class DataArguments:
 
     Each option that names data stands for an entry, as those of `corpora`: a data set of the Hub or
     a directory that holds one, one file of a split, or two plain text files of a split.
-
-    Raises:
-        ValueError: If an option breaks one of `RULES`, or an entry of `corpora` is wrong.
     """
 
     _argument_group_name = "data"

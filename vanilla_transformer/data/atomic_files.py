@@ -118,11 +118,6 @@ def check_output_directory(
         overwrite: Whether the new model may replace a saved model there.
         read_from: Files and directories that the new model is made from. None, and what does not
             exist, such as a name on the Hub, passes.
-
-    Raises:
-        NotADirectoryError: If it is a file.
-        ValueError: If it holds something and `overwrite` is False, or anything but a saved model,
-            or if it is or holds what is read.
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():

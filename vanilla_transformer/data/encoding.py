@@ -90,10 +90,6 @@ def encode(
     Returns:
         New data with the same rows and the columns "input_ids" and "labels", without the text
         columns. With links, "alignment" holds pairs of token indices.
-
-    Raises:
-        OSError: If the disk is full.
-        ValueError: If the folder holds what was encoded of other texts, or in another way.
     """
     if isinstance(data, DatasetDict):
         options = tokenizer, max_source_length, max_target_length, num_proc
@@ -316,15 +312,10 @@ class _Side:
 
     def ids_and_words_of(self, texts: list[str]) -> list[tuple[list[int], list[range]]]:
         """Returns the ids of texts, and the words of their tokens."""
+        ids = self.ids_of(texts)
         encoding = self.call(texts, truncation=bool(self.limit), max_length=self.limit)
-        cut = whole = encoding["input_ids"]
-        if self.limit:
-            whole = self.call(texts, truncation=False)["input_ids"]
-        self.truncated[self.name] += sum(
-            len(part) < len(full) for part, full in zip(cut, whole, strict=True)
-        )
         words = words_of_encoding(self.tokenizer, texts, encoding, self.name)
-        return list(zip(cut, words, strict=True))
+        return list(zip(ids, words, strict=True))
 
 
 class _WordEncoder:

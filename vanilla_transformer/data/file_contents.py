@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.data.text_files import existing_file
-
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -28,7 +26,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 def content_digest(path: str | PathLike[str]) -> str:
     """Returns the SHA-256 digest of a file's content, in hexadecimal."""
-    with existing_file(path).open("rb") as content:
+    with Path(path).open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

@@ -32,7 +32,7 @@ from vanilla_transformer.data.corpus_entries import Corpus, suffix_of
 from vanilla_transformer.data.file_contents import content_digest, readers_digest, text_digest
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 
@@ -105,7 +105,6 @@ Row = tuple[int, Mapping[str, Any]]
 
 def _read_table(path: str) -> Iterator[Row]:
     """Yields the rows of a file, whose ending names the format. Columns of CSV are text."""
-    existing_file(path)
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix == ".csv":
         return _read_csv(path)
@@ -289,11 +288,6 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
     Args:
         pairs: All rows that the lines belong to, with the text columns "source" and "target".
         path: File with one line per row in Pharaoh's format; an empty line has no links.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If a line is malformed, if it names a word that its pair does not have, or if
-            the file has another number of lines than there are rows.
     """
     feature, key = Features({LINKS: Value("string")}), content_digest(path)
     links = cached_table(_read_links(path), feature, key, path, None)

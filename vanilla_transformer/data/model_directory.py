@@ -19,12 +19,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def check_model_directory(path: str) -> None:
-    """Checks that a local path holds a model of this package; a name on the Hub passes.
-
-    Raises:
-        OSError: If the path is no directory, or one without a config.json.
-        ValueError: If a JSON file is damaged, or the config is of another kind of model.
-    """
+    """Checks that a local path holds a model of this package; a name on the Hub passes."""
     folder = Path(path)
     if not folder.exists():
         return

@@ -72,13 +72,6 @@ def load_parallel_data(
     Args:
         links: File with the word links of each training pair, in Pharaoh's format. None: no links.
         cache: Folder of the Arrow copies. None: one under `HF_DATASETS_CACHE`.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If no data are given; if a file is empty, damaged, not UTF-8 or of an unknown
-            format; if two sides differ in length; if a column is missing or does not hold text; if
-            nothing is left of a corpus; and under the conditions of `add_links`.
-        OSError: If the disk of the cache is full.
     """
     tables = load_tables(args, cache)
     if links is not None:

@@ -97,11 +97,6 @@ def make_shards(
         key: Names what the shards are made from, and how.
         num_proc: Number of processes. None: the current process does the work.
         tell: Takes the number of rows that are done.
-
-    Raises:
-        OSError: If the disk is full.
-        RuntimeError: If a process is killed; what it has written is kept.
-        ValueError: If the folder has the index of shards with another key.
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = Shards.read(folder) if (folder / INDEX).is_file() else None

@@ -126,10 +126,6 @@ class SubwordSampler:
         bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
         unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
-
-    Raises:
-        ValueError: If the vocabulary marks the begin or the end of words in a way that cannot be
-            sampled.
     """
 
     def __init__(
@@ -246,9 +242,6 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         max_target_length: The same for a target.
         directions: How the model is asked for the languages of each row. None: as the rows and the
             tokenizer say.
-
-    Raises:
-        ValueError: If an option fits none of the sampled vocabularies.
     """
 
     def __init__(

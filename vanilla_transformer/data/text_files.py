@@ -26,11 +26,6 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     Only "\n" and "\r\n" end a line, or "\r" in a file that has no other line ends. Other characters
     that Unicode counts as line ends, such as U+2028, are part of the text. A byte order mark at the
     start of the file is dropped.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not UTF-8 (the error names the line), or a packed file is
-            damaged.
     """
     with open_bytes(path) as stream:
         yield from decode_lines(stream, os.fspath(path))
@@ -39,7 +34,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Opens a file, plain, `.gz` or `.zst`, as a stream of its unpacked bytes."""
-    file = existing_file(path)
+    file = Path(path)
     kind = {".gz": "gzip", ".zst": "zstd"}.get(file.suffix, "")
     try:
         with _open_packed(file, kind) as stream:
@@ -94,13 +89,6 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
                 "the line."
             ) from error
         yield text
-
-
-def existing_file(path: str | os.PathLike[str]) -> Path:
-    """Returns the path of a file, and checks that the file exists."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} does not exist or is not a file: check the path.")
-    return Path(path)
 
 
 def on_one_line(text: str) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from xml.parsers import expat
 
 from transformers.utils import logging
@@ -21,19 +21,10 @@ _FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _REFERENCE = re.compile(r"&#(?:x([0-9a-fA-F]+)|([0-9]+));")
 _MARKS_OF_UTF16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _LOST = "\ufdd0"  # a character that no text has stands for one that XML forbids
-_DOCUMENT_PROPERTIES = ("document", "filename", "file")
+_DOCUMENT_PROPERTIES = ("document", "filename", "file")  # of `<prop>`, perhaps after "x-"
 
-
-class TmxPair(NamedTuple):
-    """Two segments of a unit, and the line on which the unit begins; "" if it lacks one.
-
-    `document` is the text of its `<prop type="x-document">`, or "x-filename", or "x-file".
-    """
-
-    source: str
-    target: str
-    line: int
-    document: str
+TmxPair = tuple[str, str, int, str]
+"""Two segments of a unit, "" if it lacks one; the line on which it begins; its document, or ""."""
 
 
 def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
@@ -48,18 +39,14 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
     Args:
         languages: The codes of source and target.
         inline: "keep" or "drop": what becomes of the codes of inline elements.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is damaged, uses entities that it does not declare, or has no unit with a
-            segment in one of the languages.
     """
     reader = _Reader(path, languages, inline)
     with open_bytes(path) as stream:
         try:
             for text in _decode_xml(stream):
                 reader.parser.Parse(text)
-                yield from reader.take_pairs()
+                pairs, reader.pairs = reader.pairs, []
+                yield from pairs
             reader.parser.Parse("", True)
         except (expat.ExpatError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(f"{path} is no intact TMX file: {error}. Export it again.") from None
@@ -112,8 +99,8 @@ class _Reader:
     def __init__(self, path: str, languages: Sequence[str], inline: str) -> None:
         self.path, self.languages, self.inline = path, languages, inline
         self.known: set[str] = set()
-        self.matched: set[str] = set()
-        self._pairs: list[TmxPair] = []
+        self.matched: set[str | None] = set()
+        self.pairs: list[TmxPair] = []
         self._open: list[str] = []
         self._language: str | None = None
         self._unit: dict[str, str] = {}
@@ -128,11 +115,6 @@ class _Reader:
         self.parser.EndElementHandler = self._end_element
         self.parser.CharacterDataHandler = self._add_text
         self.parser.SkippedEntityHandler = self._refuse_entity
-
-    def take_pairs(self) -> list[TmxPair]:
-        """Returns the pairs since the last call."""
-        pairs, self._pairs = self._pairs, []
-        return pairs
 
     def _refuse_entity(self, name: str, _: bool) -> None:
         """Refuses what a DTD in another file declares: its text would be lost without a word."""
@@ -150,19 +132,12 @@ class _Reader:
             kind = attributes.get("type", "").lower().removeprefix("x-")
             self._names_document = kind in _DOCUMENT_PROPERTIES and self._open[-2] == "tu"
         elif name == "tuv":
-            self._language = self._wanted_language(
-                attributes.get("xml:lang") or attributes.get("lang") or ""
-            )
+            language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            self._language = variant_of(language, self.languages)
+            self.known.add(language or "(none given)")
+            self.matched.add(self._language)
         elif name == "seg":
             self._parts = []
-
-    def _wanted_language(self, language: str) -> str | None:
-        """Returns the wanted language that a language is, or else is a variant of."""
-        self.known.add(language or "(none given)")
-        wanted = variant_of(language, self.languages)
-        if wanted is not None:
-            self.matched.add(wanted)
-        return wanted
 
     def _is_in_code(self) -> bool:
         """Returns whether the innermost of codes and the texts in them (`<sub>`) is a code."""
@@ -172,9 +147,8 @@ class _Reader:
     def _add_text(self, text: str) -> None:
         if self._names_document:
             self._document += text
-        if self._parts is None or (self.inline == "drop" and self._is_in_code()):
-            return
-        self._parts.append(text)
+        if self._parts is not None and not (self.inline == "drop" and self._is_in_code()):
+            self._parts.append(text)
 
     def _end_element(self, name: str) -> None:
         self._open.pop()
@@ -190,7 +164,7 @@ class _Reader:
                 self.damaged_lines.append(self._line)
                 return
             document = _on_one_line(self._document)
-            self._pairs.append(TmxPair(source, target, self._line, document))
+            self.pairs.append((source, target, self._line, document))
 
 
 def _on_one_line(text: str) -> str:

@@ -55,10 +55,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         process_index: Process, from 0, whose batches (every `num_processes`-th) are yielded. None:
             all batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
         mixture: Chooses the examples of each epoch. None: every example appears exactly once.
-
-    Raises:
-        ValueError: If a single example exceeds `max_tokens`, or the processes cannot have equally
-            many batches.
     """
 
     def __init__(

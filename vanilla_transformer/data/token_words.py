@@ -160,17 +160,6 @@ def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
     return list(dict.fromkeys(widened))
 
 
-def unknown_characters(tokenizer: Any, texts: list[str], side: str = "source") -> list[str]:
-    """Returns the characters of each text that are unknown to the vocabulary, without white space.
-
-    See `unknown_spans`.
-    """
-    return [
-        "".join("".join(text[begin:end] for begin, end in spans).split())
-        for text, spans in zip(texts, unknown_spans(tokenizer, texts, side), strict=True)
-    ]
-
-
 def count_characters(text: str) -> int:
     """Counts the characters of a text that are no white space."""
     return sum(map(len, text.split()))

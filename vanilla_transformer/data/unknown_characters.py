@@ -6,7 +6,7 @@ from typing import Any
 
 from vanilla_transformer.data.token_words import (
     count_characters,
-    unknown_characters,
+    unknown_spans,
     vocabulary_of,
 )
 
@@ -35,8 +35,13 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
             step = max(len(texts) // _SAMPLE, 1)
             sample = list(texts[::step])
             known = set("".join(vocabulary_of(tokenizer, side)))
-            unknown = Counter("".join(unknown_characters(tokenizer, sample, side)))
-            unknown = Counter({sign: unknown[sign] for sign in unknown.keys() - known})
+            unknown = Counter(
+                sign
+                for text, spans in zip(sample, unknown_spans(tokenizer, sample, side), strict=True)
+                for span in spans
+                for sign in text[slice(*span)]
+                if not (sign.isspace() or sign in known)
+            )
             share = unknown.total() / max(sum(map(count_characters, sample)), 1)
             shares.append(f"{side} {share:.2%}")
             if share > MOST_UNKNOWN:

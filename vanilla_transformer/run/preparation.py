@@ -20,7 +20,6 @@ from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_d
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.row_languages import directions_of, with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.directions import possible_tags, record_directions
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
@@ -121,18 +120,17 @@ def _load_data(
         if arguments.tokenizer.lowercase if saved is None else not keeps_case(saved):
             logger.warning("`case_augment` adds nothing: the vocabulary lower-cases sources.")
             options = replace(options, case_augment=None)
-    path = None if links is None else str(existing_file(links))
-    if options.terms and path is not None:
+    if options.terms and links is not None:
         raise ValueError(
-            f"`terms` moves the words that the links in {path!r} number: leave one of them out."
+            f"`terms` moves the words that the links in {links!r} number: leave one of them out."
         )
     if data is None:
         prepared = arguments.preparation.prepared
-        return load_parallel_data(options, path, None if prepared is None else Path(prepared))
+        return load_parallel_data(options, links, None if prepared is None else Path(prepared))
     both = (options.source_language, options.target_language)
     splits = {name: with_languages(rows, both) for name, rows in data.items()}
-    if path is not None:
-        splits["train"] = add_links(splits["train"], path)
+    if links is not None:
+        splits["train"] = add_links(splits["train"], links)
     splits["train"] = add_cased_copies(splits["train"], options.case_augment)
     return ParallelData(DatasetDict(splits))
 
