@@ -89,9 +89,6 @@ class Hub:
 
     # --- what is asked over HTTP
 
-    def add_data_set(self, name, files):
-        self.repositories[f"{USER}/{name}"] = [(git_oid(name.encode()), "data", files)]
-
     def create(self, body):
         name = f"{body.get('organization') or USER}/{body['name']}"
         answer = {"url": f"{self.url}/{name}", "name": name, "id": name}
@@ -272,8 +269,6 @@ class Handler(BaseHTTPRequestHandler):
     def route(self, parts, query, content):
         if self.command in ("POST", "PUT") and parts[0] == "api":
             self.check_token()
-        if parts[0] == "datasets" and parts[3:4] == ["resolve"]:
-            parts = parts[1:]
         if len(parts) > 3 and parts[2] == "resolve":
             return self.resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
         status, found = self.find(parts, query, content)
@@ -302,11 +297,11 @@ class Handler(BaseHTTPRequestHandler):
                 return (200, {}) if oid in hub.objects else (404, {})
             case "POST", ["api", "models", _, _, "commit", revision]:
                 return hub.write(name, revision, map(json.loads, content.splitlines()))
-            case "GET", ["api", "models" | "datasets", _, _]:
+            case "GET", ["api", "models", _, _]:
                 return hub.info(name, "main")
-            case "GET", ["api", "models" | "datasets", _, _, "revision", revision]:
+            case "GET", ["api", "models", _, _, "revision", revision]:
                 return hub.info(name, revision)
-            case "GET", ["api", "models" | "datasets", _, _, "tree", revision, *folder]:
+            case "GET", ["api", "models", _, _, "tree", revision, *folder]:
                 recursive = "recursive=true" in query.lower()
                 return hub.tree(name, revision, "/".join(folder), recursive)
         raise RefusalError(

@@ -34,13 +34,6 @@ def test_accelerate_starts_it_in_two_processes(corpus, tmp_path, monkeypatch):
     assert "eval_bleu" in results
 
 
-def test_a_failure_in_two_processes_shows_in_the_status(tmp_path):
-    options = ["--output_dir", tmp_path / "out"]
-    options += ["--train_source", tmp_path / "nowhere", "--train_target", tmp_path / "nowhere"]
-    with pytest.raises(AssertionError, match="nowhere does not exist"):
-        launch("-m", "vanilla_transformer", "train", *options)
-
-
 def test_threads_that_wait_are_told_so_before_torch_is_imported(tmp_path):
     spy = """
 import os, sys
@@ -48,7 +41,8 @@ import os, sys
 class Spy:
     def find_spec(self, name, path=None, target=None):
         if name == "torch":
-            print("spins:", os.environ.get("GOMP_SPINCOUNT"))
+            print("spins:", os.environ.get("GOMP_SPINCOUNT"), flush=True)
+            os._exit(0)
 
 sys.meta_path.insert(0, Spy())
 """
@@ -61,7 +55,7 @@ sys.meta_path.insert(0, Spy())
         capture_output=True,
         text=True,
     )
-    assert {*done.stdout.splitlines()} == {"spins: 10000"}
+    assert done.stdout == "spins: 10000\n"
 
 
 @pytest.mark.parametrize("given", [None, "0"])

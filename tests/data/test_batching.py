@@ -80,8 +80,9 @@ def test_a_large_corpus_keeps_every_promise(monkeypatch, processes):
     assert [batch for step in zip(*shares, strict=True) for batch in step] == second
 
 
-def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
-    """A million pairs are sorted at a time; nothing of their order is kept."""
+def test_the_memory_of_an_order_does_not_grow_with_the_corpus(monkeypatch):
+    """A block is sorted at a time, here of 131,072 pairs; nothing of their order is kept."""
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", block := 2**17)
 
     def bytes_of(count, mixture=None):
         sides = [np.resize(side.astype(np.uint16), count) for side in lengths(10_000)]
@@ -93,12 +94,12 @@ def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
         tracemalloc.stop()
         return kept, peak
 
-    kept, peak = bytes_of(2**20)
-    assert kept < 0.5 * 2**20
-    mixture = Mixture({"a": 2**21, "b": 2**20}, {"a": 0.3, "b": 0.7}, 0)
+    kept, peak = bytes_of(block)
+    assert kept < 0.5 * block
+    mixture = Mixture({"a": 2 * block, "b": block}, {"a": 0.3, "b": 0.7}, 0)
     for chosen in (None, mixture):
-        kept, largest = bytes_of(3 * 2**20, chosen)
-        assert kept < 0.5 * 2**20
+        kept, largest = bytes_of(3 * block, chosen)
+        assert kept < 0.5 * block
         assert largest < 1.5 * peak
 
 

@@ -120,7 +120,6 @@ def test_dropped_pairs_are_counted_and_named(dirty, capsys):
 
 REFUSED = {
     "weight": ({"weight": 0}, "app: `weight` 0 must be a number above 0"),
-    "negative": ({"weight": -2.5}, "`weight` -2.5 must be a number above 0"),
     "tag": ({"tag": "<2 de>"}, "`tag` '<2 de>' must be one word"),
     "name": ({"wieght": 2}, "unknown name 'wieght': choose from name, train"),
     "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': choose from empty"),
@@ -129,13 +128,12 @@ REFUSED = {
     "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),
     "tmx": ({"train": "app.tmx"}, "app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),
-    "format": ({"train": "app.docx"}, "app.docx does not exist"),
+    "format": ({"train": "app.docx"}, "app.docx"),
     "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without"),
     "nothing": (
         {"filters": {"longest": 3}},
         r"Nothing is left of the train data 'app' .*longest 5",
     ),
-    "lengths": ({"train": ["valid.tsv", "app.tsv"]}, "'.*valid.tsv' ends before line 3"),
 }
 
 

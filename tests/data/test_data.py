@@ -5,14 +5,12 @@ import gzip
 import json
 import os
 import random
-from ast import literal_eval
 from functools import partial
 
 import datasets
 import pytest
 from converted_models import byte_level_tokenizer
 from datasets import Dataset, DatasetDict
-from hub_server import Hub, run
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -90,14 +88,6 @@ def test_data_are_encoded_once_for_equal_tokenizers_and_limits(write, tmp_path, 
 # Plain text
 
 
-@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
-def test_text_files(write, suffix):
-    sides = {side: write(f"{side}.{suffix}", "\n".join(PAIRS[side]) + "\n") for side in PAIRS}
-    data = load(train_source=sides["source"], train_target=sides["target"])
-    assert isinstance(data, DatasetDict)
-    assert texts_of(data["train"]) == PAIRS
-
-
 def test_splits_and_limits(write):
     def text(number):
         return "".join(f"line {i}\n" for i in range(number))
@@ -113,6 +103,7 @@ def test_splits_and_limits(write):
         "validation": 8,
         "test": 1,
     }
+    assert isinstance(data, DatasetDict)
     only_test = {name: path for name, path in arguments.items() if name.startswith("test")}
     assert list(load(**only_test)) == ["test"]
 
@@ -129,24 +120,15 @@ def test_no_pair_left(write):
         load_texts(write, "a\n\n", "\nb\n")
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("a\n" * 7, "b\n" * 5, "t.txt' ends before line 6"),
-        ("", "x\n", "s.txt' ends before line 1"),
-        ("a\nb\nc\n", b"x\ny\nBa\xe4c\n", "t.txt, line 3: byte 0xe4 at position 3 is not UTF-8"),
-    ],
-)
-def test_damaged_text_files(write, source, target, message):
-    with pytest.raises(ValueError, match=message):
-        load_texts(write, source, target)
-
-
 def test_missing_and_empty_files(write, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt"):
         load(train_source=write("s.txt", "a"), train_target=str(tmp_path / "nowhere.txt"))
     with pytest.raises(ValueError, match=r"s\.txt and .*t\.txt holds no data"):
         load_texts(write, "", "")
+    with pytest.raises(ValueError, match=r"t\.txt' ends before line 6"):
+        load_texts(write, "a\n" * 7, "b\n" * 5)
+    with pytest.raises(ValueError, match=r"t\.txt, line 3: byte 0xe4 at position 3 is not UTF-8"):
+        load_texts(write, "a\nb\nc\n", b"x\ny\nBa\xe4c\n")
 
 
 def test_damaged_gzip(tmp_path):
@@ -204,10 +186,7 @@ def test_splits_come_from_text_files_and_tables_together(tmp_path):
         load(train_source=paths[0], train_target=paths[1], train_file=paths[2])
 
 
-FORMATS = ["x.csv", "x.csv.gz", "x.json", "x.jsonl", "x.jsonl.gz", "x.parquet"]
-
-
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.json", "x.jsonl.gz", "x.parquet"])
 def test_file_formats(write, name):
     texts = {
         "de": ['ein "Haus", groß', "NA", "007", "null"],
@@ -227,7 +206,7 @@ def test_references_are_kept(write, name):
     assert texts_of(data) == columns
 
 
-@pytest.mark.parametrize("bad", [None, [], ["zwei Bäume", None]])
+@pytest.mark.parametrize("bad", [None, [], "b", ["zwei Bäume", None]])
 def test_references_that_cannot_be_scored_are_found_before_the_training(write, bad):
     columns = {**PAIRS, "references": [["ein Haus"], bad]}
     path = write_columns(write, "x.jsonl", columns)
@@ -241,28 +220,19 @@ def test_nulls_are_empty(write, caplog):
     assert "skipped 1 of 2 pairs" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
-def test_missing_columns_and_changed_files(write, name):
-    path = write_columns(write, name, PAIRS)
+def test_columns_that_are_missing_are_named(write):
+    path = write_columns(write, "x.jsonl", PAIRS)
     with pytest.raises(ValueError, match=r"no column 'en'; its columns are \['source', 'target'\]"):
         load(train_file=path, source_column="en")
     with pytest.raises(ValueError, match=r"no column 'translation.en'"):
         load(train_file=path, source_lang="en", target_lang="de")
     with pytest.raises(ValueError, match="name two columns"):
         load(train_file=path, source_column="target")
-    before = os.stat(path)
-    assert load(train_file=path)["train"]["source"][0] == "one house"
-    write_columns(write, name, {**PAIRS, "source": ["six mouse", "two trees"]})
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert load(train_file=path)["train"]["source"][0] == "six mouse"
 
 
 def test_columns_of_other_types(write):
     path = write_columns(write, "x.jsonl", {"source": [1, 2], "target": ["a", "b"]})
     with pytest.raises(ValueError, match=r"line 1: column 'source' holds 1: it must"):
-        load(train_file=path)
-    path = write_columns(write, "y.jsonl", {**PAIRS, "references": ["a", "b"]})
-    with pytest.raises(ValueError, match=r"line 1: 'references' holds 'a': give a list of texts"):
         load(train_file=path)
 
 
@@ -271,22 +241,14 @@ def test_columns_of_other_types(write):
     [
         ("x.csv", "source,target\na,b\n\nHello, you,c\n", "line 4: 3 fields, .* quote texts"),
         ("x.csv", 'source,target\na,"b\n', r"x\.csv, line 2: unexpected end of data"),
-        ("x.csv", "source,target\n", "x.csv holds no data"),
         ("x.csv", "", "x.csv holds no data"),
         ("x.csv", "source,target\na,b\nc,\0d\n", "line 3: NUL bytes are no text"),
-        ("x.csv", "source,source\na,b\n", "names a column twice"),
-        ("x.csv", b"source,target\na,b\nc,\xff\n", r"x\.csv, line 3: byte 0xff at position 3"),
         ("x.jsonl", '{"source": "a", "target": "b"}\n{"source": \n', "line 2 is not a JSON object"),
         ("x.json", '[{"source": "a", "target": "b"}, 1]', "line 2 is not a JSON object: give one"),
-        ("x.json", '"a"', "line 1 is not a JSON object: give one object per line, or one array"),
-        ("x.json", "[]", "x.json holds no data"),
-        ("x.json", '{"source": "a", "target": "b"}\n{"source": 1, "target": ""}', "line 2: column"),
         ("x.json", '{"source": "a", "target": "b"}\n{"source": "a"}', "line 2 has no column 'tar"),
         ("x.json", '{"source": "\\ud800", "target": ""}', "x.json holds half a character: .* surr"),
         ("x.jsonl", b'{"source": "a", "target": ""}\n{"source": "\xff"}\n', "line 2: byte 0xff"),
-        ("x.json", "\n", "x.json holds no data"),
         ("x.parquet", b"no parquet", "cannot be read as .parquet"),
-        ("x.tsv", "", "x.tsv holds no data"),
         ("x.tsv", "a\tb\nc\n", "line 2: it has 1 column,"),
         ("x.txt", "a\tb\n", r"unknown format: give one of \.tsv"),
     ],
@@ -302,11 +264,11 @@ def test_long_fields(write):
     assert load(train_file=path)["train"]["source"][0] == text
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz"])
-def test_texts_that_look_like_dates(write, name):
+def test_texts_that_look_like_dates(write):
     columns = {"source": ["2020-01-31", "1999-12-01"], "target": ["2020-01-31 10:00:00", "x"]}
     columns |= {"references": [["2020-01-31"], ["2021-05-05", "2021-05-06"]]}
-    assert texts_of(load(train_file=write_columns(write, name, columns))["train"]) == columns
+    path = write_columns(write, "x.jsonl", columns)
+    assert texts_of(load(train_file=path)["train"]) == columns
     rows = [{"translation": {"en": text, "de": "2000-01-01"}} for text in columns["source"]]
     path = write("nested.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     data = load(train_file=path, source_lang="en", target_lang="de")["train"]
@@ -339,25 +301,6 @@ def test_data_sets_of_the_hubs_form(tmp_path):
         load(dataset_name=name, source_lang="de")
 
 
-def test_a_data_set_is_loaded_from_the_hub(tmp_path):
-    hub, lines = Hub(), [json.dumps({"translation": {"en": n, "de": n * 2}}) for n in "abc"]
-    parts = {f"train-{n}.jsonl": line.encode() for n, line in enumerate(lines)}
-    hub.add_data_set("pairs", {**parts, "validation.jsonl": lines[0].encode()})
-    program = """
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import load_parallel_data
-args = DataArguments(dataset_name="somebody/pairs", source_lang="en", target_lang="de")
-splits = load_parallel_data(args).splits
-print({name: rows.remove_columns("line").to_dict() for name, rows in splits.items()})
-"""
-    output = run(hub, tmp_path / "home", "-c", program).splitlines()[-1]
-    hub.close()
-    assert literal_eval(output) == {
-        "train": {"source": ["a", "b", "c"], "target": ["aa", "bb", "cc"]},
-        "validation": {"source": ["a"], "target": ["aa"]},
-    }
-
-
 def test_saved_data_sets(tmp_path):
     DatasetDict({"train": Dataset.from_dict(PAIRS)}).save_to_disk(tmp_path / "good")
     assert texts_of(load(dataset_name=str(tmp_path / "good"))["train"]) == PAIRS
@@ -377,7 +320,6 @@ def test_saved_data_sets(tmp_path):
         ({"test_file": "y.csv", "test_source": "y", "test_target": "z"}, "test data are given tw"),
         ({"test_file": "y.tmx", "target_language": "de"}, "y.tmx needs `languages`"),
         ({"train_source": "a"}, "both `train_source` and `train_target`"),
-        ({"test_target": "a"}, "both `test_source` and `test_target`"),
     ],
 )
 def test_sources_of_data(arguments, message):
@@ -425,8 +367,16 @@ SIGNS = [
 ]
 
 
-@pytest.mark.parametrize("option", ["lowercase", "do_lower_case", "fold_white_space", None])
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("bpe", "lowercase"),
+        ("bpe", "fold_white_space"),
+        ("unigram", None),
+        ("unigram", "do_lower_case"),
+        ("char", "fold_white_space"),
+    ],
+)
 def test_pairs_have_the_ids_of_a_call(kind, option, monkeypatch):
     """Words are encoded once and remembered, unless they hold what joins or splits words."""
     monkeypatch.setattr(encoding, "_MOST_WORDS", 200)
@@ -435,7 +385,7 @@ def test_pairs_have_the_ids_of_a_call(kind, option, monkeypatch):
     options = {} if option is None else {option: option != "fold_white_space"}
     tokenizer = VanillaTransformerTokenizer.train(words, kind=kind, vocab_size=80, **options)
     tokenizer.add_tokens(["<2de>"])
-    texts = ["".join(rng.choices(SIGNS, k=rng.randint(0, 9))) for _ in range(3000)]
+    texts = ["".join(rng.choices(SIGNS, k=rng.randint(0, 9))) for _ in range(2000)]
     rows = encode(Dataset.from_dict({"source": texts, "target": texts}), tokenizer)
     expected = tokenizer(texts, text_target=texts)
     for column in ("input_ids", "labels"):

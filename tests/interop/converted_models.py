@@ -233,10 +233,9 @@ def convert_all(folder):
         model = convert(kind, source, folder / name, **options).model
         model.generation_config.max_length = LENGTH
         model.generation_config.save_pretrained(folder / name)
-        store_probe(model, folder / name)
     tokenizer = VanillaTransformerTokenizer.train(TEXTS, kind="word")
     tokenizer.save_pretrained(folder / "encoder")
     model = make_model(VanillaTransformerEncoderModel, vocab_size=len(tokenizer))
     model.save_pretrained(folder / "encoder")
-    store_probe(model, folder / "encoder")
+    store_probe(folder / "encoder")
     return [path.name for path in folder.iterdir()]

@@ -10,7 +10,7 @@ from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 SOURCE_LENS, TARGET_LENS = (7, 4, 6), (5, 6, 3)
 VARIANTS = {
     "post-norm": {},
-    "post-norm with final norms": {"final_layer_norm": True},
+    "final norms, tanh gelu": {"final_layer_norm": True, "activation_function": "gelu_new"},
     "pre-norm": {"norm_placement": "pre"},
     "pre-norm without final norms": {"norm_placement": "pre", "final_layer_norm": False},
     "rms norm": {"norm_type": "rms_norm", "layer_norm_eps": 1e-2},
@@ -20,7 +20,11 @@ VARIANTS = {
         "norm_type": "rms_norm",
         "decoder_num_key_value_heads": 2,
     },
-    "embedding norm": {"normalize_embedding": True, "scale_embedding": False},
+    "embedding norm, gelu": {
+        "normalize_embedding": True,
+        "scale_embedding": False,
+        "activation_function": "gelu",
+    },
     "half sinusoids": {"position_embedding_type": "sinusoidal_half"},
     "fairseq's sinusoids": {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2},
     "learned": {"position_embedding_type": "learned"},
@@ -37,10 +41,11 @@ VARIANTS = {
         "logit_scale": 0.25,
     },
     "swiglu": {"gated_ffn": True, "activation_function": "silu"},
-    "gelu": {"activation_function": "gelu"},
-    "tanh gelu": {"activation_function": "gelu_new"},
-    "grouped queries": {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2},
-    "wide heads": {"head_dim": 12},
+    "grouped queries, wide heads": {
+        "encoder_num_key_value_heads": 1,
+        "decoder_num_key_value_heads": 2,
+        "head_dim": 12,
+    },
     "narrow rotated heads": {
         "position_embedding_type": "rope",
         "head_dim": 2,

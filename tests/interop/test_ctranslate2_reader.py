@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import make_batch, make_model
 from ctranslate2.converters import opennmt_py
-from ctranslate2.specs import attention_spec, model_spec, transformer_spec
+from ctranslate2.specs import model_spec
 from ctranslate2_models import (
     FAMILIES,
     as_version_5,
@@ -35,7 +35,7 @@ from vanilla_transformer.interop.model_bin import read_model_bin
 from vanilla_transformer.interop.probe import compare_logits
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 
-TYPES = ("int8", "int16", "float16", "bfloat16", "int8_float32", "int8_bfloat16")
+TYPES = ("int8", "int16", "float16", "bfloat16")
 ANEW = ("scaled residuals", "learned from 2")
 """Exports of these models hold other weights: factors are in them, or rows are left out."""
 
@@ -68,7 +68,7 @@ def test_our_own_exports_compute_the_same_and_come_back(
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     assert compare(imported).agrees
     tokens = vocabularies_of(model.config, tokenizer)
-    assert_same_searches(model, tmp_path / "ct2", tokens)
+    assert_same_searches(model, tmp_path / "ct2", tokens, beams=(3,))
     same = ("pad_token_id", "eos_token_id", "decoder_start_token_id", "norm_placement",
             "position_embedding_type", "share_encoder_decoder_embeddings")  # fmt: skip
     assert [n for n in same if getattr(model.config, n) != getattr(imported.model.config, n)] == []
@@ -82,7 +82,7 @@ def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
     assert compare(imported).agrees
     name = "model.encoder.layers.1.feed_forward.fc1.weight"
     exact, found = model.state_dict()[name], imported.model.state_dict()[name]
-    if kind.startswith("int8"):
+    if kind == "int8":
         largest = exact.abs().amax(dim=1, keepdim=True)
         expected = torch.round(exact * (127 / largest)) / (127 / largest)
     elif kind == "int16":
@@ -216,64 +216,30 @@ def test_version_5_is_read(shared_words, tmp_path):
     assert [word for word in words if word != "</s>"] == expected.hypotheses[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"with_relative_position": True}, "relative_position_keys` has no counterpart"),
-        ({"num_source_embeddings": 2}, "`encoder/embeddings_1/weight` has"),
-    ],
-)
-def test_what_has_no_counterpart_is_named(options, reason, tmp_path):
-    spec = transformer_spec.TransformerSpec.from_config(1, 2, **options)
-    fill(spec)
-    for side, count in (("source", options.get("num_source_embeddings", 1)), ("target", 1)):
-        for _ in range(count):
-            getattr(spec, f"register_{side}_vocabulary")(
-                ["<s>", "</s>", "<unk>", "<pad>"] + ["x"] * 4
-            )
-    write_spec(spec, tmp_path / "ct2")
-    with pytest.raises(ValueError, match=reason):
-        convert("ctranslate2", tmp_path / "ct2", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def fill(spec):
-    """Gives every weight of a specification small random values."""
-
-    def fill_one(layer, name, value):
-        key = name.rpartition("/")[2]
-        if value is None:
-            shape = {"weight": (8, 8), "encodings": (9, 8)}.get(key, (8,))
-            shape = (5, 4) if key.startswith("relative") else shape
-            shape = (24, 8) if name.endswith("self_attention/linear_0/weight") else shape
-            shape = (16, 8) if name.endswith("/attention/linear_1/weight") else shape
-            setattr(layer, key, torch.randn(shape))
-
-    model_spec.visit_spec(spec, fill_one)
-
-
-def test_other_kinds_of_models_are_named(shared_words, tmp_path):
-    convert_to_ctranslate2(make_model(), shared_words, tmp_path / "ct2")
-    path = tmp_path / "ct2" / "model.bin"
-    content = path.read_bytes()
-    text = b"WhisperSpec\0"
-    path.write_bytes(content[:4] + struct.pack("<H", len(text)) + text + content[22:])
-    with pytest.raises(ValueError, match="of the kind 'WhisperSpec'"):
-        read_ctranslate2(tmp_path / "ct2")
-    assert content[6:22] == b"TransformerSpec\0"
-    write_interleaved(shared_words, tmp_path / "interleaved")
-    with pytest.raises(ValueError, match="only halves"):
-        read_ctranslate2(tmp_path / "interleaved")
-
-
-def write_interleaved(tokenizer, folder):
+def test_what_has_no_counterpart_is_named(shared_words, tmp_path):
     model = make_model(**VARIANTS["rope"])
     with torch.no_grad():
         spec = make_specification(model)
-    set_vocabularies(spec, model.config, tokenizer)
-    spec.encoder.layer[0].self_attention.rotary_interleave = True
-    assert isinstance(spec.encoder.layer[0].self_attention, attention_spec.MultiHeadAttentionSpec)
-    write_spec(spec, folder)
+    set_vocabularies(spec, model.config, shared_words)
+    attention = spec.encoder.layer[0].self_attention
+    attention.rotary_interleave = True
+    vars(attention)["relative_position_keys"] = torch.ones(5, 4)
+    write_spec(spec, tmp_path / "ct2")
+    with pytest.raises(ValueError, match="2 problem") as refused:
+        convert("ctranslate2", tmp_path / "ct2", tmp_path / "out")
+    for name in ("rotary_interleave", "relative_position_keys"):
+        assert name in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_kinds_of_models_are_named(deployed, tmp_path):
+    content = (deployed / "model.bin").read_bytes()
+    assert content[6:22] == b"TransformerSpec\0"
+    text = b"WhisperSpec\0"
+    path = tmp_path / "model.bin"
+    path.write_bytes(content[:4] + struct.pack("<H", len(text)) + text + content[22:])
+    with pytest.raises(ValueError, match="of the kind 'WhisperSpec'"):
+        read_ctranslate2(tmp_path)
 
 
 # Damaged files ------------------------------------------------------------------------------------
@@ -287,47 +253,29 @@ def deployed(shared_words, tmp_path_factory):
     return folder
 
 
-def test_a_file_that_is_cut_off_anywhere_is_refused(deployed, tmp_path):
-    content = (deployed / "model.bin").read_bytes()
-    path = tmp_path / "model.bin"
-    for size in (*range(0, 200), *range(200, len(content), 997), len(content) - 1):
-        path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match="is damaged") as refused:
-            read_model_bin(path)
-        assert str(refused.value).count("\n") == 0
-
-
-def test_a_hostile_file_is_refused_in_a_sentence(deployed, tmp_path):
+def test_a_damaged_or_hostile_file_is_refused_in_a_sentence(deployed, tmp_path):
     content = (deployed / "model.bin").read_bytes()
     count = 22 + 4  # after version, name and revision
     name = content.index(b"decoder/activation\0")
     axes = name + len(b"decoder/activation\0")  # then the type and the size
-    alias, of = b"decoder/projection/weight\0", b"decoder/embeddings/weight\0"
-    place = content.rindex(alias) + len(alias) + 2
-    assert content[place : place + len(of)] == of
+    alias = b"decoder/projection/weight\0"
+    place = content.rindex(alias) + len(alias) + 2  # of what it is an alias of
 
     def with_bytes(place, new):
         return content[:place] + new + content[place + len(new) :]
 
-    huge = b"\xff\xff\xff\xff"
-    files = {
-        "number of variables": with_bytes(count, huge),
-        "name": with_bytes(name, b"\xff"),
-        "type": with_bytes(axes + 1, b"\x4d"),
-        "axes": with_bytes(axes, b"\xff"),
-        "size": with_bytes(axes + 2, huge),
-        "alias of itself": with_bytes(place, alias),
-        "more bytes": content + b"more",
-        "version": with_bytes(0, b"\x09"),
-    }
-    path = tmp_path / "ct2" / "model.bin"
-    path.parent.mkdir()
-    for damaged in files.values():
-        path.write_bytes(damaged)
+    files = [
+        *(content[:size] for size in (*range(0, 200, 7), *range(200, len(content), 4999))),
+        *(with_bytes(place, b"\xff\xff\xff\xff") for place in (count, axes + 2)),
+        *(with_bytes(place, b"\xff") for place in (0, name, axes, axes + 1)),
+        with_bytes(place, alias),
+        content + b"more",
+    ]
+    for damaged in files:
+        (tmp_path / "model.bin").write_bytes(damaged)
         with pytest.raises(ValueError, match="is damaged, or no model") as refused:
-            convert("ctranslate2", path.parent, tmp_path / "out")
-        assert str(refused.value).count("\n") == 0
-    assert [entry.name for entry in tmp_path.iterdir()] == ["ct2"]
+            read_ctranslate2(tmp_path)
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -344,14 +292,6 @@ def test_a_damaged_file_beside_the_weights_is_refused(deployed, file, text, reas
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / file).write_text(text)
     with pytest.raises(ValueError, match=reason):
-        read_ctranslate2(tmp_path)
-
-
-def test_a_directory_without_weights_or_vocabularies_is_refused(deployed, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"model\.bin does not exist"):
-        read_ctranslate2(tmp_path)
-    (tmp_path / "model.bin").write_bytes((deployed / "model.bin").read_bytes())
-    with pytest.raises(FileNotFoundError, match=r"source_vocabulary\.txt does not exist"):
         read_ctranslate2(tmp_path)
 
 

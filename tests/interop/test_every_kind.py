@@ -58,8 +58,8 @@ OTHER_CALLS = {
     "cost": ("inspect", "cost", "MODEL", "--source-length", "8", "--target-length", "8"),
 }
 CALLS = {**TEXT_CALLS, **OTHER_CALLS}
-FULL = ("marian, apart", "mbart, no start", "fsmt", "eole", "table", "encoder")
-"""The kinds that get every call: they differ in their sides, starts, tokenizers and stacks."""
+FULL = ("marian, apart", "mbart, no start", "fsmt", "eole")
+"""The kinds that get every call: they differ in their sides, starts and tokenizers."""
 CORE = ("translate, json", "translate, ctranslate2", "score", "evaluate", "to ctranslate2")
 CORE += ("to hf", "attention to a target")
 PAIRS = [(kind, call) for kind in NAMES for call in (CALLS if kind in FULL else CORE)]

@@ -47,24 +47,9 @@ def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture, at
         torch.testing.assert_close(found, model(**other).logits)
 
 
+@SLOW  # the fast tests of test_onnx.py generate with a cache too
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@SLOW  # the fast tests of test_onnx.py export an encoder too
 @pytest.mark.parametrize("kind", ["dynamo", "onnx"])
-def test_an_exported_encoder_computes_the_same(
-    tiny_model, tiny_batch, tmp_path, kind, architecture
-):
-    tool, config = exporter(kind)
-    encoder = tiny_model(**architecture).get_encoder()
-    tool.export(encoder, batch_of(tiny_batch), config).save_pretrained(tmp_path)
-    loaded = exporters.ExportedModel.from_pretrained(tmp_path, trust_remote_code=True)
-    source = batch_of(tiny_batch, (9, 3), (1, 1))
-    real = source["attention_mask"].bool()
-    expected = encoder(**source).last_hidden_state
-    close(loaded(**source).last_hidden_state[real], expected[real])
-
-
-@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@pytest.mark.parametrize("kind", ["dynamo", pytest.param("onnx", marks=SLOW)])
 def test_an_exported_decoder_with_its_cache_generates_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):
@@ -97,28 +82,3 @@ def test_an_exported_decoder_with_its_cache_generates_the_same(
         )
         close(output.logits[:, -1], logits)
         cache, tokens = output.cache, output.logits[:, -1:].argmax(-1)
-
-
-@SLOW
-@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-def test_a_whole_onnx_graph_computes_the_same(tiny_model, tiny_batch, tmp_path, architecture):
-    tool, config = exporter("onnx")
-    model = tiny_model(**architecture)
-    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    inputs = {**batch_of(tiny_batch, keep=names), "use_cache": False}
-    tool.export(model, inputs, config).save_pretrained(tmp_path)
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(
-        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-    other = batch_of(tiny_batch, (9, 3), (4, 8), keep=names)
-    feeds = {
-        entry.name: other[entry.name.removeprefix("input.")].numpy()
-        for entry in session.get_inputs()
-    }
-    found = dict(
-        zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True)
-    )
-    [logits] = [value for name, value in found.items() if "logits" in name]
-    close(torch.tensor(logits), model(**other).logits)

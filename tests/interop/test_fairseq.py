@@ -142,13 +142,7 @@ def test_all_options_without_a_counterpart_are_listed(tmp_path):
     assert "`final norm` is True in the encoder and False in the decoder" in str(error.value)
 
 
-def test_left_over_and_missing_weights_are_listed(tmp_path):
-    weights = weights_of(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
-    weights["decoder.adaptive"] = weights.pop("decoder.layers.0.fc2.bias")
-    with pytest.raises(ValueError, match="2 problem") as error:
-        read_fairseq(save(tmp_path / "model.pt", weights))
-    assert "`decoder.adaptive` is not known" in str(error.value)
-    assert "`model.decoder.layers.0.feed_forward.fc2.bias` is missing" in str(error.value)
+def test_a_file_without_weights_or_options_is_refused(tmp_path):
     torch.save({"weights": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match=r"holds no weights of fairseq .* \['weights'\]"):
         read_fairseq(tmp_path / "other.pt")
@@ -200,29 +194,23 @@ def omegaconf_of(value, classes):
     return node
 
 
-def test_objects_of_omegaconf_are_read_without_their_code(tmp_path, foreign_classes, monkeypatch):
+def test_objects_of_omegaconf_are_read_and_no_code_runs(
+    tmp_path, foreign_classes, monkeypatch, capsys
+):
     reference = filled(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
     harmful = foreign_classes["Harmful"].__new__(foreign_classes["Harmful"])
     harmful.__dict__["x"] = 1
     config = {"model": {**OPTIONS, "_name": "transformer"}, "task": {}, "criterion": None}
     content = {"cfg": omegaconf_of(config, foreign_classes), "extra_state": {"harmful": harmful}}
     torch.save({**content, "model": weights_of(reference)}, tmp_path / "model.pt")
+    compare(read_fairseq(tmp_path / "model.pt"), reference)  # not even where it is installed
+    assert "payload" not in capsys.readouterr().out
+    torch.load(tmp_path / "model.pt", weights_only=False)
+    assert "the payload ran" in capsys.readouterr().out
     for name in list(sys.modules):
         if name.split(".")[0] in ("omegaconf", "fairseq"):
             monkeypatch.delitem(sys.modules, name)
     compare(read_fairseq(tmp_path / "model.pt"), reference)
-
-
-def test_code_of_allowed_names_never_runs(tmp_path, foreign_classes, capsys):
-    """Even a class that is installed under a name of fairseq is not loaded."""
-    harmful = foreign_classes["Harmful"].__new__(foreign_classes["Harmful"])
-    harmful.__dict__["x"] = 1
-    torch.save({"model": {"a": torch.ones(1)}, "args": harmful}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="problem"):
-        read_fairseq(tmp_path / "model.pt")
-    assert "payload" not in capsys.readouterr().out
-    torch.load(tmp_path / "model.pt", weights_only=False)
-    assert "the payload ran" in capsys.readouterr().out
 
 
 # Dictionaries ------------------------------------------------------------------------------------
@@ -281,7 +269,8 @@ def test_a_word_that_is_overwritten_has_its_last_id(tmp_path):
     lines += ["the 0 #fairseq:overwrite", "</s> 0 #fairseq:overwrite"]
     tokenizer = read_with(tmp_path, lines)
     assert tokenizer("the use")["input_ids"] == [29, 6, 2]
-    assert len(tokenizer) == 31
+    short = read_with(tmp_path, lines[:-4])
+    assert len(tokenizer) == len(short) == 31
 
 
 @pytest.mark.parametrize(
@@ -308,12 +297,6 @@ def test_a_model_of_several_pairs_has_the_dictionaries_of_the_first(tmp_path, pa
     fixed = {**no_languages, "lang_pairs": pairs, "fixed_dictionary": "/old/place/all.txt"}
     tokenizer = read_with(tmp_path, lines, **fixed)
     assert tokenizer("Ha@@ us", text_target="us")["input_ids"] == [5, 6, 2]
-
-
-def test_a_short_dictionary_fits(tmp_path):
-    tokenizer = read_with(tmp_path, [f"{word} 1" for word in ENGLISH[:-3]])
-    assert tokenizer("the w0")["input_ids"] == [4, 7, 2]
-    assert len(tokenizer) == 31
 
 
 def test_wrong_dictionaries_are_refused(tmp_path):

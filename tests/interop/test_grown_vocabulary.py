@@ -3,7 +3,7 @@
 import pytest
 import torch
 from converted_models import train_pieces
-from test_trimmed_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
+from test_trimmed_vocabulary import SOURCE, TARGET, VOCABULARIES, save_own, save_with_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -11,7 +11,6 @@ from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.probe import verify_model
-from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 
 TAG = "<2pl>"
 PAIRS = tuple(zip(SOURCE, TARGET, strict=True))
@@ -61,8 +60,7 @@ def assert_grown(before, after, lines=PAIRS):
         torch.testing.assert_close(tables[1][side].weight[tag], mean)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("kind", "shared"), VOCABULARIES)
 def test_a_tag_is_one_token_that_starts_as_its_pieces(kind, shared, tmp_path):
     source = save_own(tmp_path / "model", kind, shared)
     grow_vocabulary(str(source), tmp_path / "out", [TAG])

@@ -36,17 +36,13 @@ RELATIVE = {"position_embedding_type": "relative", "relative_attention_max_dista
 APART = {"decoder_vocab_size": 44, "tie_word_embeddings": False}
 MODELS = {
     "our default": ("marian", {}),
-    "half sinusoids": ("marian", HALF),
     "an odd width": (
         "marian",
         {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
     ),
-    "no scale, a bias": ("marian", {"scale_embedding": False, "lm_head_bias": True}),
+    "no scale, a bias": ("marian", {**HALF, "scale_embedding": False, "lm_head_bias": True}),
     "two vocabularies": ("marian", {**APART, "activation_function": "gelu"}),
     "two vocabularies, tied": ("marian", {"decoder_vocab_size": 44}),
-    "shared but not tied": ("marian", {"tie_word_embeddings": False}),
-    "no biases": ("marian", {"attention_bias": False, "ffn_bias": False}),
-    "fused": ("marian", {"fused_qkv": True, "decoder_num_key_value_heads": 2}),
     "grouped": (
         "marian",
         {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2, "fused_qkv": True},
@@ -60,7 +56,6 @@ MODELS = {
     "several ends": ("marian", {"eos_token_id": [2, 5]}),
     "pre-norm": ("pegasus", {**PRE, "activation_function": "silu"}),
     "pre-norm, factors": ("pegasus", {**PRE, "logit_scale": 0.7, "residual_scale": 0.7}),
-    "pre-norm, apart": ("pegasus", {**PRE, "tie_word_embeddings": False}),
     "fairseq": ("fsmt", FAIRSEQ),
     "fairseq, apart": ("fsmt", {**FAIRSEQ, **APART}),
     "fairseq, pre-norm": ("m2m100", {**PRE, **FAIRSEQ}),
@@ -69,7 +64,6 @@ MODELS = {
     "bart, sinusoids": ("bart", {**EMBEDDING_NORM, "position_offset": 3}),
     "mbart": ("mbart", {**PRE, **LEARNED, **EMBEDDING_NORM}),
     "mbart, no positions": ("mbart", {**PRE, **EMBEDDING_NORM, "position_embedding_type": "none"}),
-    "learned, pre-norm": ("blenderbot", {**PRE, **LEARNED}),
     "fairseq with a bias": ("blenderbot", {**PRE, **FAIRSEQ, "lm_head_bias": True}),
     "t5": ("t5", {**T5_LIKE, **RELATIVE}),
     "t5, gated, apart": (
@@ -127,21 +121,11 @@ def test_a_model_leaves_and_comes_back(kind, fields):
     ("fields", "nearest", "problems"),
     [
         ({"norm_type": "rms_norm", "qk_norm": "all"}, "marian", ["norm_type", "qk_norm"]),
-        ({"layer_norm_eps": 1e-6, **PRE}, "pegasus", ["layer_norm_eps"]),
         ({"final_layer_norm": True, "gated_ffn": True}, "marian",
          ["final_layer_norm", "gated_ffn"]),
         ({"final_layer_norm": False, **PRE}, "marian", ["norm_placement"]),
-        (LEARNED, "marian", ["position_embedding_type"]),
-        ({"position_offset": 1}, "marian", ["position_offset"]),
-        ({**PRE, "decoder_vocab_size": 44}, "pegasus", ["decoder_vocab_size"]),
-        ({**PRE, "position_embedding_type": "rope"}, "pegasus",
-         ["position_embedding_type", "rope_parameters"]),
         ({**FAIRSEQ, "decoder_start_token_id": 1}, "fsmt", ["decoder_start_token_id"]),
-        ({**FAIRSEQ, "lm_head_bias": True}, "fsmt", ["lm_head_bias"]),
-        ({**T5_LIKE, **RELATIVE, "decoder_layers": 3}, "t5", ["decoder_layers"]),
         ({**T5_LIKE, **RELATIVE, "attention_bias": True}, "t5", ["attention_bias"]),
-        ({**T5_LIKE, **RELATIVE, **THREE_HEADS, "head_dim": 6, "ffn_bias": True},
-         "t5", ["ffn_bias"]),
     ],
 )  # fmt: skip
 def test_what_no_class_computes_is_refused_with_every_field(fields, nearest, problems):
@@ -162,14 +146,6 @@ def test_a_half_type_is_kept_where_it_loses_nothing():
         assert_same(theirs.float(), ours.float(), beams=())
     folded = make_model(**kept, residual_scale=0.7).bfloat16()
     assert to_transformers(folded).dtype == torch.float32
-
-
-def test_positions_can_be_longer_than_the_field_says():
-    ours = make_model(max_position_embeddings=16)
-    batch = make_batch((30,), (20,))
-    del batch["labels"], batch["decoder_attention_mask"]
-    theirs = to_transformers(ours, positions=30)
-    torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)
 
 
 # --- directories ---------------------------------------------------------------------------------
@@ -202,11 +178,11 @@ def test_a_directory_works_where_the_package_is_not_installed(load_as_a_stranger
     )
     sizes = {"vocab_size": len(tokenizer), "decoder_vocab_size": tokenizer.target_vocab_size}
     ours = make_model(**sizes)
-    done = export_to_transformers(ours, tokenizer, tmp_path / "out", "runs/mine")
-    assert done.class_name == "MarianMTModel"
-    assert "subfolder" in done.notes[0]
+    _, notes = export_to_transformers(ours, tokenizer, tmp_path / "out", "runs/mine")
+    assert "subfolder" in notes[0]
     assert not list((tmp_path / "out").rglob("*.py"))
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["MarianMTModel"]
     assert "auto_map" not in config
     found = load_as_a_stranger(tmp_path / "out", tmp_path / "again", TEXTS, program=STRANGER)
     batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
@@ -272,21 +248,12 @@ def test_the_settings_of_generation_go_along(tmp_path):
     assert torch.equal(theirs.generate(ids), ours.generate(ids))
 
 
-def test_an_export_that_computes_something_else_is_an_error(tmp_path, monkeypatch):
-    ours = make_model()
-    other = to_transformers(make_model(seed=1))
-    monkeypatch.setattr(
-        "vanilla_transformer.interop.hf_models.to_transformers", lambda *arguments: other
-    )
-    with pytest.raises(ValueError, match="The model differs from its source"):
-        export_to_transformers(ours, None, tmp_path, "mine")
-
-
 def test_a_small_table_of_sinusoids_is_compared_as_far_as_it_goes(tmp_path):
     limit = 5
     ours = make_model(max_position_embeddings=limit)
-    assert export_to_transformers(ours, None, tmp_path, "mine").comparison.agrees
-    batch = make_batch((limit,), (limit,))
-    del batch["labels"], batch["decoder_attention_mask"]
-    theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)
+    assert export_to_transformers(ours, None, tmp_path, "mine")[0].agrees
+    short = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    for length, theirs in ((limit, short), (30, to_transformers(ours, positions=30))):
+        batch = make_batch((length,), (length,))
+        del batch["labels"], batch["decoder_attention_mask"]
+        torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)

@@ -163,21 +163,6 @@ def test_weights_that_the_config_ties_must_be_equal(files):
         read_with_table(files / "run.pt", files / "table.yaml", changes=changed)
 
 
-def test_one_name_of_a_tied_weight_is_enough():
-    table = torch.randn(9, 4)
-    fields = {"encoder_layers": 1, "decoder_layers": 1, "vocab_size": 9, "d_model": 4,
-              "encoder_attention_heads": 1, "decoder_attention_heads": 1}  # fmt: skip
-    weights = {f"model.{stack}.layers.0.feed_forward.fc1.weight": torch.zeros(5, 4)
-               for stack in ("encoder", "decoder")}  # fmt: skip
-    with pytest.raises(ValueError, match="The weights show no sizes"):
-        fit_weights(rename_weights(weights), fields)
-    renamed = rename_weights({"emb": table, **weights}, {"emb": "model.shared.weight"})
-    config, found = fit_weights(renamed, fields, (".*",))
-    assert config.share_encoder_decoder_embeddings
-    for name in ("model.encoder.embed_tokens.weight", "lm_head.weight"):
-        assert found[name] is table
-
-
 @pytest.mark.parametrize(
     ("value", "rows"),
     [

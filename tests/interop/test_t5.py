@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hf_models import assert_same_function, assert_same_weights, make_source
-from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSeq2SeqLM,
     GenerationConfig,
@@ -47,7 +46,7 @@ def t5(version="1.0", seed=0, **changes):
     return untie_output(source)
 
 
-ACTIVATIONS = ("relu", "gated-gelu", "gated-silu", "gelu_new", "gated-relu")
+ACTIVATIONS = ("relu", "gated-silu", "gelu_new")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_float16_does_not_overflow_where_it_does_not_in_t5(tmp_path, version):
     assert errors[1] < 2 * errors[0]
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "mt5"])
+@pytest.mark.parametrize("version", ["1.0", "mt5"])
 def test_a_directory_is_converted(tmp_path, version):
     source = t5(version)
     source.generation_config = GenerationConfig(
@@ -117,17 +116,6 @@ def test_fields_without_effect_do_not_stand_in_the_way():
     config = VanillaTransformerConfig(**fields)
     ours = make_source(VanillaTransformerForConditionalGeneration, config)
     assert_same_function(to_transformers(ours, kind="t5"), ours, beams=(1,))
-
-
-def test_a_weight_that_the_class_itself_ignores_is_no_hindrance(tmp_path):
-    """The first T5 checkpoints hold a bias of cross-attention that nothing computes."""
-    source = t5()
-    source.save_pretrained(tmp_path / "source")
-    path = tmp_path / "source" / "model.safetensors"
-    weights = load_file(path)
-    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-    save_file(weights | {unused: torch.zeros(32, 2)}, path, metadata={"format": "pt"})
-    assert convert("t5", tmp_path / "source", tmp_path / "out").comparison.agrees
 
 
 def test_float16_keeps_what_the_class_keeps_in_float32(tmp_path):

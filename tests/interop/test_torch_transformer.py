@@ -23,7 +23,6 @@ def read(model, path, table={"learned": "learned:pos.weight"}, **options):  # no
         ("learned", True, {"norm_first": True, "activation": "gelu"}),
         ("sinusoidal", True, {"norm_first": False, "tied": True, "generator_bias": False}),
         ("none", False, {"norm_first": True, "bias": False, "generator_bias": False}),
-        ("none", True, {"norm_first": False, "bias": False}),
     ],
 )
 def test_the_logits_are_those_of_torch(tmp_path, positions, scale, options):

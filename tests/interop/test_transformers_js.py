@@ -1,4 +1,4 @@
-"""Exports load in transformers.js, in Node and in Chromium, and generate the same."""
+"""Exports load in transformers.js, and generate the same."""
 
 import json
 import shutil
@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from browsers import running_chromium
 from onnx_graphs import OnnxGraphs
 from transformers import AutoTokenizer
 
@@ -22,11 +21,11 @@ MODEL = Path(__file__).resolve().parents[2] / "model_cards" / "pronounce"
 WORDS = ["hello", "transformers", "attention", "is", "all", "you", "need", "pronounce", "house"]
 KINDS = ("float32", "int8")
 GENERATE = """
-async function generate(library, folder, words, options = {}) {
+async function generate(library, folder, words) {
     const { AutoTokenizer, AutoModelForSeq2SeqLM } = library;
     const tokenizer = await AutoTokenizer.from_pretrained(folder);
     const target = await AutoTokenizer.from_pretrained(`${folder}/target_tokenizer`);
-    const model = await AutoModelForSeq2SeqLM.from_pretrained(folder, options);
+    const model = await AutoModelForSeq2SeqLM.from_pretrained(folder);
     const found = [];
     for (const word of words) {
         const ids = await model.generate({ ...tokenizer(word), num_beams: 1 });
@@ -57,22 +56,6 @@ const call = { generate, encode }[task];
 const found = await call(offline({ ...module }, models), folder, JSON.parse(texts));
 console.log(JSON.stringify(found));
 """
-PAGE = """
-<script type="module">
-import * as module from '/node_modules/@huggingface/transformers/dist/transformers.min.js';
-%s
-module.env.useBrowserCache = false;
-module.env.backends.onnx.wasm.wasmPaths = '/node_modules/onnxruntime-web/dist/';
-window.run = ([folder, words, device]) =>
-    generate(offline({ ...module }, '/%s/'), folder, words, { device });
-window.hasGpu = async () => Boolean(await navigator.gpu?.requestAdapter());
-</script>
-"""
-GPU_IN_SOFTWARE = (
-    *("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"),
-    *("--enable-features=Vulkan", "--use-vulkan=swiftshader"),
-)
-SITE = "http://localhost:9"  # no server: the test answers what the page asks for
 
 
 @pytest.fixture(scope="module")
@@ -137,36 +120,6 @@ def test_8_bits_take_a_quarter(exports):
     assert 0.25 < sizes[1] / sizes[0] < 0.3
     equal = [one == other for one, other in zip(*outputs.values(), strict=True)]
     assert sum(equal) >= len(WORDS) - 1
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with running_chromium(*GPU_IN_SOFTWARE) as browser:
-        yield browser
-
-
-@pytest.mark.parametrize("device", ["wasm", "webgpu"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_chromium_generates_the_same(node, exports, browser, kind, device):
-    models, outputs = exports
-
-    def answer(route):
-        path = route.request.url.removeprefix(f"{SITE}/")
-        folder = models.parent if path.startswith(f"{models.name}/") else node
-        if path == "":
-            route.fulfill(body=PAGE % (GENERATE, models.name), content_type="text/html")
-        elif (folder / path).is_file():
-            route.fulfill(path=folder / path)
-        else:
-            route.fulfill(status=404)
-
-    with browser.new_page() as page:
-        page.route("**/*", answer)
-        page.goto(f"{SITE}/")
-        page.wait_for_function("() => window.run !== undefined")
-        if device == "webgpu" and not page.evaluate("() => window.hasGpu()"):
-            pytest.skip("this Chromium has no WebGPU in software")
-        assert page.evaluate("(x) => window.run(x)", [kind, WORDS, device]) == outputs[kind]
 
 
 @pytest.mark.parametrize("kind", TOKENIZER_KINDS)
