@@ -126,14 +126,6 @@ def test_a_share_of_the_training_pairs_is_copied(file):
     assert pairs_of(load_parallel_data(options).splits["train"]) == pairs
 
 
-def test_the_languages_of_rows_decide_what_a_capital_letter_is(tmp_path):
-    lines = [f"ilk {n}\tdiz {n}\n" for n in "abcd"]
-    (tmp_path / "a.tsv").write_text("".join(lines), encoding="utf-8")
-    data = {"train_file": str(tmp_path / "a.tsv"), "case_augment": 1.0}
-    rows = load_parallel_data(DataArguments(**data, source_language="tr")).splits["train"]
-    assert pairs_of(rows)[4:6] == [("\u0130lk A", "Diz A"), ("\u0130LK B", "DIZ B")]
-
-
 def test_a_corpus_has_its_copies_and_its_share(file):
     entries = [
         json.dumps({"name": name, "train": str(file), "weight": weight})

@@ -147,8 +147,7 @@ def test_wrong_entries_are_refused_in_one_sentence(dirty, monkeypatch, name):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("limit", [None, 1])
-@pytest.mark.parametrize("entry_has_validation", [True, False])
+@pytest.mark.parametrize(("limit", "entry_has_validation"), [(None, True), (1, False)])
 def test_all_validation_pairs_leave_the_training(tmp_path, limit, entry_has_validation):
     pairs = [*PAIRS, ("a bird", "ein Vogel"), ("a boat", "ein Boot")]
     train = write(tmp_path / "train.tsv", *pairs)
@@ -195,15 +194,6 @@ def test_filters_judge_each_row_by_its_own_languages(tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     found = load({"train": str(tmp_path / "t.jsonl"), "languages": ["en", "de"]})
     assert pairs_of(found["train"]) == [("a dog", "собака")]
-
-
-def test_a_part_of_a_column_and_a_language_of_the_options_serve_entries_too(tmp_path):
-    row = {"translation": {"en": "a dog", "de": "ein Hund"}}
-    (tmp_path / "t.jsonl").write_text(json.dumps(row))
-    entry = {"train": str(tmp_path / "t.jsonl"), "columns": ["translation.en", "translation.de"]}
-    found = load(entry, target_language="de")["train"]
-    assert pairs_of(found) == [("a dog", "ein Hund")]
-    assert languages_of_rows(found) == [(None, "de")]
 
 
 def test_corpora_with_one_tag_have_the_names_of_their_files(dirty, monkeypatch):

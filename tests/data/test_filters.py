@@ -89,8 +89,6 @@ def test_the_detector_knows_a_language_by_its_relatives(language):
         ("कुत्ता", "hi"),
         ("スーパー", "ja"),
         ("我在 Microsoft 工作", "zho_Hans"),
-        ("nǐ hǎo", "zh-Latn"),
-        ("мышь", "rus"),
         ("မြို့", "my"),
         ("ü", "de_AT"),
         ("x", "tlh"),
@@ -105,7 +103,6 @@ def test_scripts_of_languages(text, language):
     ("target", "language"),
     [
         ("磁盘已满无法保存该文件", "zh"),
-        ("ディスクがいっぱいで保存できません。", "ja"),
         ("디스크가 가득 차서 저장할 수 없습니다.", "ko"),
     ],
 )

@@ -147,10 +147,13 @@ def test_epochs_differ_and_come_back():
     assert all(len(row["attention_mask"]) == len(row["input_ids"]) for row in epochs[0])
 
 
-def test_one_side_alone_and_two_vocabularies():
+def test_one_side_alone_limits_and_two_vocabularies():
     rows, encoded = pairs(bpe_dropout=0.5, sides="source")
     assert [rows[i]["labels"] for i in range(20)] == encoded["labels"][:20]
     assert [rows[i]["input_ids"] for i in range(20)] != encoded["input_ids"][:20]
+    rows, _ = pairs(bpe_dropout=1.0, max_source_length=7, max_target_length=5)
+    assert [len(rows[0][name]) for name in ("input_ids", "labels")] == [7, 5]
+    assert rows[0]["input_ids"][-1] == rows[0]["labels"][-1] == 2
     two = make("bpe", target_kind="unigram", shared=False, target_vocab_size=50)
     rows, encoded = pairs(two, bpe_dropout=0.5, unigram_alpha=0.1)
     for name, side in (("input_ids", "source"), ("labels", "target")):
@@ -161,19 +164,11 @@ def test_one_side_alone_and_two_vocabularies():
         )
 
 
-def test_limits_hold():
-    rows, _ = pairs(bpe_dropout=1.0, max_source_length=7, max_target_length=5)
-    row = rows[0]
-    assert (len(row["input_ids"]), len(row["labels"])) == (7, 5)
-    assert row["input_ids"][-1] == row["labels"][-1] == 2
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
         ("unigram", {"bpe_dropout": 0.1}, "no sampled vocabulary is of the kind bpe or byte_bpe"),
         ("bpe", {"unigram_alpha": 0.1}, "no sampled vocabulary is of the kind unigram"),
-        ("word", {"bpe_dropout": 0.1}, "no sampled vocabulary is of the kind bpe"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(kind, options, message):

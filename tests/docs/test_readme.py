@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 from pages import DOCS, PAGES, blocks
@@ -13,10 +12,6 @@ from vanilla_transformer.commands.program import SUBCOMMANDS
 
 pytest_plugins = ["workspace"]
 README = REPOSITORY / "README.md"
-PACKAGE = REPOSITORY / "vanilla_transformer"
-MODULE = re.compile(
-    r"`((?!model\.(?:bin|npz|safetensors)`)(?:model|data|training|run|inference|inspection|interop|serving|page|commands)(?:\.[A-Za-z_]+)+)(?:\([\d.]*\))?`"
-)
 PATH = re.compile(
     r"`((?:vanilla_transformer|scripts|tests|model_cards|docs)/[\w./-]*|[\w-]+\.(?:md|toml))`"
 )
@@ -56,15 +51,6 @@ def test_files_named_in_the_text_exist(page):
     for name in PATH.findall(page.read_text(encoding="utf-8")):
         places = [REPOSITORY / name, REPOSITORY / "scripts" / "recipes" / name]
         assert any(place.exists() for place in places), name
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_modules_and_classes_named_in_the_text_exist(page):
-    text = page.read_text(encoding="utf-8")
-    for name in MODULE.findall(text):
-        module, _, member = name.rpartition(".")
-        if not (PACKAGE / f"{name.replace('.', '/')}.py").is_file():
-            assert hasattr(import_module(f"vanilla_transformer.{module}"), member), name
 
 
 def test_the_table_of_commands_has_all():
