@@ -365,21 +365,21 @@ def test_the_loss_of_half_precision_logits_is_computed_in_full():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("field", "value"),
     [
-        ("input_ids", 40, "`input_ids` holds the id 40.*0 to 39.*tokenizer"),
-        ("input_ids", -1, "`input_ids` holds the id -1"),
-        ("decoder_input_ids", 50, "`decoder_input_ids` holds the id 50.*0 to 49"),
-        ("decoder_input_ids", -100, "`decoder_input_ids` holds the id -100"),
-        ("labels", 50, "`labels` holds the id 50.*0 to 49"),
-        ("labels", -1, "`labels` holds the id -1"),
+        ("input_ids", 40),
+        ("input_ids", -1),
+        ("decoder_input_ids", 50),
+        ("decoder_input_ids", -100),
+        ("labels", 50),
+        ("labels", -1),
     ],
 )
-def test_ids_outside_the_vocabulary_are_named(tiny_model, tiny_batch, field, value, message):
+def test_ids_outside_the_vocabulary_are_named(tiny_model, tiny_batch, field, value):
     model, batch = tiny_model(decoder_vocab_size=50), tiny_batch(decoder_vocab=50)
     model(**batch)
     batch[field][1, 0] = value
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"`{field}` holds the id {value}"):
         model(**batch)
 
 

@@ -50,7 +50,7 @@ from .stacks import (
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
 )
-from .token_layout import PADDED, StepPlan
+from .token_layout import PADDED, StepPlan, batch_shape
 
 
 class EmbeddingModel(VanillaTransformerPreTrainedModel):
@@ -125,18 +125,13 @@ class VanillaTransformerModel(EmbeddingModel):
             if use_cache is None:
                 is_packed = kwargs.get("cu_seq_lens_q") is not None
                 use_cache = self.config.use_cache and not is_packed
-            inputs = {
-                "input_ids": input_ids,
-                "attention_mask": attention_mask,
-                "decoder_input_ids": decoder_input_ids,
-                "decoder_attention_mask": decoder_attention_mask,
-                "encoder_outputs": encoder_outputs,
-                "past_key_values": past_key_values,
-                "inputs_embeds": inputs_embeds,
-                "decoder_inputs_embeds": decoder_inputs_embeds,
-                "use_cache": use_cache,
-            }
-            plan = self.plan_step(inputs, None, cast("dict[str, Any]", kwargs))
+            shapes = (
+                batch_shape(encoder_outputs, input_ids, inputs_embeds),
+                batch_shape(decoder_input_ids, decoder_inputs_embeds),
+            )
+            masks = (attention_mask, decoder_attention_mask)
+            has_cache = bool(use_cache) or past_key_values is not None
+            plan = self.plan_step(shapes, masks, None, has_cache, cast("dict[str, Any]", kwargs))
         encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
         if encoder_outputs is None:
             encoded = self.encoder(
@@ -284,19 +279,28 @@ class VanillaTransformerForConditionalGeneration(
                 )
         elif use_cache is None:
             use_cache = self.config.use_cache and bounds is None
-        inputs: dict[str, Any] = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "decoder_input_ids": decoder_input_ids,
-            "decoder_attention_mask": decoder_attention_mask,
-            "encoder_outputs": encoder_outputs,
-            "past_key_values": past_key_values,
-            "inputs_embeds": inputs_embeds,
-            "decoder_inputs_embeds": decoder_inputs_embeds,
-            "use_cache": use_cache,
-        }
-        plan = plan or self.plan_step(inputs, labels, kwargs)
-        outputs = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
+        if plan is None:
+            shapes = (
+                batch_shape(encoder_outputs, input_ids, inputs_embeds),
+                batch_shape(decoder_input_ids, decoder_inputs_embeds),
+            )
+            masks = (attention_mask, decoder_attention_mask)
+            has_cache = bool(use_cache) or past_key_values is not None
+            plan = self.plan_step(shapes, masks, labels, has_cache, kwargs)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            plan=plan,
+            return_dict=True,
+            **kwargs,
+        )
         parts: dict[str, Any] = dict(outputs)
         states = parts.pop("last_hidden_state")
         if self.config.logit_scale != 1:

@@ -28,7 +28,6 @@ from .token_layout import (
     StepPlan,
     TokenLayout,
     TrainingShortcuts,
-    batch_shape,
     layout_of,
     packed_layout,
     pop_bounds,
@@ -151,38 +150,36 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return layout_of(source_token_mask(attention_mask, shape) if is_free else None)
 
     def plan_step(
-        self, inputs: Mapping[str, Any], labels: torch.Tensor | None, arguments: dict[str, Any]
+        self,
+        shapes: tuple[tuple[int, ...], tuple[int, ...]],
+        masks: tuple[Any, Any],
+        labels: torch.Tensor | None,
+        has_cache: bool,
+        arguments: dict[str, Any],
     ) -> StepPlan:
         """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
 
         Args:
-            inputs: The arguments of the bare model's forward that have names.
-            arguments: The other arguments; the bounds of packed sequences are taken out.
+            shapes, masks: Of the inputs of both sides.
+            arguments: Further arguments; the bounds of packed sequences are taken out.
         """
-        sequences = pop_bounds(arguments)
-        encoded = inputs["encoder_outputs"]
-        states = None if encoded is None else encoded[0]
-        source_shape = batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
-        target_shape = batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
-        target_mask = inputs["decoder_attention_mask"]
-        has_cache = inputs["use_cache"] or inputs["past_key_values"] is not None
-        if sequences and has_cache:
-            raise ValueError("A packed batch has no cache: leave `use_cache` out.")
-        if sequences:
+        if sequences := pop_bounds(arguments):
+            if has_cache:
+                raise ValueError("A packed batch has no cache: leave `use_cache` out.")
             by_kernel = self.packs_sequences(arguments)
-            target = packed_layout(*sequences[0], target_shape, by_kernel)
-            source = packed_layout(*sequences[1], source_shape, by_kernel)
+            target = packed_layout(*sequences[0], shapes[1], by_kernel)
+            source = packed_layout(*sequences[1], shapes[0], by_kernel)
             chunked = self.training and self.training_shortcuts.chunked_loss
             return StepPlan(source, target, chunked)
         shortcuts = self.active_shortcuts(arguments)
         if not shortcuts.padding_free or has_cache:  # a cache holds every slot
             return StepPlan(chunked_loss=shortcuts.chunked_loss)
         slots = (
-            source_token_mask(inputs["attention_mask"], source_shape),
-            target_token_mask(labels, target_mask, target_shape),
+            source_token_mask(masks[0], shapes[0]),
+            target_token_mask(labels, masks[1], shapes[1]),
         )
         # The target's mask may hide tokens that are computed: attention must read it.
-        if target_mask is None and self.packs_sequences(arguments):
+        if masks[1] is None and self.packs_sequences(arguments):
             source, target = (layout_of(side, packed=True) for side in slots)
             if PADDED not in (source, target):
                 return StepPlan(source, target, shortcuts.chunked_loss)

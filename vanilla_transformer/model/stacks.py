@@ -220,7 +220,7 @@ class VanillaTransformerDecoder(TransformerStack):
 
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
         source = cast(torch.Tensor, encoder_hidden_states)
-        # Of these two, only shape, type and device count.
+        # Masks are of the padded shape. Of these two, only shape, type and device count.
         padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
         rows, length = padded.shape[:2]
         mask = layout.padding_mask(attention_mask)
@@ -228,6 +228,7 @@ class VanillaTransformerDecoder(TransformerStack):
         source_mask = encoder_layout.padding_mask(encoder_attention_mask)
         source_mask = check_mask("attention_mask", source_mask, *padded_source.shape[:2])
         source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
+
         context = CallContext(
             Attention(function, layout, layout),
             kwargs,

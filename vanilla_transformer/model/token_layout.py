@@ -286,9 +286,13 @@ def packed_layout(
     return SequencesLayout(bounds, longest)
 
 
-def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
-    """Returns (batch, length) of the first tensor of ids, embeddings or states that is not None."""
-    return next((tuple(tensor.shape[:2]) for tensor in inputs if tensor is not None), ())
+def batch_shape(*inputs: Any) -> tuple[int, ...]:
+    """Returns (batch, length) of the first that is given: ids, embeddings, encoder outputs."""
+    for given in inputs:
+        if given is not None:
+            states = given if isinstance(given, torch.Tensor) else given[0]
+            return tuple(states.shape[:2])
+    return ()
 
 
 def layout_of(is_token: torch.Tensor | None, packed: bool = False) -> TokenLayout:
