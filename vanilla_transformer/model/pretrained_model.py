@@ -173,7 +173,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             return StepPlan(source, target, chunked)
         shortcuts = self.active_shortcuts(arguments)
         if not shortcuts.padding_free or has_cache:  # a cache holds every slot
-            return StepPlan(chunked_loss=shortcuts.chunked_loss)
+            return StepPlan(PADDED, PADDED, shortcuts.chunked_loss)
         slots = (
             source_token_mask(masks[0], shapes[0]),
             target_token_mask(labels, masks[1], shapes[1]),

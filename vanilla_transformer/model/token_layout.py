@@ -250,9 +250,9 @@ class _RepeatTokens(torch.autograd.Function):
 class StepPlan:
     """Which slots of each side one call computes, and whether it may leave the logits out."""
 
-    source: TokenLayout = PADDED
-    target: TokenLayout = PADDED
-    chunked_loss: bool = False
+    source: TokenLayout
+    target: TokenLayout
+    chunked_loss: bool
 
 
 _BOUNDS = ("cu_seq_lens_q", "max_length_q", "cu_seq_lens_k", "max_length_k")
