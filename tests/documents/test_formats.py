@@ -187,6 +187,90 @@ def test_a_cue_has_as_many_lines_as_before_in_the_same_shares(lines, output, exp
     assert document.write([MarkedText(output)]).decode() == f"{head}{expected}\n"
 
 
+TIMES = ["00:00:01,000 --> 00:00:02,500", "00:00:03,000 --> 00:00:04,000"]
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    ("lines", "texts"),
+    [
+        (["1", TIMES[0], "a", "2", TIMES[1], "b"], ["a", "b"]),
+        (["1", TIMES[0], "a --> b", "c", "", "2", TIMES[1], "b"], ["a --> b c", "b"]),
+        (
+            ["1", TIMES[0], "a", "", "more", "", "2", TIMES[1], "b", " ", "x"],
+            ["a", "more", "b", "x"],
+        ),
+        (["1", TIMES[0], "a", TIMES[1], "b"], ["a", "b"]),
+        (["1", TIMES[0], "", "2", TIMES[1], "1986", "a"], ["1986 a"]),
+        (["a", "b"], []),
+    ],
+)
+def test_cues_end_where_the_next_one_begins(lines, texts, line_break):
+    source = line_break.join(lines)
+    document = read_document("a.srt", source.encode())
+    assert [text.text for text in document.texts] == texts
+    assert document.write(document.texts).decode() == source
+    expected = source.upper() if texts else source
+    assert in_capitals(document).decode() == expected
+
+
+def test_notes_and_names_of_webvtt_stay():
+    source = f"WEBVTT\n\n{TIMES[0]}\na\n\nNOTE b\n\nc\n{TIMES[1]}\nd\n".replace(",", ".")
+    assert [text.text for text in read_document("a.vtt", source.encode()).texts] == ["a", "d"]
+
+
+def test_notes_of_arb_stay():
+    source = (
+        '{"@@locale": "en", "a": "text", "@a": {"description": "b", "c": {"d": "e"}}, "f": "g"}'
+    )
+    assert in_capitals(read_document("a.arb", source.encode())).decode() == source.replace(
+        '"text"', '"TEXT"'
+    ).replace('"g"', '"G"')
+
+
+@pytest.mark.parametrize(
+    ("charset", "source", "written"),
+    [
+        ("ISO-8859-1", b"<p>a</p>", b"<p>&#233; &#8364;</p>"),
+        ("iso-8859-1", b"<p>caf\xe9</p>", b"<p>\xe9 &#8364;</p>"),
+        ("UTF-8", b"<p>a</p>", "<p>\xe9 \u20ac</p>".encode()),
+        ("utf-8", "<p>\xe9a</p>".encode(), "<p>\xe9 \u20ac</p>".encode()),
+    ],
+)
+def test_html_is_written_as_it_says_that_it_is(charset, source, written):
+    head = f'<meta charset="{charset}">'.encode()
+    document = read_document("a.xhtml", head + source)
+    assert document.write(document.texts) == head + source
+    assert document.write([MarkedText("\xe9 \u20ac")]) == head + written
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_xliff_in_utf_16(encoding):
+    source = f"\ufeff{XLIFF_2}".replace(
+        "<xliff", '<?xml version="1.0" encoding="UTF-16"?><xliff', 1
+    )
+    document = read_document("a.xlf", source.encode(encoding))
+    written = in_capitals(document).decode(encoding)
+    assert "<target>A <pc" in written
+    assert written.replace("<target>", "").startswith("\ufeff<?xml")
+
+
+def test_the_language_of_a_target_is_set_where_it_is_missing():
+    for source, language in ((XLIFF_1, ""), (XLIFF_2, "de"), (SRT, "")):
+        name = "a.srt" if source is SRT else "a.xlf"
+        document = read_document(name, source.encode())
+        assert document.language == language
+        written = document.write([None] * len(document.texts), "fr").decode()
+        expected = (
+            source.replace("<file", '<file target-language="fr"') if source is XLIFF_1 else source
+        )
+        assert written == expected
+    without = XLIFF_2.replace(' trgLang="de"', "")
+    document = read_document("a.xlf", without.encode())
+    written = document.write([None] * len(document.texts), "fr").decode()
+    assert written == without.replace("<xliff", '<xliff trgLang="fr"')
+
+
 BEGIN = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> {} </w:instrText></w:r>'
 LINK = f'{BEGIN}<w:r><w:fldChar w:fldCharType="separate"/></w:r>{{}}'
 LINK += '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
@@ -413,6 +497,15 @@ def test_characters_of_the_declared_encoding():
         ("a.docx", b"PK no zip", "zip"),
         ("a.docx", packed(content_xml="<a/>"), "zip"),
         ("a.docx", packed(word__document_xml="<a>"), "word/document.xml: .*line 1"),
+        (
+            "a.docx",
+            docx("").replace(b"word/document.xml", b"word/documents.xm"),
+            "word/document.xml",
+        ),
+        ("a.pptx", packed(ppt__notesSlides__a_xml="<a/>"), "ppt/slides"),
+        ("a.json", b'{"a":\n "\\ud800"}', "line 2"),
+        ("a.xlf", b"<?xml version='1.0' encoding='klingon'?>\n<a/>", "line 1.*klingon"),
+        ("a.html", b"<html>\n<meta charset=klingon>", "line 2.*klingon"),
         ("a.exe", b"", ".docx"),
     ],
 )

@@ -3,27 +3,35 @@
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import FileTemplate, Place, find_place, split_text
+from vanilla_transformer.documents.places import (
+    FileTemplate,
+    Place,
+    decode_text,
+    find_place,
+    split_text,
+)
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
 from vanilla_transformer.languages import JOINED_LINES, is_spaced_script_at
 
-_CUE = re.compile(
-    r"^(?=[^\r\n]*-->)[^\r\n]*\r?\n((?:(?=[^\S\r\n]*\S)[^\r\n]+(?:\r?\n|\Z))+)", re.MULTILINE
-)
+_TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
+_NUMBER = re.compile(r"[ \t]*\d+[ \t]*")
 _LINE = re.compile(r"[^\r\n]+")
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
+_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
@@ -56,6 +64,15 @@ def _decoded(content: bytes) -> str:
     if "\0" in source:
         raise ValueError("no file of text: it has zeros.")
     return source
+
+
+def _read_html(content: bytes) -> FileTemplate:
+    declared = _CHARSET.search(content, 0, 2048)
+    encoding = declared[1].decode() if declared else "utf-8"
+    source = decode_text(content, encoding)
+    # Whoever sends ASCII may name any encoding.
+    is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    return read_html(source, "ascii" if content.isascii() and not is_utf_8 else encoding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,31 +133,66 @@ def _read_lines(content: bytes) -> FileTemplate:
     return FileTemplate(source, places)
 
 
-def _read_json(content: bytes) -> FileTemplate:
-    """Reads JSON, of which all strings are texts, but not the names of fields."""
+def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
+    """Reads JSON, of which all strings are texts, but not the names of fields.
+
+    Args:
+        has_notes: Whether fields whose names begin with @ tell of others, as those of `.arb`.
+    """
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
     make = partial(_JsonPlace, is_ascii=source.isascii() and "\\u" in source)
-    places = [
-        place
-        for token in _STRING.finditer(source)
-        if not token[1]
-        for place in find_place(token.span(), split_text(json.loads(token[0])), make)
-    ]
+    places: list[Place] = []
+    end = 0
+    for token in _STRING.finditer(source):
+        if token.start() < end:
+            continue
+        if token[1]:
+            if has_notes and token[0].startswith('"@'):
+                value = re.compile(r"\s*").match(source, token.end()).end()  # type: ignore[union-attr]  # it matches nothing, too
+                _, end = json.JSONDecoder().raw_decode(source, value)
+            continue
+        text = json.loads(token[0])
+        if _SURROGATE.search(text):
+            line = source.count("\n", 0, token.start()) + 1
+            raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
+        places += find_place(token.span(), split_text(text), make)
     return FileTemplate(source, places)
+
+
+def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
+    """Yields the lines of each text: those below times, up to a blank line or the next cue.
+
+    Args:
+        has_names: Whether cues may have names, and notes stand between them, as in WebVTT.
+    """
+    lines = list(_LINE.finditer(source))
+    times = [number for number, line in enumerate(lines) if _TIMES.match(line[0])]
+    for first, last in pairwise([*times, len(lines)]):
+        if last < len(lines) and _NUMBER.fullmatch(lines[last - 1][0]):
+            last -= 1
+        rows: list[list[re.Match[str]]] = [[]]
+        for before, line in pairwise(lines[first:last]):
+            is_next = len(_LINE_BREAK.findall(source, before.end(), line.start())) == 1
+            if not is_next:
+                rows.append([])
+            if line[0].strip():
+                rows[-1].append(line)
+            else:
+                rows.append([])
+        yield from filter(None, rows[:1] if has_names else rows)
 
 
 def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplate:
     """Reads SubRip or WebVTT: the lines of a cue are one text, but for lines of several speakers.
 
     Args:
-        has_references: Whether `&amp;` stands for a character.
+        has_references: Whether `&amp;` stands for a character, as in WebVTT.
     """
     source = _decoded(content)
     unescape = html.unescape if has_references else str
     places: list[Place] = []
-    for cue in _CUE.finditer(source):
-        lines = list(_LINE.finditer(source, *cue.span(1)))
+    for lines in _cues(source, has_references):
         has_speakers = _DASH.match(lines[0][0])
         groups: list[list[re.Match[str]]] = []
         for line in lines:
@@ -168,11 +220,14 @@ TextsOfFile: TypeAlias = FileTemplate | PackedDocument | PoFile
 """A file with `texts`, and `write`, which returns it with an output in the place of each."""
 
 FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
+    ".arb": partial(_read_json, has_notes=True),
     ".docx": partial(PackedDocument, form=DOCX),
-    ".htm": lambda content: read_html(_decoded(content)),
-    ".html": lambda content: read_html(_decoded(content)),
+    ".htm": _read_html,
+    ".html": _read_html,
     ".json": _read_json,
+    ".markdown": lambda content: read_markdown(_decoded(content)),
     ".md": lambda content: read_markdown(_decoded(content)),
+    ".odp": partial(PackedDocument, form=ODT),
     ".odt": partial(PackedDocument, form=ODT),
     ".po": PoFile,
     ".pot": PoFile,
@@ -180,6 +235,7 @@ FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
     ".srt": _read_subtitles,
     ".txt": _read_lines,
     ".vtt": partial(_read_subtitles, has_references=True),
+    ".xhtml": _read_html,
     ".xlf": partial(read_xml, form=XLIFF),
     ".xliff": partial(read_xml, form=XLIFF),
 }

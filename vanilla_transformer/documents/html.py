@@ -77,7 +77,7 @@ class _HtmlPlace(Place):
         return self.with_edges(output.with_spaces().write(escape), escape)
 
 
-def read_html(source: str) -> FileTemplate:
+def read_html(source: str, encoding: str = "utf-8") -> FileTemplate:
     """Reads HTML.
 
     A text is what stands between the tags of blocks, such as `p`, and `br`; inline elements are
@@ -86,11 +86,14 @@ def read_html(source: str) -> FileTemplate:
     `var`, `textarea`, `svg`, `math` and `template`. What has `translate="yes"` in one of them is
     translated. White space within a text counts as one space, and a line break between Chinese or
     Japanese characters as nothing, except in `pre`.
+
+    Args:
+        encoding: How the file is written; characters that it lacks become references.
     """
     source = source.replace("\0", "\ufffd")  # as browsers do
     groups = groupby(split_markup(source), lambda piece: piece.kind == "cut")
     places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
-    return FileTemplate(source, places)
+    return FileTemplate(source, places, encoding)
 
 
 def _places(pieces: list[Piece]) -> Iterator[Place]:

@@ -43,6 +43,7 @@ class XmlFormat:
 
     Attributes:
         members: Pattern of the names of the XML files in a zip file. "": the file is one itself.
+        main: Pattern of the one that such a file cannot lack.
         blocks: Those that hold a text each.
         inline: Those that hold a part of it. All others in a block are tags without text.
         breaks: Those that part a text, as line breaks and tabs do.
@@ -51,6 +52,7 @@ class XmlFormat:
     """
 
     members: str
+    main: str
     blocks: frozenset[str]
     inline: frozenset[str] = frozenset()
     breaks: frozenset[str] = frozenset()
@@ -60,6 +62,7 @@ class XmlFormat:
 
 DOCX = XmlFormat(
     members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
+    main=r"word/document\d*\.xml",
     blocks=frozenset({"p"}),
     inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
     breaks=frozenset({"br", "cr", "tab"}),
@@ -67,12 +70,14 @@ DOCX = XmlFormat(
 )
 PPTX = XmlFormat(
     members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
+    main=r"ppt/slides/[^/]+\.xml",
     blocks=frozenset({"p"}),
     breaks=frozenset({"br"}),
     run="r",
 )
 ODT = XmlFormat(
     members=r"content\.xml|styles\.xml",
+    main=r"content\.xml",
     blocks=frozenset({"h", "p"}),
     inline=frozenset({"a", "meta", "span"}),
     breaks=frozenset({"line-break", "tab"}),
@@ -80,6 +85,7 @@ ODT = XmlFormat(
 )
 XLIFF = XmlFormat(
     members="",
+    main="",
     blocks=frozenset({"segment", "trans-unit"}),
     inline=frozenset({"g", "mrk", "pc"}),
 )
@@ -194,6 +200,7 @@ def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
     """
     declared = _DECLARED.match(content)
     encoding = declared[1].decode() if declared else "utf-8"
+    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(content[:2], encoding)
     source = decode_text(content, encoding)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
@@ -237,8 +244,9 @@ class PackedDocument:
                     self._members[name] = read_xml(packed.read(name), form)
         except (ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # a password
             raise ValueError(f"{name}: {error}") from error
-        if not self._members:
-            raise ValueError(name)
+        if not any(map(re.compile(form.main).fullmatch, self._members)):
+            part = form.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
+            raise ValueError(f"this zip file has no part {part}, where the texts are.")
         self.texts = [text for member in self._members.values() for text in member.texts]
         self.places = [
             f"{name}, text {number}"
