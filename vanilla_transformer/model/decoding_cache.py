@@ -45,7 +45,7 @@ def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
     def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
         cache: Any = kwargs.pop("cache", None)
         is_older_given = kwargs.get("past_key_values") is not None
-        if cache is not None and (cache.get_seq_length() or not is_older_given):
+        if cache is not None and (not is_older_given or cache.get_seq_length()):
             kwargs["past_key_values"] = cache
         return forward(*args, **kwargs)
 
