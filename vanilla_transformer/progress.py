@@ -93,9 +93,6 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def update(self, done: int, note: Callable[[], str] | None = None) -> None:
         """Shows that so many units are done.
 
@@ -130,6 +127,8 @@ class Progress:
         seconds = (monotonic() - self._begun) / steps * (self.total - self.done)
         return f"{tqdm.format_interval(seconds)} left"
 
-    def close(self) -> None:
+    def close(self, *_: object) -> None:
         """Ends the bar."""
         self._bar.close()
+
+    __exit__ = close

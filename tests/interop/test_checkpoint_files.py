@@ -10,7 +10,7 @@ from vanilla_transformer.interop.checkpoint_files import read_state_dict
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\n", b"hello world\n", b"{}", b"PK\x03\x04", b"\x80\x02.", bytes(99)]
+    "content", [b"", b"hello world\n", b"{}", b"PK\x03\x04", b"\x80\x02.", bytes(99)]
 )
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
 def test_a_file_that_holds_no_weights_is_named(tmp_path, content, name):

@@ -11,7 +11,6 @@ from conftest import add_noise
 from parity.reference_systems import SampleNorm, Translator
 from torch import nn
 
-from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.tutorials import read_layout
 
@@ -87,8 +86,7 @@ def weights_of(model):
     return found
 
 
-@pytest.mark.parametrize("prefix", ["", "module."])
-@pytest.mark.parametrize("kind", [Seq2Seq, Annotated])
+@pytest.mark.parametrize(("kind", "prefix"), [(Seq2Seq, ""), (Annotated, "module.")])
 def test_the_logits_are_those_of_the_tutorial(kind, prefix, tmp_path):
     model = random_model(kind)
     weights = {f"{prefix}{name}": tensor for name, tensor in weights_of(model).items()}
@@ -106,13 +104,6 @@ def test_the_logits_are_those_of_the_tutorial(kind, prefix, tmp_path):
         ).logits
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert imported.model.config.pad_token_id == model.pad
-
-
-def test_the_program_converts_a_checkpoint(tmp_path, capsys):
-    torch.save({"model_state_dict": weights_of(random_model(Seq2Seq))}, tmp_path / "run.pt")
-    words = [str(tmp_path / "run.pt"), str(tmp_path / "out"), "--heads", str(HEADS)]
-    run_subcommand("convert", [*words, "--key", "model_state_dict", "--set", "dropout=0.3"])
-    assert "unk 0, pad 1, bos 2, eos 3" in capsys.readouterr().out
 
 
 def test_other_positions_are_refused(tmp_path):

@@ -123,8 +123,8 @@ class SubwordSampler:
 
     Args:
         side: "source" or "target".
-        bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
-        unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
+        bpe_dropout: See `BpeDropout`.
+        unigram_alpha: See `UnigramSampling`.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
     """
 
@@ -233,13 +233,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
 
     Args:
         texts: Pairs with the text columns "source" and "target", and optionally "alignment".
-        unsampled: The same rows as token ids, the output of `encode`.
-        bpe_dropout: Probability that a merge is dropped, for byte-pair vocabularies.
-        unigram_alpha: Smoothness of the sampling, 0 or greater, for unigram vocabularies.
+        unsampled: The same rows as token ids, the output of `encode` with the same limits.
         sides: Which texts are sampled: "both", "source" or "target".
-        max_source_length: Largest number of tokens of a source, special tokens included. None: no
-            limit.
-        max_target_length: The same for a target.
         directions: How the model is asked for the languages of each row. None: as the rows and the
             tokenizer say.
     """
