@@ -65,7 +65,7 @@ CORE += ("to hf", "attention to a target")
 PAIRS = [(kind, call) for kind in NAMES for call in (CALLS if kind in FULL else CORE)]
 ON_CTRANSLATE2 = {"translate, ctranslate2"}
 REFUSED = [  # kinds, calls, what the sentence says
-    (NO_TOKENIZER, TEXT_CALLS, "has no tokenizer.json"),
+    (NO_TOKENIZER, TEXT_CALLS, "no tokenizer.json"),
     ({"encoder"}, ON_CTRANSLATE2, "`is_encoder_decoder` is False"),
     (
         {"encoder"},
