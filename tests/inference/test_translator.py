@@ -155,7 +155,7 @@ def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
 def test_a_line_whose_output_is_cut_off_is_translated_in_sentences(
     engines, name, heard, monkeypatch
 ):
-    translator, options = engines[name], {"num_beams": 2, "max_new_tokens": 6}
+    translator, options = engines[name], {"num_beams": 2, "max_new_tokens": 6, "cuts_again": True}
     generate = translator.engine.generate
 
     def generate_without_end(sources, *arguments, **options):

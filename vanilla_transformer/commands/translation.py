@@ -218,6 +218,7 @@ def print_outputs(
         return_alignment=files.alignment == "tokens",
         return_word_alignment=files.alignment == "words",
         progress=progress,
+        cuts_again=True,
         name_text=lambda number: f"{file}, line {first + number + 1}".removeprefix("None, "),
         **options.of_translation(),
     )

@@ -52,7 +52,7 @@ class TranslatorCall:
     details: OutputOptions
     batch_tokens: int
     searches_again: bool = True
-    cuts_again: bool = True
+    cuts_again: bool = False
 
     def with_first_token(self, begin: FirstTokens) -> "TranslatorCall":
         """Returns the call for targets that begin with these tokens."""

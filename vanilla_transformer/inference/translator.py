@@ -195,6 +195,7 @@ class Translator:
         batch_tokens: int = 4096,
         progress: bool = False,
         in_sentences: bool = False,
+        cuts_again: bool = False,
         name_text: Callable[[int], str] | None = None,
         **options: Any,
     ) -> Any:
@@ -230,6 +231,8 @@ class Translator:
             progress: Whether to show on standard error how many texts are done: a bar on a
                 terminal, otherwise a line at most once a minute.
             in_sentences: Whether each sentence is translated alone.
+            cuts_again: Whether a line whose output is cut off at the longest length is translated
+                once more, each sentence alone.
             name_text: Names a text by its number, from 0, where a warning tells of it. None: by its
                 number, from 1.
             **options: Settings of the search by their names in `GenerationConfig`, such as
@@ -238,9 +241,8 @@ class Translator:
         Returns:
             For a text its output, for a list a list of outputs, for another iterable an iterator.
             An output is a text. It is a `Translation` if scores, tokens or alignments are asked
-            for, and a list of these with `n_best`. A line whose output would be cut off at the
-            longest length is translated sentence by sentence; a warning tells which outputs are
-            cut off all the same.
+            for, and a list of these with `n_best`. A warning tells which outputs are cut off at the
+            longest length.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(
@@ -252,6 +254,7 @@ class Translator:
         )
         among = None if metric is None else candidates
         call = self.plan_call(n_best, details, batch_tokens, among, **options)
+        call = replace(call, cuts_again=cuts_again)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
@@ -378,8 +381,7 @@ class Translator:
         """Computes `n_best` outputs for each segment, best first; see `Stages.compute`.
 
         Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned. Where an output is cut off at the longest length, that of each
-        sentence of the segment takes its place.
+        are kept, which are aligned.
         """
 
         def compute(key: tuple[FirstTokens, bool], alike: list[Segment]) -> list[list[Segment]]:

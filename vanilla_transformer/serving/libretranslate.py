@@ -89,7 +89,8 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         model, languages = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
         details = OutputOptions(links=any(text.tags for text in marked), marks=marks)
-        query = Query(n_best, details, (("num_beams", beams),), glossary, in_sentences)
+        options = (("num_beams", beams),)
+        query = Query(n_best, details, options, glossary, in_sentences, cuts_again=True)
         answers = await service.answer(request, model, texts, query, languages)
         return answers.outputs, source, confidence
 

@@ -33,6 +33,7 @@ class Query:
     Attributes:
         glossary: Decides what is read of each text, whose batch others may share.
         in_sentences: Whether each sentence is translated alone.
+        cuts_again: Whether those of a line are, where its output is cut off.
     """
 
     n_best: int
@@ -40,6 +41,7 @@ class Query:
     options: tuple[tuple[str, Any], ...]
     glossary: Glossary | None = field(default=None, compare=False)
     in_sentences: bool = field(default=False, compare=False)
+    cuts_again: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,10 @@ class ServedModel:
             raise RequestError(400, str(error)) from error
 
     def _plan_query(self, query: Query) -> TranslatorCall:
-        return self.translator.plan_call(
+        call = self.translator.plan_call(
             query.n_best, query.details, self._batch_tokens, **dict(query.options)
         )
+        return replace(call, cuts_again=query.cuts_again)
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
