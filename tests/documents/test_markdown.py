@@ -174,6 +174,8 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
         ("the *log* file", "\u30ed\u30b0\u306e", (1, 2), "\u30ed*\u30b0*\u306e"),
         ("a **`b`c** d", "\u30ed\u30b0\u306e", (1, 1, 2), "\u30ed **`b`\u30b0**\u306e"),
         ("a __b__", "eins zwei", (0, 2), "__ei__ ns zwei"),
+        ("a **`b`** c", "\u30ed\u30b0", (1,), "\u30ed **`b`** \u30b0"),
+        ("a _`b`_, c", "\u30ed\u30b0", (1,), "\u30ed _`b`_ \u30b0"),
     ],
 )
 def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, written):

@@ -214,10 +214,15 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
 def _meant(output: MarkedText) -> str:
     """Returns a text with the same markup, in which all of it is what it should be."""
     spaces = {"begin": " {}x", "end": "x{} ", "empty": "x{}x"}
-    return "".join(
-        spaces[part.kind].format(part.text) if isinstance(part, Tag) else part and "x"
-        for part in output.parts()
-    )
+    written = ""
+    for part in output.parts():
+        if isinstance(part, str):
+            written += part and "x"
+        elif part.kind == "empty" and part.text[:1] in "*_~":  # code in emphasis
+            written += f"x {part.text} x"
+        else:
+            written += spaces[part.kind].format(part.text)
+    return written
 
 
 def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
@@ -236,10 +241,14 @@ def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
                 written += "".join(signs.get(sign, sign) for sign in part)
             continue
         next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
-        is_begin = part.kind == "begin"
-        inner, outer = (next_sign, written[-1:]) if is_begin else (written[-1:], next_sign)
-        space = " " if _is_emphasis(part) and _needs_space(part.text, inner, outer) else ""
-        written += f"{space}{part.text}" if is_begin else f"{part.text}{space}"
+        begin, end = part.text[:1] in "*_~", part.text[-1:] in "*_~"
+        inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
+        if begin and part.kind != "end" and _needs_space(part.text, inner or next_sign, written):
+            written += " "
+        written += part.text
+        before = inner or written[: -len(part.text)]
+        if end and part.kind != "begin" and _needs_space(part.text, before[::-1], next_sign):
+            written += " "
     return written
 
 
@@ -247,8 +256,14 @@ def _is_emphasis(tag: Tag) -> bool:
     return tag.kind != "empty" and not tag.text.strip("*_~")
 
 
-def _needs_space(sign: str, inner: str, outer: str) -> bool:
-    """Returns whether emphasis would begin or end where CommonMark sees none."""
+def _needs_space(signs: str, inside: str, outside: str) -> bool:
+    """Returns whether emphasis would begin or end where CommonMark sees none.
+
+    Args:
+        inside: Begins with the character beside its signs.
+        outside: Ends with it.
+    """
+    inner, outer = inside[:1], outside[-1:]
     if not outer.strip() or category(outer)[0] in "PS":
         return False
-    return sign[0] == "_" or category(inner or " ")[0] in "PS"
+    return signs[0] == "_" or category(inner or " ")[0] in "PS"

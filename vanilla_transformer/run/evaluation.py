@@ -167,6 +167,7 @@ def score_training(
     translator = Translator.from_model(trainer.model, tokenizer)
     quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
     call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
+    call = replace(call, cuts_again=True)  # as `translate` does
     of_sources, of_targets = zip(*languages, strict=True)
     directions = translator.directions(len(sources), of_sources, of_targets)
     share = range(rank, len(sources), world)
