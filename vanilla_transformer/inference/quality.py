@@ -1,0 +1,187 @@
+"""The expected chrF of an output, from what the model knows of it.
+
+A calibration is fitted to outputs with references that the model has not been trained on, by
+least squares and a monotone map (Barlow et al. 1972). It ranks outputs: a mistake of which the
+model is sure stays sure.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.model_directory import model_files
+
+QUALITY = "quality.calibration"
+"""File of a calibration beside a model: JSON."""
+
+FEWEST = 100
+"""Outputs from which a calibration is fitted."""
+
+_KNOTS, _RIDGE = 10, 3.0  # points of the monotone map; strength of the penalty of the weights
+_ALL = ""  # name of the calibration for languages that have none
+
+Floats = NDArray[np.float64]
+
+
+def describe_output(
+    source: str,
+    output: str,
+    source_tokens: int,
+    token_scores: Sequence[float],
+    *,
+    is_complete: bool,
+    repeated: bool,
+    unknown_share: float,
+    restored: int,
+) -> list[float]:
+    """Returns what a calibration weighs.
+
+    Args:
+        token_scores: Log-probability of each token of the output, in nats.
+    """
+    scores = np.minimum(np.asarray(token_scores or [0.0], np.float64), 0.0)
+    lowest = np.sort(scores)[: max(1, len(scores) // 4)]
+    words = output.split()
+    copied = {word for word in words if word.isalpha()} & {*source.split()}
+    return [
+        float(np.sqrt(-scores).mean()),
+        float(lowest.mean()),
+        float(np.exp(scores).mean()),
+        # Words that a vocabulary cuts into many tokens are rare ones, or invented.
+        source_tokens / max(len(source), 1),
+        len(scores) / max(len(output), 1),
+        float(np.log(max(source_tokens, 1) / len(scores))),
+        float(np.log1p(source_tokens)),
+        len(copied) / max(len(words), 1),
+        restored,
+        unknown_share,
+        float(repeated),
+        float(not is_complete),
+    ]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A weighted sum of what is known of an output, and the chrF that belongs to it.
+
+    Attributes:
+        weights: With the constant, which is the last one.
+        sums, values: Points of the monotone map.
+    """
+
+    weights: list[float]
+    sums: list[float]
+    values: list[float]
+
+    @classmethod
+    def fit(cls, features: Floats, values: Floats) -> "_Line":
+        """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
+        ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / len(values)
+        mean, deviation = features.mean(0), features.std(0)
+        scale = np.where(deviation > 0, deviation, 1.0)
+        scaled = (features - mean) / scale
+        square = scaled.T @ scaled + _RIDGE * np.eye(features.shape[1])
+        weights = np.linalg.solve(square, scaled.T @ (ranks - ranks.mean())) / scale
+        constant = float(ranks.mean() - mean @ weights)
+        order = np.argsort(features @ weights, kind="stable")
+        groups = np.array_split(order, _KNOTS)
+        points = [
+            (float((features[rows] @ weights).mean()) + constant, float(values[rows].mean()))
+            for rows in groups
+        ]
+        sums, means = (np.array(side) for side in zip(*points, strict=True))
+        rising = _isotonic(means)
+        rounded = ([round(float(x), 4) for x in row] for row in ([*weights, constant], sums))
+        return cls(*rounded, [round(float(x), 1) for x in rising])
+
+    def expected(self, features: Sequence[float]) -> float:
+        """Returns the chrF that is to be expected, from 0 to 100."""
+        total = float(np.dot(self.weights, [*features, 1.0]))
+        return round(float(np.interp(total, self.sums, self.values)), 1)
+
+
+def _isotonic(values: Floats) -> Floats:
+    """Returns the nearest values that do not fall, by pooling neighbours that do."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([float(value)])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return np.array([np.mean(pool) for pool in pools for _ in pool])
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected chrF of the outputs of one model, by the tag of their language."""
+
+    lines: Mapping[str, _Line]
+
+    @classmethod
+    def fit(
+        cls,
+        features: Sequence[Sequence[float]],
+        values: Sequence[float],
+        languages: Sequence[str | None],
+    ) -> "Calibration | None":
+        """Fits a calibration to outputs; None: there are too few, or all are alike.
+
+        Args:
+            features: What `describe_output` returns, for each output.
+            values: chrF of each output.
+            languages: Tag of each output's language.
+        """
+        if len(values) < FEWEST or min(values) == max(values):
+            return None
+        rows, scores = np.array(features, np.float64), np.array(values, np.float64)
+        tags = np.array([language or _ALL for language in languages])
+        lines = {_ALL: _Line.fit(rows, scores)}
+        for tag in {*tags} - {_ALL}:
+            of_tag = tags == tag
+            if FEWEST <= of_tag.sum() < len(tags):
+                lines[str(tag)] = _Line.fit(rows[of_tag], scores[of_tag])
+        return cls(lines)
+
+    def expected(self, features: Sequence[float], language: str | None) -> float:
+        """Returns the chrF that is to be expected of an output in a language, from 0 to 100."""
+        return self.lines.get(language or _ALL, self.lines[_ALL]).expected(features)
+
+    def save(self, folder: Path) -> None:
+        """Writes the calibration beside the model that it belongs to."""
+        content = {"model": _fingerprint(folder), "lines": {k: asdict(v) for k, v in self.lines.items()}}
+        (folder / QUALITY).write_text(json.dumps(content), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Calibration | None":
+        """Reads the calibration of a model; None: it has none, or one of other weights."""
+        if not (folder / QUALITY).is_file():
+            return None
+        content: dict[str, Any] = json.loads((folder / QUALITY).read_text(encoding="utf-8"))
+        if content["model"] != _fingerprint(folder):
+            return None
+        return cls({tag: _Line(**line) for tag, line in content["lines"].items()})
+
+
+def _fingerprint(folder: Path) -> str:
+    """Returns a digest of the files that decide the outputs of a model."""
+    digests = (f"{file.name} {content_digest(file)}" for file in model_files(folder))
+    return text_digest("\n".join(digests))[:16]
+
+
+def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float:
+    """Computes Spearman's correlation; 0 if one side does not vary."""
+    ranks = [_mean_ranks(np.asarray(side, np.float64)) for side in (values, others)]
+    if min(rank.std() for rank in ranks) == 0:
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _mean_ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean: Floats = (counts.cumsum() - (counts - 1) / 2)[place]
+    return mean
