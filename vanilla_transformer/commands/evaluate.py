@@ -1,6 +1,7 @@
 """`vanilla-transformer evaluate`: scores of saved models on a data set."""
 
 import json
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -55,6 +56,11 @@ class Options:
         "script that most references are in)",
         choices=SCORE_TOKENIZERS,
     )
+    calibrate: bool = option(
+        "write beside the model what tells the quality of its outputs, learnt from these pairs, on "
+        "which it was not trained",
+        False,
+    )
     output: str | None = option(
         "JSON file for the scores, signatures, sources and outputs", metavar="FILE"
     )
@@ -71,6 +77,7 @@ class Options:
                 len(self.models) > 1 and not self.compare,
                 "several models need --compare, and files --test-source and --test-target",
             ),
+            (self.calibrate and self.compare, "--calibrate is for one model, without --compare"),
             (len(self.models) < 2 and self.compare, "--compare needs two models or more"),
             (self.html and self.html == self.output, "--html and --output are one file"),
         )
@@ -103,7 +110,8 @@ def run(options: Options) -> None:
             for path in (options.output, options.html if options.compare else None)
         )
         with usage_errors(SearchError):
-            evaluated: Any = (compare_models if options.compare else evaluate_model)(
+            evaluate = partial(evaluate_model, calibrates=options.calibrate)
+            evaluated: Any = (compare_models if options.compare else evaluate)(
                 models,
                 options.data,
                 split=options.split,
@@ -119,6 +127,8 @@ def run(options: Options) -> None:
         else:
             describe = describe_comparison if options.compare else describe_scores
             print(*describe(report["scores"]), sep="\n", flush=True)
+        if options.calibrate:
+            print(evaluated.calibration, file=sys.stderr)
         if report_file:
             json.dump(report, report_file, indent=1, ensure_ascii=False, allow_nan=False)
         if page_file:

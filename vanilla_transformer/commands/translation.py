@@ -249,4 +249,5 @@ def _output_line(output: Any) -> str:
 
 def _output_fields(output: "Translation") -> dict[str, Any]:
     fields = {name: value for name, value in asdict(output).items() if value is not None}
+    del fields["described"]
     return {**fields, "token_scores": [round(score, 4) for score in fields["token_scores"]]}

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.model_directory import model_files
+from vanilla_transformer.inference.results import Translation
 
 QUALITY = "quality.calibration"
 """File of a calibration beside a model: JSON."""
@@ -29,41 +31,27 @@ _ALL = ""  # name of the calibration for languages that have none
 Floats = NDArray[np.float64]
 
 
-def describe_output(
-    source: str,
-    output: str,
-    source_tokens: int,
-    token_scores: Sequence[float],
-    *,
-    is_complete: bool,
-    repeated: bool,
-    unknown_share: float,
-    restored: int,
-) -> list[float]:
-    """Returns what a calibration weighs.
-
-    Args:
-        token_scores: Log-probability of each token of the output, in nats.
-    """
-    scores = np.minimum(np.asarray(token_scores or [0.0], np.float64), 0.0)
+def describe_output(output: Translation, source: str, source_tokens: int) -> tuple[float, ...]:
+    """Returns what a calibration weighs of an output with scores."""
+    scores = np.minimum(np.asarray(output.token_scores or [0.0], np.float64), 0.0)
     lowest = np.sort(scores)[: max(1, len(scores) // 4)]
-    words = output.split()
+    words = output.text.split()
     copied = {word for word in words if word.isalpha()} & {*source.split()}
-    return [
+    return (
         float(np.sqrt(-scores).mean()),
         float(lowest.mean()),
         float(np.exp(scores).mean()),
         # Words that a vocabulary cuts into many tokens are rare ones, or invented.
         source_tokens / max(len(source), 1),
-        len(scores) / max(len(output), 1),
+        len(scores) / max(len(output.text), 1),
         float(np.log(max(source_tokens, 1) / len(scores))),
         float(np.log1p(source_tokens)),
         len(copied) / max(len(words), 1),
-        restored,
-        unknown_share,
-        float(repeated),
-        float(not is_complete),
-    ]
+        len(output.restored),
+        output.unknown_share,
+        float(output.repeated),
+        float(not output.is_complete),
+    )
 
 
 @dataclass(frozen=True)
@@ -132,7 +120,7 @@ class Calibration:
         """Fits a calibration to outputs; None: there are too few, or all are alike.
 
         Args:
-            features: What `describe_output` returns, for each output.
+            features: What `describe_output` returns of each output.
             values: chrF of each output.
             languages: Tag of each output's language.
         """
@@ -153,8 +141,8 @@ class Calibration:
 
     def save(self, folder: Path) -> None:
         """Writes the calibration beside the model that it belongs to."""
-        content = {"model": _fingerprint(folder), "lines": {k: asdict(v) for k, v in self.lines.items()}}
-        (folder / QUALITY).write_text(json.dumps(content), encoding="utf-8")
+        lines = {tag: asdict(line) for tag, line in self.lines.items()}
+        write_atomic(folder / QUALITY, json.dumps({"model": _fingerprint(folder), "lines": lines}))
 
     @classmethod
     def load(cls, folder: Path) -> "Calibration | None":

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from math import exp, inf, isfinite
 from typing import Any, Literal, NamedTuple
@@ -47,6 +47,8 @@ class Translation:
             off at the longest length.
         repeated: Whether it repeats up to six words, or a part of a word, three times in a row,
             and its source does not.
+        quality: The expected chrF of the output, from 0 to 100. None: no scores were asked for, or
+            the model has no calibration; see `inference.quality`.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
             does not know: the model reads a token for "unknown" in their place.
         restored: What the model did not copy from the source, such as a placeholder, and the
@@ -54,6 +56,7 @@ class Translation:
         terms: The terms of the glossary in the source, and their targets.
         missing_terms: Those of the targets that it does not contain.
         marks: What `text` has of the parts that are kept and of the targets, in order.
+        described: What a calibration of the quality weighs.
     """
 
     text: str
@@ -65,11 +68,13 @@ class Translation:
     links: TokenLinks | None = None
     is_complete: bool = True
     repeated: bool = False
+    quality: float | None = None
     unknown_share: float = 0.0
     restored: tuple[str, ...] = ()
     terms: tuple[tuple[str, str], ...] = ()
     missing_terms: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
+    described: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def pharaoh(self) -> str:

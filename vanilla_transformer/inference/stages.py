@@ -29,6 +29,7 @@ from vanilla_transformer.inference.engines import (
     chosen_scores,
     is_cut_off,
 )
+from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
 from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
 from vanilla_transformer.languages import tag_of_texts
@@ -68,10 +69,14 @@ class Stages:
     Args:
         engines: Of them, that of transformers alone places terms, and aligns given outputs.
         end: The token that ends a target. None: no token does.
+        calibration: Tells the quality of outputs. None: it is not known.
     """
 
-    def __init__(self, reader: Reader, engines: Engines, end: int | None) -> None:
+    def __init__(
+        self, reader: Reader, engines: Engines, end: int | None, calibration: Calibration | None
+    ) -> None:
         self.reader, self.engines, self.end = reader, engines, end
+        self.calibration = calibration
 
     def compute(
         self,
@@ -318,7 +323,7 @@ class Stages:
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
         tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
-        return Translation(
+        translation = Translation(
             text=text,
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
@@ -338,6 +343,12 @@ class Stages:
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
             marks=tuple(sorted(marks)),
         )
+        if not details.scores or not parts:
+            return translation
+        described = describe_output(translation, source, sum(map(len, parts)))
+        tag = parts[0].target_language
+        quality = self.calibration and self.calibration.expected(described, tag)
+        return replace(translation, described=described, quality=quality)
 
 
 def has_lost_its_way(output: Segment) -> bool:

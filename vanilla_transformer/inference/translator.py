@@ -24,6 +24,7 @@ from vanilla_transformer.inference.loading import (
     load_tokenizer,
     load_weights,
 )
+from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.results import (
     Alignment,
     Metric,
@@ -83,6 +84,7 @@ class Translator:
         exact: Whether only this engine may compute. If not, a search that it cannot do goes to
             transformers.
         config: The config of the model, which limits lengths. None: nothing does.
+        calibration: Tells the quality of outputs. None: it is not known.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Translator:
         load_model: Callable[[], Any] | None = None,
         exact: bool = True,
         config: Any = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
@@ -104,7 +107,7 @@ class Translator:
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
         self.reader = Reader(tokenizer, source_limit)
         self._engines = Engines(engine, tokenizer, load_model, exact)
-        self._stages = Stages(self.reader, self._engines, self.end_token_id)
+        self._stages = Stages(self.reader, self._engines, self.end_token_id, calibration)
 
     @classmethod
     def from_pretrained(
@@ -157,6 +160,7 @@ class Translator:
             load_model,
             engine != "auto" or len(paths) > 1,
             config,
+            Calibration.load(Path(first)) if len(paths) == 1 else None,
         )
 
     @classmethod

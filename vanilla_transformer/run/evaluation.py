@@ -17,9 +17,10 @@ from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import joint_score_tokenizer
+from vanilla_transformer.languages import joint_score_tokenizer, known_tag
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
+from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers, references_of
 from vanilla_transformer.training.metrics import (
@@ -34,11 +35,16 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outputs of a model for a split, and for each metric all values of `score_texts`."""
+    """The outputs of a model for a split, and for each metric all values of `score_texts`.
+
+    Attributes:
+        calibration: What was learnt of their quality, in words. None: nothing.
+    """
 
     scores: dict[str, dict[str, Any]]
     sources: list[str]
     predictions: list[str]
+    calibration: str | None = None
 
 
 def evaluate_model(
@@ -48,6 +54,7 @@ def evaluate_model(
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
     bleu_tokenize: str | None = None,
+    calibrates: bool = False,
     **options: Any,
 ) -> Evaluation:
     """Translates the sources of a split as `Translator` does, and scores the outputs.
@@ -56,19 +63,25 @@ def evaluate_model(
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
+        calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
         **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
             takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
     limit = data_arguments.max_source_length
-    predictions = _translate(model_name_or_path, rows, limit, **options)
+    outputs = _translate(model_name_or_path, rows, limit, return_scores=calibrates, **options)
+    predictions = [output.text for output in outputs] if calibrates else outputs
     references = references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
         for name in metrics
     }
-    return Evaluation(scores, list(rows["source"]), predictions)
+    learnt = None
+    if calibrates:
+        languages = [known_tag(target) for _, target in languages_of_rows(rows)]
+        learnt = calibrate(model_name_or_path, outputs, references, languages)
+    return Evaluation(scores, list(rows["source"]), predictions, learnt)
 
 
 def compare_models(
@@ -129,7 +142,7 @@ def _translate(
     engine: str = "auto",
     device: str | None = None,
     **options: Any,
-) -> list[str]:
+) -> list[Any]:
     translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
@@ -142,7 +155,7 @@ def _translate(
         sources.append(rest if is_unknown else source)
         of_sources.append(None if is_unknown else pair[0])
         of_targets.append(other if is_unknown else pair[1])
-    outputs: list[str] = translator.translate(
+    outputs: list[Any] = translator.translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )
     return outputs
