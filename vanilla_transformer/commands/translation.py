@@ -2,9 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterable, Sized
+import sys
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict, dataclass
 from itertools import tee
+from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.commands.files import file_identity, print_line
@@ -41,6 +43,12 @@ class Files(ResumedFile):
     )
     tsv: bool = option(
         "write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/corpora.md)", False
+    )
+    review: int | None = option(
+        "list so many percent of the outputs on standard error, the worst first, with their places "
+        "and their quality: those to read first (docs/checking.md)",
+        ge=1,
+        le=100,
     )
     alignment: str | None = option(
         "add which source word (or token) each target word comes from, in Pharaoh's format: "
@@ -142,6 +150,10 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
+                files.review and (files.resume or corpus or self.search.n_best),
+                "--review reads one output of each text: leave out --resume, --corpus and --n-best",
+            ),
+            (
                 files.resume and not (corpus or (files.input and files.output)),
                 "--resume needs --input and --output",
             ),
@@ -188,6 +200,11 @@ def load_translator(options: Options) -> "Translator":
     with usage_errors():
         resolved = translator.resolve_search(search.n_best, candidates, **search.given())
         translator.directions(1, **options.languages.named(), search=resolved)
+    if options.files.review and translator.calibration is None:
+        raise ValueError(
+            f"--review needs the quality of outputs, and {options.model!r} has no calibration of "
+            "it: `vanilla-transformer evaluate --calibrate` makes one."
+        )
     return translator
 
 
@@ -208,22 +225,28 @@ def print_outputs(
     """
     from vanilla_transformer.inference.results import without_infinities
 
+    def name_text(number: int) -> str:
+        return f"{file}, line {first + number + 1}".removeprefix("None, ")
+
     files = options.files
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
         texts,
-        return_scores=files.json,
+        return_scores=files.json or files.review is not None,
         return_tokens=files.json,
         return_alignment=files.alignment == "tokens",
         return_word_alignment=files.alignment == "words",
         progress=progress,
         cuts_again=True,
-        name_text=lambda number: f"{file}, line {first + number + 1}".removeprefix("None, "),
+        name_text=name_text,
         **options.of_translation(),
     )
-    for output, source in zip(outputs, sources, strict=True):
+    reviewed = []
+    for number, (output, source) in enumerate(zip(outputs, sources, strict=True)):
         several = output if isinstance(output, list) else [output]
+        if files.review:
+            reviewed.append((name_text(number), source, several[0]))
         if files.json:
             content = {"source": source, "outputs": [_output_fields(best) for best in several]}
             print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
@@ -231,6 +254,23 @@ def print_outputs(
         for best in several:
             text = _output_line(best)
             print_line(f"{_as_cell(source)}\t{_as_cell(text)}" if files.tsv else text, stream)
+    if files.review:
+        print_review(reviewed, files.review)
+
+
+def print_review(rows: Sequence[tuple[str, str, "Translation"]], percent: int) -> None:
+    """Prints the outputs of lowest quality on standard error, the worst first.
+
+    Args:
+        rows: The place of each text, the text, and its output.
+    """
+    known = [
+        (output.quality, place, source, output.text)
+        for place, source, output in rows
+        if output.quality is not None  # a blank text has none
+    ]
+    for quality, place, source, text in sorted(known)[: ceil(len(known) * percent / 100)]:
+        print(f"{place}: quality {quality:.0f}\n  {source}\n  {text}", file=sys.stderr)
 
 
 def _as_cell(text: str) -> str:
@@ -240,8 +280,8 @@ def _as_cell(text: str) -> str:
 
 def _output_line(output: Any) -> str:
     """Returns a text, with its links behind it if there are any."""
-    if isinstance(output, str):
-        return output
+    if isinstance(output, str) or (output.alignment is None and output.word_alignment is None):
+        return str(getattr(output, "text", output))
     links = output.alignment if output.word_alignment is None else output.word_alignment
     text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
     return f"{text} ||| {format_links(links)}"

@@ -14,7 +14,7 @@ FILES_OF_A_MODEL = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
     *("*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab*.json", "*_vocabulary.json", "vocab*.txt", "merges.txt", "*.spm", "*.model"),
-    *("*.py", "README.md", ".gitattributes", "probe.json", "file_sizes.json"),
+    *("*.py", "README.md", ".gitattributes", "probe.json", "quality.json", "file_sizes.json"),
     *("*_results.json", "trainer_state.json", "training_args.bin"),  # of a run
     *("model.bin", "*.onnx", "*.onnx.data"),  # of an export
 )

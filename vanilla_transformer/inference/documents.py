@@ -1,6 +1,6 @@
 """Translates documents, whose texts are taken out of files by `documents`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from transformers.utils import logging
@@ -15,13 +15,19 @@ from vanilla_transformer.languages import closest_tag, known_tag
 logger = logging.get_logger(__name__)
 
 
-def translate_document(translator: Translator, document: TextsOfFile, **options: Any) -> bytes:
+def translate_document(
+    translator: Translator,
+    document: TextsOfFile,
+    on_outputs: Callable[[Sequence[Translation]], None] | None = None,
+    **options: Any,
+) -> bytes:
     """Returns a document with its texts translated, sentence by sentence.
 
     A text whose output is cut off at the longest length stays; a warning names its place.
 
     Args:
         document: What `documents.formats.read_document` returns.
+        on_outputs: Is called with the output of each text. None: nothing is.
         **options: As for `Translator.translate`.
     """
     target = options.get("tgt_lang")
@@ -35,6 +41,8 @@ def translate_document(translator: Translator, document: TextsOfFile, **options:
         name_text=document.places.__getitem__,
         **options,
     )
+    if on_outputs is not None:
+        on_outputs(outputs)
     written, untranslated = write_document(document, outputs, language)
     if untranslated:
         logger.warning(f"The source stays in {', '.join(untranslated)}.")

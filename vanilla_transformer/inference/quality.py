@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.file_contents import content_digest, text_digest
-from vanilla_transformer.data.model_directory import model_files
+from vanilla_transformer.data.model_directory import WEIGHTS
 from vanilla_transformer.inference.results import Translation
 
-QUALITY = "quality.calibration"
-"""File of a calibration beside a model: JSON."""
+QUALITY = "quality.json"
+"""File of a calibration beside a model."""
 
 FEWEST = 100
 """Outputs from which a calibration is fitted."""
 
-_KNOTS, _RIDGE = 10, 3.0  # points of the monotone map; strength of the penalty of the weights
+_PARTS = (0.02, *(part / 10 for part in range(1, 10)), 0.98)
+"""Where the outputs, sorted by their sums, are cut into groups: the points of the monotone map."""
+_LEAST = 100.0  # a token of no probability, in nats below 0
+_RIDGE = 3.0  # strength of the penalty of the weights
 _ALL = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
@@ -33,7 +36,8 @@ Floats = NDArray[np.float64]
 
 def describe_output(output: Translation, source: str, source_tokens: int) -> tuple[float, ...]:
     """Returns what a calibration weighs of an output with scores."""
-    scores = np.minimum(np.asarray(output.token_scores or [0.0], np.float64), 0.0)
+    scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=-_LEAST)
+    scores = scores.clip(-_LEAST, 0.0)
     lowest = np.sort(scores)[: max(1, len(scores) // 4)]
     words = output.text.split()
     copied = {word for word in words if word.isalpha()} & {*source.split()}
@@ -78,15 +82,18 @@ class _Line:
         weights = np.linalg.solve(square, scaled.T @ (ranks - ranks.mean())) / scale
         constant = float(ranks.mean() - mean @ weights)
         order = np.argsort(features @ weights, kind="stable")
-        groups = np.array_split(order, _KNOTS)
+        groups = np.split(order, [round(part * len(order)) for part in _PARTS])
         points = [
             (float((features[rows] @ weights).mean()) + constant, float(values[rows].mean()))
             for rows in groups
         ]
         sums, means = (np.array(side) for side in zip(*points, strict=True))
         rising = _isotonic(means)
-        rounded = ([round(float(x), 4) for x in row] for row in ([*weights, constant], sums))
-        return cls(*rounded, [round(float(x), 1) for x in rising])
+        return cls(
+            [round(float(x), 4) for x in (*weights, constant)],
+            [round(float(x), 4) for x in sums],
+            [round(float(x), 1) for x in rising],
+        )
 
     def expected(self, features: Sequence[float]) -> float:
         """Returns the chrF that is to be expected, from 0 to 100."""
@@ -156,17 +163,17 @@ class Calibration:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Returns a digest of the files that decide the outputs of a model."""
-    digests = (f"{file.name} {content_digest(file)}" for file in model_files(folder))
-    return text_digest("\n".join(digests))[:16]
+    """Returns a digest of the weights of a model."""
+    files = sorted(file for pattern in WEIGHTS for file in folder.glob(pattern))
+    return text_digest(" ".join(map(content_digest, files)))[:16]
 
 
 def rank_correlation(values: Sequence[float], others: Sequence[float]) -> float:
     """Computes Spearman's correlation; 0 if one side does not vary."""
-    ranks = [_mean_ranks(np.asarray(side, np.float64)) for side in (values, others)]
-    if min(rank.std() for rank in ranks) == 0:
+    first, second = (_mean_ranks(np.asarray(side, np.float64)) for side in (values, others))
+    if min(first.std(), second.std()) == 0:
         return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 def _mean_ranks(values: Floats) -> Floats:

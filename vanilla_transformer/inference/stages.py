@@ -346,8 +346,8 @@ class Stages:
         if not details.scores or not parts:
             return translation
         described = describe_output(translation, source, sum(map(len, parts)))
-        tag = parts[0].target_language
-        quality = self.calibration and self.calibration.expected(described, tag)
+        known, tag = self.calibration, parts[0].target_language
+        quality = None if known is None else known.expected(described, tag)
         return replace(translation, described=described, quality=quality)
 
 

@@ -107,6 +107,7 @@ class Translator:
         self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
         self.reader = Reader(tokenizer, source_limit)
         self._engines = Engines(engine, tokenizer, load_model, exact)
+        self.calibration = calibration
         self._stages = Stages(self.reader, self._engines, self.end_token_id, calibration)
 
     @classmethod

@@ -170,16 +170,18 @@ def score_training(
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources with its whole model. The scorer keeps how many
-    outputs are cut off. As long as the training goes on, the search is greedy and outputs are cut
-    off at about twice the length of their references (see `Search.capped_by_reference_length`):
-    all scores that choose the best checkpoint are of this kind.
+    Each process translates a share of the sources with its whole model. The scorer keeps the
+    outputs, and how many are cut off. As long as the training goes on, the search is greedy and
+    outputs are cut off at about twice the length of their references (see
+    `Search.capped_by_reference_length`): all scores that choose the best checkpoint are of this
+    kind.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
     quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
-    call = translator.plan_call(details=OutputOptions(tokens=True), **quick)
+    details = OutputOptions(tokens=True, scores=not trainer.is_in_train)
+    call = translator.plan_call(details=details, **quick)
     call = replace(call, cuts_again=True)  # as `translate` does
     of_sources, of_targets = zip(*languages, strict=True)
     directions = translator.directions(len(sources), of_sources, of_targets)
@@ -212,6 +214,7 @@ def score_training(
             progress.update(len(done))
     shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]
+    scorer.outputs = outputs
     scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
     lengths = [sum(token not in special for token in output.tokens) for output in outputs]

@@ -33,11 +33,13 @@ from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.probe import store_probe
+from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import add_adapters, merge_adapters
+from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
@@ -321,7 +323,14 @@ class _Run:
                 )
             figures = {**figures, **scores}
             self._save_figures(figures)  # a kill loses no score
+            if split == "validation" and self.is_main and self.scorer.outputs:
+                self._calibrate(plan.splits[split])
         return figures
+
+    def _calibrate(self, rows: Any) -> None:
+        """Writes what tells the quality of outputs, learnt from those of the last evaluation."""
+        targets = [known_tag(target) for _, target in languages_of_rows(rows)]
+        logger.info(calibrate(self.folder, self.scorer.outputs, references_of(rows), targets))
 
     def _score_texts_of(self, split: str) -> None:
         """Lets the next evaluations score the texts of a split, if there is one.
@@ -330,6 +339,7 @@ class _Run:
         """
         plan, trainer, scorer = self.plan, self.trainer, self.scorer
         scorer.references = scorer.corpora = scorer.tokenizers = scorer.directions = None
+        scorer.outputs = ()
         if split not in plan.splits:
             return
         rows = plan.splits[split]

@@ -108,6 +108,7 @@ def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
         described["score"] = without_infinities(output.score)
+        described["quality"] = output.quality
         described["tokens"] = [
             {
                 "token": token,

@@ -271,6 +271,7 @@ class GenerationMetrics:
             and "bleu_high".
         last_predictions: Decoded predictions of the last call.
         num_cut: How many of them were cut off at the longest length, where the caller counts them.
+        outputs: What the caller knows of them, a `Translation` for each. Empty: nothing.
         signatures: Signature of each score in the last call, by name.
     """
 
@@ -279,6 +280,7 @@ class GenerationMetrics:
     directions: Sequence[str] | None = None
     with_intervals = False
     num_cut = 0
+    outputs: Sequence[Any] = ()
 
     def __init__(
         self,
