@@ -158,15 +158,19 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         **kwargs: Any,
     ) -> None:
         self.fold_white_space, self.do_lower_case = fold_white_space, do_lower_case
+        folder = kwargs.get("name_or_path")
         target_object = kwargs.pop("target_tokenizer_object", None)
         target_file = kwargs.pop("target_tokenizer_file", None)
         separate = separate_vocabularies
         if separate is None:
             separate = target_object is not None or target_file is not None
         if separate:
-            self._target_tokenizer = _load_backend(target_object, target_file, "target_tokenizer")
+            self._target_tokenizer = _load_backend(
+                target_object, target_file, "target_tokenizer", folder
+            )
         source_file = kwargs.pop("tokenizer_file", None)
-        source = _load_backend(kwargs.pop("tokenizer_object", None), source_file, "tokenizer")
+        source_object = kwargs.pop("tokenizer_object", None)
+        source = _load_backend(source_object, source_file, "tokenizer", folder)
         if source.post_processor is None:
             kwargs.setdefault("add_eos_token", True)
         for name, token in zip(_CORE_TOKEN_NAMES, SPECIAL_TOKENS, strict=True):
@@ -591,7 +595,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         except (ValueError, TypeError, KeyError, AttributeError):
             for name in ("tokenizer", "target_tokenizer"):
                 if (path := resolved_vocab_files.get(f"{name}_file")) is not None:
-                    _load_backend(None, path, name)
+                    _load_backend(None, path, name, None)
             raise
 
     @classmethod
@@ -623,13 +627,13 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
 
 def _load_backend(
-    backend: Tokenizer | None, path: str | os.PathLike[str] | None, name: str
+    backend: Tokenizer | None, path: str | os.PathLike[str] | None, name: str, folder: Any
 ) -> Tokenizer:
-    """Copies a backend, or reads one from a file; `name` is the name of the arguments."""
+    """Copies a backend, or reads one from a file of a folder; `name` is that of the arguments."""
     if backend is not None:
         return Tokenizer.from_str(backend.to_str())
     if path is None:
-        raise ValueError(f"There is no {name}.json: save the tokenizer again.")
+        raise ValueError(f"{folder!r} has no {name}.json: save the tokenizer again.")
     try:
         return Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
     except OSError:
