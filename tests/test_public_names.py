@@ -44,7 +44,7 @@ def arguments_of(model):
     text = inspect.getdoc(model.forward).partition("Args:")[2].partition("Returns:")[0]
     entries = re.findall(r"^    (\S.*?):", text, re.MULTILINE)
     documented = [name.lstrip("*") for names in entries for name in names.split(", ")]
-    return documented, [name for name in inspect.signature(model.forward).parameters][1:]
+    return documented, list(inspect.signature(model.forward).parameters)[1:]
 
 
 def test_the_help_of_a_forward_documents_each_argument():
