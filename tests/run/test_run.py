@@ -7,7 +7,6 @@ from huggingface_hub import ModelCard
 from toy import arguments, main
 from transformers import GenerationConfig
 
-from vanilla_transformer.inference import quality
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run.model_card import wrapped_command
 
@@ -66,9 +65,10 @@ def test_a_card_shows_what_was_given_and_states_no_more(corpus, tmp_path):
     assert second.data.license is None
 
 
-def test_a_training_learns_the_quality_of_its_outputs(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(quality, "FEWEST", 10)
-    main(arguments(corpus, tmp_path / "run", "train", "validation", max_steps=40))
+def test_a_training_learns_the_quality_of_its_outputs(corpus, tmp_path):
+    sides = {"source": "en", "target": "de"}
+    options = {f"validation_{side}": corpus / f"train.{suffix}" for side, suffix in sides.items()}
+    main(arguments(corpus, tmp_path / "run", "train", max_steps=40, **options))
     translator = Translator.from_pretrained(tmp_path / "run", device="cpu")
     (output,) = translator.translate(["a dog sees a cat ."], return_scores=True)
     assert 0 < output.quality <= 100

@@ -74,7 +74,7 @@ class _Line:
     @classmethod
     def fit(cls, features: Floats, values: Floats) -> "_Line":
         """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
-        ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / len(values)
+        ranks = _mean_ranks(values) / len(values)
         mean, deviation = features.mean(0), features.std(0)
         scale = np.where(deviation > 0, deviation, 1.0)
         scaled = (features - mean) / scale
