@@ -18,7 +18,7 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
-from vanilla_transformer.options import EngineOptions, argument, option
+from vanilla_transformer.options import TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
 
 SUMMARY = "Scores the outputs of a saved model, or compares several."
@@ -67,7 +67,7 @@ class Options:
     overwrite: bool = option("replace an existing --output or --html", False)
     json: bool = option("print the scores as JSON, with all that belongs to them", False)
     search: GenerationOptions
-    computation: EngineOptions
+    computation: TypedEngineOptions
     # An output has `--max-new-tokens`; the other is for a training.
     data: DataArguments = field(metadata={"without": ("max_target_length", "case_augment")})
 

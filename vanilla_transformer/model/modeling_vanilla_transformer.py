@@ -135,7 +135,12 @@ class VanillaTransformerModel(EmbeddingModel):
         encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
         if encoder_outputs is None:
             encoded = self.encoder(
-                input_ids, attention_mask, inputs_embeds, plan.source, return_dict=True, **kwargs
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                layout=plan.source,
+                return_dict=True,
+                **kwargs,
             )
         else:
             is_output = isinstance(encoder_outputs, BaseModelOutput)

@@ -64,8 +64,9 @@ def evaluate_model(
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
         calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
-        **options: `engine` and `device` of `Translator.from_pretrained`, and what `translate`
-            takes: `batch_tokens`, `progress`, and settings of the search, such as `num_beams`.
+        **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`, and
+            what `translate` takes: `batch_tokens`, `progress`, and settings of the search, such
+            as `num_beams`.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
@@ -141,9 +142,10 @@ def _translate(
     tags: Sequence[str] = (),
     engine: str = "auto",
     device: str | None = None,
+    compute_type: str = "float32",
     **options: Any,
 ) -> list[Any]:
-    translator = Translator.from_pretrained(model, engine, device, max_source_tokens=limit)
+    translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
     # A model without a tag also lacks its language: it translates into another one that it has.
