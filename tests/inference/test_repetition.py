@@ -71,6 +71,14 @@ def test_outputs_that_repeat_themselves_are_searched_again(translator, search, m
         assert scores == sorted(scores, reverse=True)
 
 
+def test_what_only_transformers_can_search_it_searches_again(monkeypatch):
+    translator = Translator.from_pretrained(FOLDER, "auto", "cpu")
+    monkeypatch.setattr(translator.engine, "generate", None)
+    search = {"tgt_lang": "de", "num_beams": 1, "repetition_penalty": 1.0001}
+    outputs = translator.translate(TEXTS[:2], return_tokens=True, **search)
+    assert not any(output.repeated for output in outputs)
+
+
 def test_searches_that_draw_or_forbid_repetition_are_made_once(translator, monkeypatch):
     calls, generate = [], translator.engine.generate
 

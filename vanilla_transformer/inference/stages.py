@@ -113,7 +113,7 @@ class Stages:
         numbers = [number for number, row in enumerate(rows) if any(map(has_lost_its_way, row))]
         if search is None or not numbers:
             return rows
-        engine = self.engines.without(call.engine.problems(search))
+        engine = self.engines.without(self.engines.engine.problems(search))
         segments = [rows[number][0] for number in numbers]
         again = self._outputs(segments, replace(call, search=search, engine=engine))
         for number, row in zip(numbers, again, strict=True):
