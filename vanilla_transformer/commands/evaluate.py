@@ -1,6 +1,7 @@
 """`vanilla-transformer evaluate`: scores of saved models on a data set."""
 
 import json
+import os
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -78,6 +79,10 @@ class Options:
                 "several models need --compare, and files --test-source and --test-target",
             ),
             (self.calibrate and self.compare, "--calibrate is for one model, without --compare"),
+            (
+                self.calibrate and not os.path.isdir(self.models[0]),
+                f"--calibrate writes beside the model, and {self.models[0]!r} is no directory",
+            ),
             (len(self.models) < 2 and self.compare, "--compare needs two models or more"),
             (self.html and self.html == self.output, "--html and --output are one file"),
         )

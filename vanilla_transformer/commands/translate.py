@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from vanilla_transformer.commands.files import (
     FileLines,
@@ -24,9 +24,6 @@ from vanilla_transformer.commands.translation import (
     print_review,
 )
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
-
-if TYPE_CHECKING:
-    from vanilla_transformer.documents.formats import TextsOfFile
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
@@ -95,11 +92,19 @@ def _translate_document(options: Options, path: str) -> None:
     output = options.files.output or str(file.with_suffix(f".{language}{file.suffix}"))
     check_output(replace(options.files, output=output), {"--document": path})
     set_seed(options.computation.seed)
+    percent = options.files.review
+
+    def review(outputs: Sequence[Any]) -> None:
+        places = [f"{path}, {place}" for place in document.places]
+        texts = [marked.text for marked in document.texts]
+        if percent is not None:
+            print_review(zip(places, texts, outputs, strict=True), percent)
+
     content = translate_document(
         translator,
         document,
-        partial(_review_document, options, document) if options.files.review else None,
-        return_scores=options.files.review is not None,
+        review,
+        return_scores=percent is not None,
         progress=True,
         **options.of_translation(),
     )
@@ -107,10 +112,3 @@ def _translate_document(options: Options, path: str) -> None:
     with explained_full_disk(target), replaced_file(target) as unfinished:
         unfinished.write_bytes(content)
     print(f"{output}: written.", file=sys.stderr)
-
-
-def _review_document(options: Options, document: "TextsOfFile", outputs: Sequence[Any]) -> None:
-    texts = [marked.text for marked in document.texts]
-    places = [f"{options.files.document}, {place}" for place in document.places]
-    rows = zip(places, texts, outputs, strict=True)
-    print_review(list(rows), options.files.review or 0)

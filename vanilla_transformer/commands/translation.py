@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sized
 from dataclasses import asdict, dataclass
 from itertools import tee
 from math import ceil
@@ -150,8 +150,12 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
-                files.review and (files.resume or corpus or self.search.n_best),
-                "--review reads one output of each text: leave out --resume, --corpus and --n-best",
+                files.review
+                and (
+                    files.resume or corpus or self.search.n_best or self.computation.ensemble_with
+                ),
+                "--review reads one output of each text, by one model: leave out --resume, "
+                "--corpus, --n-best and --ensemble-with",
             ),
             (
                 files.resume and not (corpus or (files.input and files.output)),
@@ -225,10 +229,11 @@ def print_outputs(
     """
     from vanilla_transformer.inference.results import without_infinities
 
-    def name_text(number: int) -> str:
-        return f"{file}, line {first + number + 1}".removeprefix("None, ")
+    files, before = options.files, "" if file is None else f"{file}, "
 
-    files = options.files
+    def name_text(number: int) -> str:
+        return f"{before}line {first + number + 1}"
+
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
@@ -258,7 +263,7 @@ def print_outputs(
         print_review(reviewed, files.review)
 
 
-def print_review(rows: Sequence[tuple[str, str, "Translation"]], percent: int) -> None:
+def print_review(rows: Iterable[tuple[str, str, "Translation"]], percent: int) -> None:
     """Prints the outputs of lowest quality on standard error, the worst first.
 
     Args:
@@ -280,9 +285,11 @@ def _as_cell(text: str) -> str:
 
 def _output_line(output: Any) -> str:
     """Returns a text, with its links behind it if there are any."""
-    if isinstance(output, str) or (output.alignment is None and output.word_alignment is None):
-        return str(getattr(output, "text", output))
+    if isinstance(output, str):
+        return output
     links = output.alignment if output.word_alignment is None else output.word_alignment
+    if links is None:
+        return str(output.text)
     text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
     return f"{text} ||| {format_links(links)}"
 

@@ -18,7 +18,7 @@ logger = logging.get_logger(__name__)
 def translate_document(
     translator: Translator,
     document: TextsOfFile,
-    on_outputs: Callable[[Sequence[Translation]], None] | None = None,
+    on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
     **options: Any,
 ) -> bytes:
     """Returns a document with its texts translated, sentence by sentence.
@@ -27,7 +27,7 @@ def translate_document(
 
     Args:
         document: What `documents.formats.read_document` returns.
-        on_outputs: Is called with the output of each text. None: nothing is.
+        on_outputs: Is called with the output of each text.
         **options: As for `Translator.translate`.
     """
     target = options.get("tgt_lang")
@@ -41,8 +41,7 @@ def translate_document(
         name_text=document.places.__getitem__,
         **options,
     )
-    if on_outputs is not None:
-        on_outputs(outputs)
+    on_outputs(outputs)
     written, untranslated = write_document(document, outputs, language)
     if untranslated:
         logger.warning(f"The source stays in {', '.join(untranslated)}.")

@@ -169,6 +169,7 @@ def score_training(
     sources: Sequence[str],
     reference_lengths: Sequence[int],
     languages: Sequence[tuple[str | None, str | None]],
+    calibrates: bool,
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
@@ -177,12 +178,15 @@ def score_training(
     outputs are cut off at about twice the length of their references (see
     `Search.capped_by_reference_length`): all scores that choose the best checkpoint are of this
     kind.
+
+    Args:
+        calibrates: Whether outputs have what a calibration weighs, when the training is over.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     translator = Translator.from_model(trainer.model, tokenizer)
     quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
-    details = OutputOptions(tokens=True, scores=not trainer.is_in_train)
+    details = OutputOptions(tokens=True, scores=calibrates and not trainer.is_in_train)
     call = translator.plan_call(details=details, **quick)
     call = replace(call, cuts_again=True)  # as `translate` does
     of_sources, of_targets = zip(*languages, strict=True)

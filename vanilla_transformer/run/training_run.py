@@ -352,8 +352,9 @@ class _Run:
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:
             lengths = token_lengths(self.encoded[split], "labels").tolist()
+            texts, calibrates = list(rows["source"]), split == "validation"
             trainer.score_texts = partial(
-                score_training, trainer, scorer, list(rows["source"]), lengths, languages
+                score_training, trainer, scorer, texts, lengths, languages, calibrates
             )
 
     def _describe_early_end(self) -> str:
