@@ -126,7 +126,6 @@ def test_a_file_whose_texts_stay_is_equal_to_the_byte(name, content):
                 "A <b>big</b> dog.": "A <b>BIG</b> DOG.",
             },
         ),
-        ("a.json", '["{n, plural, one {# a} other {# b}}", "{n} a"]', {"{n} a": "{N} A"}),
         ("a.vtt", VTT, {"you &amp; <00:01.500>me": "YOU &amp; <00:01.500>ME"}),
         (
             "a.json",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias
 
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.messages import Document, MessageDocument
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
@@ -35,7 +35,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
-def read_document(name: str, content: bytes) -> "TextsOfFile":
+def read_document(name: str, content: bytes) -> MessageDocument:
     """Takes the texts out of a file.
 
     Args:
@@ -49,7 +49,7 @@ def read_document(name: str, content: bytes) -> "TextsOfFile":
     if suffix not in FORMATS:
         raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
     try:
-        return FORMATS[suffix](content)
+        return MessageDocument(FORMATS[suffix](content))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
@@ -216,10 +216,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
     return FileTemplate(source, places)
 
 
-TextsOfFile: TypeAlias = FileTemplate | PackedDocument | PoFile
-"""A file with `texts`, and `write`, which returns it with an output in the place of each."""
-
-FORMATS: dict[str, Callable[[bytes], TextsOfFile]] = {
+FORMATS: dict[str, Callable[[bytes], Document]] = {
     ".arb": partial(_read_json, has_notes=True),
     ".docx": partial(PackedDocument, form=DOCX),
     ".htm": _read_html,

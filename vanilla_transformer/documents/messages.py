@@ -1,13 +1,16 @@
-"""Texts of programs: what their flags say, and the sign before the letter of a key."""
+"""Texts of programs: branches of ICU's messages, and the sign before the letter of a key."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, islice
+from typing import NamedTuple, Protocol
 
 import regex
 
-from vanilla_transformer.documents.kept import Span
-from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.places import Place, find_place, split_text
+from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.places import Item, is_translated, marked_text, split_edges
 
 _ACCELERATOR = regex.compile(
     r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
@@ -16,6 +19,10 @@ _ACCELERATOR = regex.compile(
 _LONGEST_LABEL = 80
 _LETTER = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]")
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
+_CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
+_TOKEN = re.compile(rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{(?:[^{{}}']|'[^']*')*\}}|[{{}}#]")
+_BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
+_END = re.compile(r"\s*\}")
 
 
 class Message(str):
@@ -25,55 +32,224 @@ class Message(str):
     flags: frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MessagePlace(Place):
-    """The place of a message.
+def as_message(marked: MarkedText, flags: frozenset[str]) -> MarkedText:
+    """Returns a text as that of a program."""
+    message = Message(marked.text)
+    message.flags = flags
+    return replace(marked, text=message)
+
+
+class Document(Protocol):
+    """A file with texts.
 
     Attributes:
-        sign: "&" or "_", which the text has before the letter of a key. "": it has none.
-        letter: That letter.
+        language: That of the translations, as the file names it. "": it does not.
     """
 
-    sign: str
-    letter: str
+    language: str
 
-    def write(self, output: MarkedText) -> str:
-        """The sign returns to an output."""
-        return super().write(self._with_sign(output) if self.sign else output)
+    @property
+    def texts(self) -> Sequence[MarkedText]:
+        """What is to be translated."""
 
-    def _with_sign(self, output: MarkedText) -> MarkedText:
+    @property
+    def places(self) -> Sequence[str]:
+        """Where each of `texts` is, such as "line 3"."""
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """Returns the file with an output in the place of each of `texts`.
+
+        Args:
+            outputs: None: the text stays.
+            language: That of the outputs, which the file names if it has a place for it.
+        """
+
+
+class MessageDocument:
+    """A document of which a text that chooses among several is as many texts."""
+
+    def __init__(self, document: Document) -> None:
+        self._document, self.language = document, document.language
+        self._messages = [
+            _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
+            for text in document.texts
+        ]
+        self.texts = [text for message in self._messages for text in message.texts]
+        self.places = [
+            place
+            for message, place in zip(self._messages, document.places, strict=True)
+            for _ in message.texts
+        ]
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """As for `Document`; where one of the texts of a message stays, all of them stay."""
+        remaining = iter(outputs)
+        rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
+        return self._document.write(
+            [
+                message.write([output for output in row if output]) if row and all(row) else None
+                for message, row in zip(self._messages, rows, strict=True)
+            ],
+            language,
+        )
+
+
+class _Text:
+    """A text that is one, from which the sign before the letter of a key is taken, if it has one.
+
+    Only messages have such signs: "&" or "_".
+    """
+
+    def __init__(self, marked: MarkedText) -> None:
+        self.texts, self._sign, self._letter = [marked], "", ""
+        text = marked.text
+        if not isinstance(text, Message) or len(text) > _LONGEST_LABEL:
+            return
+        signs = list(_ACCELERATOR.finditer(text))
+        if len(signs) == 1:
+            begin, end = signs[0].span()
+            self._sign, self._letter = text[begin:end], text[end]
+            tags = _moved(marked.tags, begin, -1)
+            self.texts = [as_message(MarkedText(text[:begin] + text[end:], tags), text.flags)]
+
+    def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
         """Puts the sign before the same letter, best where a word begins, or the first one."""
-        text, added = output.text, self.sign
-        letter = regex.escape(self.letter)
+        (output,) = outputs
+        if not self._sign:
+            return output
+        text, added = output.text, self._sign
+        letter = regex.escape(self._letter)
         same = regex.search(rf"\b(?i:{letter})", text) or regex.search(rf"(?i:{letter})", text)
         found = same or _LETTER.search(text)
         if found:
             place = found.start()
         else:  # as Chinese and Japanese programs have it
-            place, added = _TAIL.search(text).start(), f"({self.sign}{self.letter.upper()})"
-        tags = tuple(
-            replace(tag, position=tag.position + len(added)) if tag.position > place else tag
-            for tag in output.tags
+            place, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
+        return MarkedText(
+            f"{text[:place]}{added}{text[place:]}", _moved(output.tags, place, len(added))
         )
-        return MarkedText(f"{text[:place]}{added}{text[place:]}", tags)
 
 
-def find_message(
-    span: Span, text: str, flags: frozenset[str], make: Callable[..., Place]
-) -> Iterator[Place]:
-    """Yields the place of a message, if there is something to translate in it."""
-    signs = list(_ACCELERATOR.finditer(text))
-    sign = letter = ""
-    if len(signs) == 1 and len(text) <= _LONGEST_LABEL:
-        begin, end = signs[0].span()
-        sign, letter = text[begin:end], text[end]
-        text = text[:begin] + text[end:]
-    for place in find_place(span, split_text(text)):
-        message = Message(place.text.text)
-        message.flags = flags
-        yield make(
-            *(*span, replace(place.text, text=message), place.before, place.after),
-            stays=False,
-            sign=sign,
-            letter=letter,
-        )
+def _moved(tags: Sequence[Tag], place: int, count: int) -> tuple[Tag, ...]:
+    return tuple(
+        replace(tag, position=tag.position + count) if tag.position > place else tag for tag in tags
+    )
+
+
+class _Branch(NamedTuple):
+    """A text of a message, between what is white space and tags.
+
+    Attributes:
+        contents: What each of its placeholders stands for; a number is that of a branch.
+    """
+
+    before: tuple[Item, ...]
+    text: MarkedText
+    after: tuple[Item, ...]
+    contents: Mapping[str, Sequence[str | int]]
+
+
+class _Choices:
+    """A message in ICU's syntax: the text of each branch, with those within it before it.
+
+    What a text has of the syntax is a placeholder such as `{0}` in it: a choice, `#`, and what is
+    quoted. A message that is not valid has no texts.
+    """
+
+    def __init__(self, marked: MarkedText) -> None:
+        self._marked, self._tags = marked, deque(marked.tags)
+        self._branches: list[_Branch] = []
+        try:
+            if self._read(0) < len(marked.text):
+                raise ValueError
+        except ValueError:
+            self._branches = []
+        self._are_texts = [is_translated(branch.text.text) for branch in self._branches]
+        self.texts = [
+            branch.text
+            for branch, is_text in zip(self._branches, self._are_texts, strict=True)
+            if is_text
+        ]
+
+    def _read(self, position: int, is_plural: bool = False) -> int:
+        """Reads a text up to the brace that closes it, or the end; returns where that is."""
+        text, items, contents = self._marked.text, list[Item](), dict[str, Sequence[str | int]]()
+        names = (name for number in count() if (name := f"{{{number}}}") not in text)
+        while True:
+            token = _TOKEN.search(text, position)
+            stop = token.start() if token else len(text)
+            while self._tags and self._tags[0].position <= stop:
+                self._check_tags(position)
+                tag = self._tags.popleft()
+                items += [text[position : tag.position], tag]
+                position = tag.position
+            items.append(text[position:stop])
+            if token is None or token[0] == "}":
+                break
+            position = token.end()
+            if token[0] == "{":
+                raise ValueError
+            content: Sequence[str | int] = [token[0]]
+            if token[1]:
+                content, position = self._read_choice(token, is_plural)
+            if token[1] or token[0].startswith("'{") or (token[0] in "#'#" and is_plural):
+                name = next(names)
+                contents[name] = content
+                items.append(name)
+            else:
+                items.append(token[0].replace("''", "'"))
+        before, marked, after = split_edges(items)
+        if isinstance(text, Message):
+            marked = as_message(marked, text.flags)
+        self._branches.append(_Branch(before, marked, after, contents))
+        return stop
+
+    def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
+        """Reads branches; returns the frame with their numbers, and the place behind it."""
+        text, parts, position = self._marked.text, list[str | int](), begin.end()
+        first = begin.start()
+        while branch := _BRANCH.match(text, position):
+            self._check_tags(branch.end())
+            parts.append(text[first : branch.end()])
+            first = self._read(branch.end(), is_plural or begin[1] != "select")
+            parts.append(len(self._branches) - 1)
+            position = first + 1
+        end = _END.match(text, position)
+        if not parts or end is None:
+            raise ValueError
+        self._check_tags(end.end())
+        return [*parts, text[first : end.end()]], end.end()
+
+    def _check_tags(self, position: int) -> None:
+        """Refuses a tag before a place: it is in a frame."""
+        if self._tags and self._tags[0].position < position:
+            raise ValueError
+
+    def write(self, outputs: Sequence[MarkedText]) -> MarkedText | None:
+        """Returns the message with outputs of its texts; None: one lacks a placeholder."""
+        if list(outputs) == self.texts:
+            return self._marked
+        remaining = iter(outputs)
+        texts = [
+            next(remaining) if is_text else branch.text
+            for branch, is_text in zip(self._branches, self._are_texts, strict=True)
+        ]
+        for branch, text in zip(self._branches, texts, strict=True):
+            if any(name not in text.text for name in branch.contents):
+                return None
+        return marked_text(self._written(len(texts) - 1, texts))
+
+    def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
+        before, _, after, contents = self._branches[number]
+        apostrophe = "'" if "''" in self._marked.text else "'(?=[{}#])"
+        for item in (*before, *texts[number].parts(), *after):
+            if isinstance(item, Tag):
+                yield item
+                continue
+            written = re.sub(apostrophe, "''", item)
+            for piece in re.split(r"(\{\d+\})", written):
+                for part in contents.get(piece, [piece]):
+                    if isinstance(part, int):
+                        yield from self._written(part, texts)
+                    else:
+                        yield part

@@ -11,7 +11,6 @@ from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.tags import TEXT, split_tags
 
-_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
@@ -152,8 +151,8 @@ def split_text(text: str) -> list[Item]:
 
 
 def is_translated(text: str) -> bool:
-    """Returns whether a text has letters, and is no message of ICU that chooses among several."""
-    return any(map(str.isalpha, text)) and not _CHOICE.search(text)
+    """Returns whether a text has letters."""
+    return any(map(str.isalpha, text))
 
 
 def split_edges(

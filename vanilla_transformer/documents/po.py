@@ -3,12 +3,18 @@
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from vanilla_transformer.documents.kept import Edit, apply_edits
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.messages import MessagePlace, find_message
-from vanilla_transformer.documents.places import Place, decode_text, place_names
+from vanilla_transformer.documents.messages import as_message
+from vanilla_transformer.documents.places import (
+    Place,
+    decode_text,
+    find_place,
+    place_names,
+    split_text,
+)
 
 _SPACE = r"(?:\s|\#[^\r\n]*+)*+"
 _STRING = r'"(?:[^"\\\r\n]|\\[^\r\n])*+"'
@@ -30,8 +36,7 @@ _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PoPlace(MessagePlace):
+class _PoPlace(Place):
     """The strings of a translation."""
 
     def write(self, output: MarkedText) -> str:
@@ -122,7 +127,8 @@ def _places(message: re.Match[str]) -> Iterator[Place]:
         is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
         begin, end = (message.start("targets") + place for place in target.span(2))
         text = _text_of(message["plural" if is_plural and message["plural"] else "id"])
-        yield from find_message((begin, end), text, flags, _PoPlace)
+        for place in find_place((begin, end), split_text(text), _PoPlace):
+            yield replace(place, text=as_message(place.text, flags), stays=False)
 
 
 def _flags_of(comments: str) -> frozenset[str]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.documents.formats import TextsOfFile
 from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
@@ -17,7 +17,7 @@ logger = logging.get_logger(__name__)
 
 def translate_document(
     translator: Translator,
-    document: TextsOfFile,
+    document: Document,
     on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
     **options: Any,
 ) -> bytes:
@@ -48,7 +48,7 @@ def translate_document(
     return written
 
 
-def target_of_document(document: TextsOfFile, target: str | None) -> str | None:
+def target_of_document(document: Document, target: str | None) -> str | None:
     """Returns the tag of a target language; None: it is none.
 
     Raises:
@@ -64,7 +64,7 @@ def target_of_document(document: TextsOfFile, target: str | None) -> str | None:
 
 
 def write_document(
-    document: TextsOfFile, outputs: Sequence[Translation], language: str | None
+    document: Document, outputs: Sequence[Translation], language: str | None
 ) -> tuple[bytes, list[str]]:
     """Returns a document with outputs, and the places where the source stays.
 

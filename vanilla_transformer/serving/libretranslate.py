@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from secrets import token_urlsafe
@@ -13,9 +14,10 @@ from fastapi import FastAPI, Request, Response, UploadFile
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.documents.formats import FORMATS, TextsOfFile, read_document
+from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
     target_of_document,
@@ -72,7 +74,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
 
     async def answer_texts(
         request: Request,
-        marked: list[MarkedText],
+        marked: Sequence[MarkedText],
         source: str,
         target: str,
         n_best: int = 1,
@@ -285,7 +287,7 @@ class _Files:
         return content
 
 
-def _read_file(name: str, content: bytes, most: int) -> TextsOfFile:
+def _read_file(name: str, content: bytes, most: int) -> Document:
     """Reads a file, whose parts may have so many bytes, or refuses it (400)."""
     try:
         if is_zipfile(BytesIO(content)):
