@@ -8,11 +8,33 @@ import pytest
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.inference.quality import QUALITY
 
 translate = partial(run_subcommand, "translate")
 NOUNS, VERBS = ("dog", "cat", "bird", "man", "child"), ("sees", "finds")
 GARBLED = "a man sees a ☃☃☃ ."
+PO = f'''msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+#: here
+#, c-format
+msgid "a dog sees a cat ."
+msgstr ""
+
+#: there
+#, c-format
+msgid "{GARBLED}"
+msgstr ""
+'''
+XLIFF_1 = f"""<xliff version="1.2"><file>
+<trans-unit id="1"><source>a dog sees a cat .</source></trans-unit>
+<trans-unit id="2"><source>{GARBLED}</source><target state="new"/></trans-unit>
+</file></xliff>"""
+XLIFF_2 = f"""<xliff version="2.0"><file><unit id="1">
+<segment><source>a dog sees a cat .</source></segment>
+<segment state="initial"><source>{GARBLED}</source></segment>
+</unit></file></xliff>"""
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +109,56 @@ def test_json_has_the_quality(calibrated, trained, tmp_path, capsys):
 def test_without_a_calibration_there_is_nothing_to_review(trained, tmp_path):
     model = shutil.copytree(trained, tmp_path / "model")
     (model / QUALITY).unlink(missing_ok=True)
-    with pytest.raises(ValueError, match="--calibrate"):
-        translate([str(model), "--review", "10", "a dog sees a cat ."])
-    for words in (["--n-best", "2"], ["--input", "x", "--output", "y", "--resume"]):
+    (tmp_path / "a.po").write_text(PO, encoding="utf-8")
+    for words in (
+        ["--review", "10", "a dog sees a cat ."],
+        ["--tsv", "--quality", "a dog sees a cat ."],
+        ["--document", str(tmp_path / "a.po"), "--fuzzy-below", "10"],
+    ):
+        with pytest.raises(ValueError, match="--calibrate"):
+            translate([str(model), *words])
+    for words in (
+        ["--review", "10", "--n-best", "2"],
+        ["--review", "10", "--input", "x", "--output", "y", "--resume"],
+        ["--quality", "a dog"],
+        ["--document", "page.html", "--fuzzy-below", "10"],
+        ["--fuzzy-below", "10", "a dog"],
+    ):
         with pytest.raises(UsageError):
-            translate([str(model), "--review", "10", *words])
+            translate([str(model), *words])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "good", "bad"),
+    [
+        ("a.po", PO, '#: here\n#, c-format\nmsgid "', '#: there\n#, c-format\n#, fuzzy\nmsgid "'),
+        (
+            "a.xlf",
+            XLIFF_1,
+            '</source><target state="translated" state-qualifier="mt-suggestion">',
+            '</source><target state="needs-review-translation" state-qualifier="mt-suggestion">',
+        ),
+        ("a.xliff", XLIFF_2, '<segment state="translated">', '<segment state="initial">'),
+    ],
+)
+def test_outputs_of_low_quality_are_marked_in_documents(
+    calibrated, tmp_path, name, content, good, bad
+):
+    file, written = tmp_path / name, tmp_path / f"out-{name}"
+    file.write_text(content, encoding="utf-8")
+    words = [calibrated, "--document", str(file), "--output", str(written)]
+    translate([*words, "--fuzzy-below", "50"])
+    text = written.read_text(encoding="utf-8")
+    assert (text.count(good), text.count(bad)) == (1, 1)
+    assert [marked.text for marked in read_document(name, written.read_bytes()).texts] == [GARBLED]
+    translate([*words, "--overwrite"])
+    assert not read_document(name, written.read_bytes()).texts
+
+
+def test_tsv_has_a_column_of_qualities(calibrated, capsys):
+    lines = ["a dog sees a cat .", GARBLED, ""]
+    translate([calibrated, "--tsv", "--quality", *lines])
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == lines
+    assert 0 <= int(rows[1][2]) < int(rows[0][2]) <= 100
+    assert rows[2][1:] == ["", ""]

@@ -92,7 +92,7 @@ def _translate_document(options: Options, path: str) -> None:
     output = options.files.output or str(file.with_suffix(f".{language}{file.suffix}"))
     check_output(replace(options.files, output=output), {"--document": path})
     set_seed(options.computation.seed)
-    percent = options.files.review
+    percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:
         places = [f"{path}, {place}" for place in document.places]
@@ -104,7 +104,8 @@ def _translate_document(options: Options, path: str) -> None:
         translator,
         document,
         review,
-        return_scores=percent is not None,
+        fuzzy_below,
+        return_scores=percent is not None or fuzzy_below > 0,
         progress=True,
         **options.of_translation(),
     )

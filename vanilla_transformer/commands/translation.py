@@ -50,6 +50,15 @@ class Files(ResumedFile):
         ge=1,
         le=100,
     )
+    quality: bool = option(
+        "add the quality of the outputs to --tsv, as a third column (docs/checking.md)", False
+    )
+    fuzzy_below: int | None = option(
+        "mark outputs of --document with a quality below this number: as fuzzy in .po, as in need "
+        "of review in .xlf (docs/checking.md)",
+        ge=1,
+        le=100,
+    )
     alignment: str | None = option(
         "add which source word (or token) each target word comes from, in Pharaoh's format: "
         "OUTPUT ||| 0-0 1-2; ||| in an output becomes &#124;&#124;&#124;",
@@ -157,6 +166,12 @@ class Options(ModelOptions):
                 "--review reads one output of each text, by one model: leave out --resume, "
                 "--corpus, --n-best and --ensemble-with",
             ),
+            (files.quality and not files.tsv, "--quality is a column of --tsv"),
+            (
+                files.fuzzy_below
+                and not (files.document or "").lower().endswith((".po", ".pot", ".xlf", ".xliff")),
+                "--fuzzy-below marks messages of a --document of the kinds .po, .pot, .xlf, .xliff",
+            ),
             (
                 files.resume and not (corpus or (files.input and files.output)),
                 "--resume needs --input and --output",
@@ -168,7 +183,7 @@ class Options(ModelOptions):
         files, computation = self.files, asdict(self.computation)
         del computation["batch_tokens"], computation["device"]
         return {
-            **{name: getattr(files, name) for name in ("json", "tsv", "alignment")},
+            **{name: getattr(files, name) for name in ("json", "tsv", "quality", "alignment")},
             **asdict(self.languages),
             **asdict(self.search),
             **computation,
@@ -204,10 +219,12 @@ def load_translator(options: Options) -> "Translator":
     with usage_errors():
         resolved = translator.resolve_search(search.n_best, candidates, **search.given())
         translator.directions(1, **options.languages.named(), search=resolved)
-    if options.files.review and translator.calibration is None:
+    files = options.files
+    if (files.review or files.quality or files.fuzzy_below) and translator.calibration is None:
         raise ValueError(
-            f"--review needs the quality of outputs, and {options.model!r} has no calibration of "
-            "it: `vanilla-transformer evaluate --calibrate` makes one."
+            "--review, --quality and --fuzzy-below need the quality of outputs, and "
+            f"{options.model!r} has no calibration of it: `vanilla-transformer evaluate "
+            "--calibrate` makes one."
         )
     return translator
 
@@ -238,7 +255,7 @@ def print_outputs(
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
         texts,
-        return_scores=files.json or files.review is not None,
+        return_scores=files.json or files.quality or files.review is not None,
         return_tokens=files.json,
         return_alignment=files.alignment == "tokens",
         return_word_alignment=files.alignment == "words",
@@ -257,8 +274,11 @@ def print_outputs(
             print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
             continue
         for best in several:
-            text = _output_line(best)
-            print_line(f"{_as_cell(source)}\t{_as_cell(text)}" if files.tsv else text, stream)
+            cells = [source, _output_line(best)]
+            if files.quality:  # a blank text has none
+                cells.append("" if best.quality is None else f"{best.quality:.0f}")
+            line = "\t".join(map(_as_cell, cells)) if files.tsv else cells[1]
+            print_line(line, stream)
     if files.review:
         print_review(reviewed, files.review)
 

@@ -64,10 +64,15 @@ class Tag:
 
 @dataclass(frozen=True)
 class MarkedText:
-    """A text and its tags, in their order. Pairs are nested."""
+    """A text and its tags, in their order. Pairs are nested.
+
+    Attributes:
+        is_doubtful: Whether a person should check it, which PO and XLIFF can say.
+    """
 
     text: str
     tags: tuple[Tag, ...] = ()
+    is_doubtful: bool = False
 
     def parts(self) -> Iterator[str | Tag]:
         """Yields what is between the tags, and the tags, in order."""

@@ -99,7 +99,7 @@ class FileTemplate:
                     self._filled(items, inner) for items in (place.before, output.tags, place.after)
                 )
                 place = replace(place, before=before, after=after)
-                written = place.write(MarkedText(output.text, tags))  # type: ignore[arg-type]
+                written = place.write(replace(output, tags=tags))  # type: ignore[arg-type]
             edits[first:] = [Edit(place.begin, place.end, written)]
         return apply_edits(self._source, edits)
 

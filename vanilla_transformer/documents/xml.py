@@ -150,6 +150,7 @@ class _XmlPlace(Place):
         run: What opens the runs outside of its pairs of tags.
         breaks: What the file has for each line break of the text.
         head: What is written before all of it.
+        head_of_doubtful: The same before a doubtful output.
         tail: What is written behind all of it.
     """
 
@@ -158,12 +159,13 @@ class _XmlPlace(Place):
     run: str
     breaks: Sequence[str]
     head: str = ""
+    head_of_doubtful: str = ""
     tail: str = ""
 
     def write(self, output: MarkedText) -> str:
         space = ' xml:space="preserve"' if self.form is DOCX else ""
         begin = f"<{self.prefix}t{space}>"
-        written = [self.head]
+        written = [self.head_of_doubtful if output.is_doubtful else self.head]
         for run, parts in groupby(self._parts(output), key=itemgetter(0)):
             content = "".join(part for _, part in parts)
             if run:
@@ -324,14 +326,20 @@ class _Reader:
             is_asked = state in ("new", "initial") or state.startswith("needs-")
             if target.inside < target.close and not is_asked:
                 return
-        unit_tag = unit.tag
-        if unit.name == "segment":  # version 2
-            unit_tag = _with_state(unit_tag, "")
-        else:
-            tag = _with_state(tag, ' state-qualifier="mt-suggestion"')
+
+        def head(state: str, state_of_version_1: str) -> str:
+            if unit.name == "segment":  # version 2
+                return f"{_with_state(unit.tag, state)}{before}{tag}"
+            return f"{unit.tag}{before}{_with_state(tag, state_of_version_1)}"
+
+        qualifier = '" state-qualifier="mt-suggestion'
+        heads = {
+            "head": head("translated", f"translated{qualifier}"),
+            "head_of_doubtful": head("initial", f"needs-review-translation{qualifier}"),
+        }
         for place in self._block(source):
-            head, tail = f"{unit_tag}{before}{tag}", f"</{name}>"
-            yield replace(place, begin=unit.begin, end=end, stays=False, head=head, tail=tail)
+            span = {"begin": unit.begin, "end": end}
+            yield replace(place, **span, **heads, stays=False, tail=f"</{name}>")
 
     def _block(self, block: _Element) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text."""
@@ -425,6 +433,6 @@ def _as_text(item: Item, parent: int) -> Item:
     return _XmlTag(0, text, item.kind, f"{parent} {item.name}")
 
 
-def _with_state(tag: str, more: str) -> str:
-    """Returns a start tag that says that there is a translation now."""
-    return re.sub(r"\s*/?>$", f' state="translated"{more}>', _STATE.sub("", tag))
+def _with_state(tag: str, state: str) -> str:
+    """Returns a start tag with a state."""
+    return re.sub(r"\s*/?>$", f' state="{state}">', _STATE.sub("", tag))

@@ -1,6 +1,7 @@
 """Translates documents, whose texts are taken out of files by `documents`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from transformers.utils import logging
@@ -19,6 +20,7 @@ def translate_document(
     translator: Translator,
     document: Document,
     on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
+    fuzzy_below: int = 0,
     **options: Any,
 ) -> bytes:
     """Returns a document with its texts translated, sentence by sentence.
@@ -28,6 +30,7 @@ def translate_document(
     Args:
         document: What `documents.formats.read_document` returns.
         on_outputs: Is called with the output of each text.
+        fuzzy_below: As for `write_document`.
         **options: As for `Translator.translate`.
     """
     target = options.get("tgt_lang")
@@ -42,7 +45,7 @@ def translate_document(
         **options,
     )
     on_outputs(outputs)
-    written, untranslated = write_document(document, outputs, language)
+    written, untranslated = write_document(document, outputs, language, fuzzy_below)
     if untranslated:
         logger.warning(f"The source stays in {', '.join(untranslated)}.")
     return written
@@ -64,7 +67,10 @@ def target_of_document(document: Document, target: str | None) -> str | None:
 
 
 def write_document(
-    document: Document, outputs: Sequence[Translation], language: str | None
+    document: Document,
+    outputs: Sequence[Translation],
+    language: str | None,
+    fuzzy_below: int = 0,
 ) -> tuple[bytes, list[str]]:
     """Returns a document with outputs, and the places where the source stays.
 
@@ -72,13 +78,18 @@ def write_document(
 
     Args:
         language: What `target_of_document` returns.
+        fuzzy_below: Outputs of a lower quality are marked as doubtful.
     """
-    placed = with_tags_placed(document.texts, outputs)
-    rows = list(zip(placed, outputs, document.places, strict=True))
-    written = document.write(
-        [marked if output.is_complete else None for marked, output, _ in rows], language
-    )
-    return written, [place for _, output, place in rows if not output.is_complete]
+    placed = [
+        replace(marked, is_doubtful=output.quality is not None and output.quality < fuzzy_below)
+        if output.is_complete
+        else None
+        for marked, output in zip(with_tags_placed(document.texts, outputs), outputs, strict=True)
+    ]
+    places = [
+        place for marked, place in zip(placed, document.places, strict=True) if marked is None
+    ]
+    return document.write(placed, language), places
 
 
 def with_tags_placed(

@@ -158,7 +158,8 @@ def _text_html(output: Translation) -> str:
 
 def _score_text(output: Translation) -> str:
     probability = percent_text(exp(sum(output.token_scores or ())))
-    return f"score {output.score:.3f}, probability {escape(probability)}"
+    quality = "" if output.quality is None else f", quality {output.quality:.0f}"
+    return f"score {output.score:.3f}, probability {escape(probability)}{quality}"
 
 
 def percent_text(probability: float) -> str:
