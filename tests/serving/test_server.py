@@ -19,6 +19,7 @@ from libretranslatepy import LibreTranslateAPI
 from servers import FORM, JSON, read_answer, serving, wait_until
 from toy import NOUNS, VERBS, command
 
+from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.translator import Translator
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
@@ -49,10 +50,18 @@ def terms(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(trained, cache, terms):
+def calibrated(trained, tmp_path_factory):
+    folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
+    described = [[n / 200, *[0.0] * 11] for n in range(200)]
+    Calibration.fit(described, [row[0] * 100 for row in described], [None] * 200).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(trained, calibrated, cache, terms):
     options = [word for pair in LIMITS.items() for word in pair]
     options += ["--glossary", f"house={terms}"]
-    with serving(f"en-de={trained}", trained, *options, environment=cache) as running:
+    with serving(f"en-de={trained}", calibrated, *options, environment=cache) as running:
         yield running
 
 
@@ -328,6 +337,17 @@ def test_kept_parts_and_terms_are_marked_where_asked(server):
     assert (set(found[0]), found[1]) == (kept | terms, [])
     assert (set(marked()[0]), marked(alternatives=1)[1]) == (kept, [])
     assert "marks" not in server.translate("<p>%s</p>", format="html", marks=True)[2]
+
+
+def test_the_quality_is_told_where_asked_and_known(server):
+    lines, to_toy = [LINE, "", "a ☃☃☃ ."], {"source": "any", "target": "toy"}
+    found = server.translate(lines, quality=True, **to_toy)[2]["quality"]
+    assert (0 <= found[0] <= 100, found[1], 0 <= found[2] <= 100) == (True, None, True)
+    assert server.translate(lines, quality=True)[2]["quality"] == [None] * 3
+    assert server.translate(LINE, quality=True, **to_toy)[2]["quality"] == found[0]
+    assert "quality" not in server.translate("<p>a</p>", format="html", quality=True, **to_toy)[2]
+    fields = {"model": "toy", "texts": LINE, "scores": True}
+    assert server.post("/v1/generate", fields)[2]["outputs"][0]["quality"] == found[0]
 
 
 def test_many_clients_at_once_get_their_own_answers(server, trained):

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,10 +15,7 @@ CLIENT_GONE = 499
 
 
 class RequestError(HTTPException):
-    """A request that is not answered as asked."""
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, message, headers)
+    """A request that is not answered as asked: its status, what is wrong, and headers."""
 
 
 class ComputationError(Exception):

@@ -69,6 +69,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         marks: bool = Field(
             False, description="Tell where outputs have kept parts and terms; not in html"
         )
+        quality: bool = Field(
+            False, description="Tell the expected chrF of outputs, 0 to 100 or null; not in html"
+        )
         api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
@@ -80,6 +83,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         n_best: int = 1,
         glossary: Glossary | None = None,
         marks: bool = False,
+        quality: bool = False,
         in_sentences: bool = False,
     ) -> tuple[list[list[Translation]], str, int]:
         """Returns the outputs of texts, the code of their language, and the confidence in it."""
@@ -90,7 +94,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             source, confidence = await asyncio.to_thread(detect, sample, target)
         model, languages = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
-        details = OutputOptions(links=any(text.tags for text in marked), marks=marks)
+        details = OutputOptions(quality, links=any(text.tags for text in marked), marks=marks)
         options = (("num_beams", beams),)
         query = Query(n_best, details, options, glossary, in_sentences, cuts_again=True)
         answers = await service.answer(request, model, texts, query, languages)
@@ -122,6 +126,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             n_best,
             service.glossaries.chosen(asked.glossary),
             asked.marks,
+            asked.quality and not pages,
             in_sentences=bool(pages),
         )
         rows = [[output.text for output in row] for row in outputs]
@@ -145,6 +150,8 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             answer["alternatives"] = others
         if asked.marks and not pages:
             answer["marks"] = [[mark._asdict() for mark in row[0].marks] for row in outputs]
+        if asked.quality and not pages:
+            answer["quality"] = [row[0].quality for row in outputs]
         are_cut_off = [not all(row[0].is_complete for row in of_text) for of_text in of_texts]
         if any(are_cut_off):
             answer["cutOff"] = are_cut_off
