@@ -96,7 +96,8 @@ class PoFile:
                 continue
             edits += _without_fuzzy(comments, begin)
             if any(output.is_doubtful for output in row if output):
-                edits.append(Edit(*[begin + len(comments)] * 2, f"#, fuzzy{line_break}"))
+                behind = begin + len(comments)
+                edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
             edits += [
                 Edit(place.begin, place.end, place.write(output).replace("\n", line_break))
                 for place, output in zip(places, row, strict=True)
