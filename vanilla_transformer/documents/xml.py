@@ -333,13 +333,16 @@ class _Reader:
             return f"{unit.tag}{before}{_with_state(tag, state_of_version_1)}"
 
         qualifier = '" state-qualifier="mt-suggestion'
-        heads = {
-            "head": head("translated", f"translated{qualifier}"),
-            "head_of_doubtful": head("initial", f"needs-review-translation{qualifier}"),
-        }
         for place in self._block(source):
-            span = {"begin": unit.begin, "end": end}
-            yield replace(place, **span, **heads, stays=False, tail=f"</{name}>")
+            yield replace(
+                place,
+                begin=unit.begin,
+                end=end,
+                stays=False,
+                head=head("translated", f"translated{qualifier}"),
+                head_of_doubtful=head("initial", f"needs-review-translation{qualifier}"),
+                tail=f"</{name}>",
+            )
 
     def _block(self, block: _Element) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text."""
