@@ -14,7 +14,7 @@ from vanilla_transformer.inference.quality import QUALITY
 translate = partial(run_subcommand, "translate")
 NOUNS, VERBS = ("dog", "cat", "bird", "man", "child"), ("sees", "finds")
 GARBLED = "a man sees a ☃☃☃ ."
-PO = f'''msgid ""
+PO = f"""msgid ""
 msgstr "Content-Type: text/plain; charset=UTF-8\\n"
 
 #: here
@@ -24,9 +24,9 @@ msgstr ""
 
 #: there
 #, c-format
-msgid "{GARBLED}"
+msgid "&{GARBLED}"
 msgstr ""
-'''
+"""
 XLIFF_1 = f"""<xliff version="1.2"><file>
 <trans-unit id="1"><source>a dog sees a cat .</source></trans-unit>
 <trans-unit id="2"><source>{GARBLED}</source><target state="new"/></trans-unit>
@@ -150,7 +150,7 @@ def test_outputs_of_low_quality_are_marked_in_documents(
     translate([*words, "--fuzzy-below", "50"])
     text = written.read_text(encoding="utf-8")
     assert (text.count(good), text.count(bad)) == (1, 1)
-    assert [marked.text for marked in read_document(name, written.read_bytes()).texts] == [GARBLED]
+    assert [text.text for text in read_document(name, written.read_bytes()).texts] == [GARBLED]
     translate([*words, "--overwrite"])
     assert not read_document(name, written.read_bytes()).texts
 

@@ -84,14 +84,14 @@ class MessageDocument:
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; where one of the texts of a message stays, all of them stay."""
         remaining = iter(outputs)
-        rows = [list(islice(remaining, len(message.texts))) for message in self._messages]
-        return self._document.write(
-            [
-                message.write([output for output in row if output]) if row and all(row) else None
-                for message, row in zip(self._messages, rows, strict=True)
-            ],
-            language,
-        )
+        written: list[MarkedText | None] = []
+        for message in self._messages:
+            row = list(islice(remaining, len(message.texts)))
+            known = [output for output in row if output]
+            text = message.write(known) if row and known == row else None
+            is_doubtful = any(output.is_doubtful for output in known)
+            written.append(text and replace(text, is_doubtful=is_doubtful))
+        return self._document.write(written, language)
 
 
 class _Text:
