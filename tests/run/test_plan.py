@@ -9,10 +9,11 @@ from toy import arguments
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
+from vanilla_transformer.run.assembly import make_model
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.preparation import RunTexts
-from vanilla_transformer.run.training_run import make_model, run
+from vanilla_transformer.run.training_run import run
 from vanilla_transformer.training.store import resolve_output_directory
 
 UNCHOSEN = ["--choose_defaults", "False"]

@@ -18,7 +18,7 @@ from watch import callback
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.run import training_run
+from vanilla_transformer.run import assembly
 from vanilla_transformer.training.store import OutputDirectory, OverwriteGuard
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
@@ -178,7 +178,7 @@ def test_figures_of_former_weights_do_not_survive(argv, tmp_path):
 def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
     def terminate(**options):
         with monkeypatch.context() as patched:
-            patched.setattr(training_run.TokenBudgetSeq2SeqTrainer, "was_terminated", True)
+            patched.setattr(assembly.TokenBudgetSeq2SeqTrainer, "was_terminated", True)
             with pytest.raises(SystemExit) as ended:
                 main(argv(tmp_path, "train", enable_jit_checkpoint=True, **options))
         assert ended.value.code == 143
@@ -211,8 +211,8 @@ def test_a_training_that_a_signal_ends_says_what_is_kept(
         if state.global_step == 3:
             signal.raise_signal(number)
 
-    make = training_run.make_trainer
-    monkeypatch.setattr(training_run, "make_trainer", make_trainer)
+    make = assembly.make_trainer
+    monkeypatch.setattr(assembly, "make_trainer", make_trainer)
     handler = signal.getsignal(signal.SIGTERM)
     # A shell that starts the tests in the background has them ignore it.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)

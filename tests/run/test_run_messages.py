@@ -55,9 +55,10 @@ def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(corpus, tmp_path,
     argv = four_options(corpus, tmp_path / "out", "train", "validation", **SMALL)
     assert program.main(["train", *argv, "--dry-run"]) == 0
     printed = capsys.readouterr().err
-    steps = re.search(r"^([\d,]+) steps of [\d.]+ seconds take [\d:]+;", printed, re.MULTILINE)[1]
-    assert "400 train pairs, 16 validation pairs" in printed
-    assert re.search(r"the model has [\d,]+ parameters", printed)
+    steps = re.search(r"^All: ([\d,]+) steps of [\d.]+ seconds", printed, re.MULTILINE)[1]
+    told = re.findall(r"^--minutes (\d+): [\d,]+ steps .* layers of width", printed, re.MULTILINE)
+    assert told == ["10", "30", "120"]
+    assert printed.startswith("400 training pairs on a CPU: ")
     assert not (tmp_path / "out").exists()
     assert program.main(["train", *argv]) == 0
     assert f", step {steps} of {steps}: " in capsys.readouterr().err

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -69,11 +70,14 @@ REPLACED_BY = {
 
 _TOLD = (
     *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
-    *("max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
+    *("max_steps", "max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
 )
 """The options that the first line of a run names."""
 NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
+
+EVALUATIONS_IN_MINUTES = 4
+"""Number of evaluations within a training that has a given time."""
 
 _MOST_WORKERS = 4
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
@@ -96,6 +100,8 @@ class RunFacts:
     has_bfloat16: bool  # whether the device has instructions for it
     is_sharded: bool = False  # whether the launcher divides the model among processes
     spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
+    row: Sizes | None = None  # in place of that for the pairs, where the time is short
+    in_minutes: bool = False  # whether the run has a given time
 
     @classmethod
     def on_this_machine(
@@ -116,10 +122,33 @@ class RunFacts:
     @property
     def sizes(self) -> Sizes:
         """The row for the number of pairs, on a CPU with no more than its largest sizes."""
+        if self.row is not None:
+            return self.row
         row = next(row for row in TABLE if row.pairs is None or self.pairs <= row.pairs)
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
+
+    def rows_by_width(self) -> list[tuple[Sizes, int]]:
+        """Lists the rows for any time, the narrowest first, up to that of the pairs.
+
+        With each comes how many pairs a training must at least see for it, counted in each epoch
+        anew: as many as one on the smallest data of the row. Dropout and epochs stay those of the
+        data. The first two rows are left out: their steps are not faster than those of the third.
+        """
+        full = self.sizes
+        least = {
+            row.d_model: (before.pairs or 0) * row.num_train_epochs
+            for before, row in pairwise(TABLE[1:])
+        }
+        rows = [row for row in TABLE[2:] if row.d_model < full.d_model]
+        return [
+            (
+                row._replace(dropout=full.dropout, num_train_epochs=full.num_train_epochs),
+                least[row.d_model],
+            )
+            for row in (*rows, full)
+        ]
 
 
 def _count_cores() -> int:
@@ -275,6 +304,8 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
 
 def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
     if facts.has_validation:
+        if facts.in_minutes and options["eval_strategy"] in (None, "steps"):
+            options.choose("eval_steps", 1 / EVALUATIONS_IN_MINUTES)
         options.choose("eval_strategy", "steps" if options["eval_steps"] else "epoch")
     scored = options["eval_strategy"]
     if options["save_steps"]:

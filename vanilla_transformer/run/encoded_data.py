@@ -12,7 +12,7 @@ from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import read_texts
+from vanilla_transformer.run.preparation import load_data, read_texts
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -57,7 +57,8 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         arguments = arguments.with_options(prepared=str(folder))
-        texts = read_texts(arguments, directory=OutputDirectory(folder, None, False))
+        loaded = load_data(arguments, directory=OutputDirectory(folder, None, False))
+        texts = read_texts(arguments, loaded)
         encoded = encode_texts(make_plan(arguments, texts))
     pairs = sum(map(len, encoded.values()))
     logger.info(

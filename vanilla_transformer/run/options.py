@@ -28,6 +28,7 @@ RULES = (
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
+    within(0, inf, "minutes", ends="()"),
     within(0, 1, "teacher_weight", ends="(]"),
     within(0, inf, "teacher_temperature", ends="()"),
     within(0, 1, "bpe_dropout", example="0.1"),
@@ -64,6 +65,11 @@ class ModelArguments(_Checked):
         "For a new model, choose the options that are not given by the size of the training data "
         "and the device. False: the sizes of the paper, and the values of transformers.",
         True,
+    )
+    minutes: float | None = option(
+        "Train so long that all ends in about this time: loading, training and scoring. Steps, and "
+        "for a new model its sizes, follow the first steps, which are timed. `num_train_epochs` is "
+        "the limit."
     )
     overwrite: bool = option(
         "Replace the training in output_dir by a new one, unless resume_from_checkpoint goes on "

@@ -13,6 +13,7 @@ from transformers import HfArgumentParser
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.options import option
+from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
     AveragingArguments,
@@ -135,6 +136,12 @@ def _make_topics(
     changes = asdict(topics["architecture"])
     topics["architecture"] = {n: value for n, value in changes.items() if value is not None}
     _check_metric(topics["model"], topics["training"])
+    refuse(
+        (
+            {"minutes", "max_steps"} <= given.keys(),
+            "`minutes` and `max_steps` both say when the training ends: leave one of them out.",
+        )
+    )
     return topics
 
 

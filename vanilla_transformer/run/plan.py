@@ -84,6 +84,7 @@ class RunPlan:
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
             "metrics": self.options.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
+            "minutes": self.options.model.minutes,
             "defaults": {"options": self.options.defaults},
         }
 

@@ -54,12 +54,30 @@ class RunTexts:
     defaults: Mapping[str, Any]
 
 
-def read_texts(
+@dataclass(frozen=True)
+class LoadedData:
+    """What a run loads before it has a tokenizer; one process loads it for all of a machine.
+
+    Attributes:
+        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
+        data: The splits in use.
+        facts: What the defaults were chosen by.
+        defaults: The options that the run has chosen itself.
+    """
+
+    directory: OutputDirectory
+    init_from: str | None
+    data: ParallelData
+    facts: RunFacts
+    defaults: Mapping[str, Any]
+
+
+def load_data(
     arguments: RunArguments,
     data: DatasetDict | None = None,
     directory: OutputDirectory | None = None,
-) -> RunTexts:
-    """Loads the data of a run, chooses its defaults, and loads or trains its tokenizer.
+) -> LoadedData:
+    """Loads the data of a run, and chooses its defaults.
 
     A program may pass the splits. The output directory, if it is not given, is checked for a
     training.
@@ -81,12 +99,28 @@ def read_texts(
         )
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
-    defaults = _choose_defaults(arguments, directory, splits, sample)
-    arguments = arguments.with_defaults(defaults)
-    wanted = {"validation": arguments.training.do_eval, "test": arguments.training.do_predict}
+    facts = RunFacts.on_this_machine(
+        pairs=len(splits["train"]),
+        characters=count_characters(sample),
+        has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
+        use_cpu=arguments.training.use_cpu,
+    )
+    defaults = _choose_defaults(arguments, directory, facts)
+    training = arguments.with_defaults(defaults).training
+    wanted = {"validation": training.do_eval, "test": training.do_predict}
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
+    return LoadedData(directory, init_from, replace(loaded, splits=splits), facts, defaults)
+
+
+def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
+    """Loads or trains the tokenizer of a run, and makes its texts as the model reads them."""
+    directory, init_from, defaults = loaded.directory, loaded.init_from, loaded.defaults
+    if defaults and directory.checkpoint is None:
+        logger.info(describe_choice(defaults, loaded.facts))
+    arguments, splits = arguments.with_defaults(defaults), DatasetDict(loaded.data.splits)
+    sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
     tokenizer = _make_tokenizer(arguments, sample, init_from, has_placeholders=share > 0)
@@ -96,7 +130,8 @@ def read_texts(
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
     if arguments.data.terms:
         splits["train"] = annotate_terms(splits["train"], tags, num_proc)
-    return RunTexts(directory, init_from, replace(loaded, splits=splits), tokenizer, defaults)
+    data = replace(loaded.data, splits=splits)
+    return RunTexts(directory, init_from, data, tokenizer, defaults)
 
 
 def _files_of(arguments: RunArguments) -> list[str]:
@@ -151,24 +186,14 @@ def _hashes_of(rows: Dataset) -> set[int]:
 
 
 def _choose_defaults(
-    arguments: RunArguments, directory: OutputDirectory, splits: DatasetDict, sample: Dataset
+    arguments: RunArguments, directory: OutputDirectory, facts: RunFacts
 ) -> Mapping[str, Any]:
     """Chooses the options that are not given; a resumed run keeps what it has chosen."""
     given = arguments.given
-    if directory.checkpoint is not None:
-        if not given.get("choose_defaults", True):
-            return {}
-        former = (directory.checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
-        return {name: value for name, value in former if is_free(name, given)}
-    facts = RunFacts.on_this_machine(
-        pairs=len(splits["train"]),
-        characters=count_characters(sample),
-        has_validation="validation" in splits and given.get("do_eval") is not False,
-        use_cpu=arguments.training.use_cpu,
-    )
-    if defaults := choose_defaults(given, facts):
-        logger.info(describe_choice(defaults, facts))
-    return defaults
+    if directory.checkpoint is None:
+        return choose_defaults(given, facts)
+    former = (directory.checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
+    return {name: value for name, value in former if is_free(name, given)}
 
 
 def _make_tokenizer(

@@ -2,58 +2,41 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from logging import ERROR, INFO, getLogger
 from math import isfinite
 from pathlib import Path
 from signal import SIGTERM
+from time import monotonic
 from typing import Any, cast
 
 import datasets
-import torch
 from datasets import DatasetDict
 from huggingface_hub import HfApi
 from transformers import (
-    DataCollatorForSeq2Seq,
     PreTrainedModel,
-    PrinterCallback,
     TrainerCallback,
-    set_seed,
 )
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.encoding import RowDirections
-from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.row_languages import languages_of_rows
-from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.data.token_budget import token_lengths
-from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.languages import known_tag
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
-from vanilla_transformer.run.adapters import add_adapters, merge_adapters
+from vanilla_transformer.run.adapters import merge_adapters
+from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
-from vanilla_transformer.run.encoded_data import encode_texts
-from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import load_teachers
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
+from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import read_texts
+from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.averaging import load_average, rank_checkpoints
-from vanilla_transformer.training.callbacks import PICKLES, CompletePushes, SubwordEpochs
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.moving_average import ExponentialMovingAverage
-from vanilla_transformer.training.sharding import refuse_sharded_weights
+from vanilla_transformer.training.callbacks import PICKLES
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
@@ -62,7 +45,6 @@ from vanilla_transformer.training.store import (
     finished_figures,
     write_file_sizes,
 )
-from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog, describe_figures
 
 logger = logging.get_logger(__name__)
@@ -113,22 +95,18 @@ def run(
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
     """
-    training = arguments.training
+    training, began = arguments.training, monotonic()
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        texts = compute_on_main_process(training, partial(read_texts, arguments, data))
-        plan = make_plan(arguments, texts)
-        encoded = compute_on_main_process(training, partial(encode_texts, plan))
-        set_seed(plan.training.seed)
-        model = make_model(plan)
-        scorer = GenerationMetrics(plan.tokenizer, plan.options.model.metrics)
-        trainer = make_trainer(plan, model, scorer, encoded)
+        loaded = compute_on_main_process(training, partial(load_data, arguments, data))
+        if arguments.model.minutes is not None and loaded.directory.checkpoint is None:
+            loaded = fit_minutes(arguments, loaded, began)
+        run = _Run(**vars(assemble(arguments, loaded)))
         for callback in callbacks:
-            trainer.add_callback(callback)
-        logger.info(_describe_data(plan, encoded, model))
-        for report in plan.texts.data.reports:
+            run.trainer.add_callback(callback)
+        logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
+        for report in run.plan.texts.data.reports:
             logger.info(report.describe())
-        trainer.record.inputs = plan.fingerprint(encoded)
-        run = _Run(plan, trainer, scorer, encoded)
+        run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.finished_figures() or run.train_and_score()
 
 
@@ -144,82 +122,8 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     )
 
 
-def make_model(plan: RunPlan) -> Any:
-    """Loads the weights that the run starts from, or initialises a new model.
-
-    The generation config of the model holds the search of the run.
-    """
-    rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
-    if (init_from := plan.texts.init_from) is None or (rank is not None and checkpoint is not None):
-        # Where a checkpoint has adapters beside the weights, Trainer loads both.
-        model: Any = VanillaTransformerForConditionalGeneration(plan.config)
-    else:  # half precision would lose small changes of the weights
-        model = load_weights(init_from, config=plan.config, dtype=torch.float32)
-    if rank is not None:
-        add_adapters(model, rank, plan.options.model.lora_embeddings)
-    model.set_attn_implementation(plan.attention)
-    model.generation_config = plan.search.to_save()
-    return model
-
-
-def make_trainer(
-    plan: RunPlan, model: Any, scorer: GenerationMetrics, encoded: DatasetDict
-) -> TokenBudgetSeq2SeqTrainer:
-    """Makes the Trainer of a run with its callbacks."""
-    tokenizer = plan.tokenizer
-    trainer = TokenBudgetSeq2SeqTrainer(
-        model=model,
-        args=plan.training,
-        train_dataset=encoded["train"],
-        eval_dataset=encoded.get("validation"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        processing_class=tokenizer,
-        compute_metrics=scorer,
-        callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
-    )
-    if (shares := plan.texts.data.shares) is not None:
-        sizes = {report.corpus: report.used + report.copies for report in plan.texts.data.reports}
-        trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
-    trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
-    averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
-    bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
-    trainer.remove_callback(bars)
-    if show.verbose:
-        trainer.add_callback(PrinterCallback)
-    sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
-    trainer.add_callback(TrainingLog(trainer, scorer, sources, show.show_examples))
-    if averaging.ema_decay is not None:
-        trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
-    if averaging.num_averaged is not None:
-        refuse_sharded_weights(
-            "A mean of checkpoints", "run `vanilla-transformer average` after the training"
-        )
-    if subwords.enabled:
-        sampled = SampledSubwords(
-            plan.splits["train"],
-            encoded["train"],
-            tokenizer,
-            bpe_dropout=subwords.bpe_dropout,
-            unigram_alpha=subwords.unigram_alpha,
-            sides=subwords.sampled_sides,
-            seed=trainer.order_seed,
-            max_source_length=plan.max_source_length,
-            max_target_length=plan.max_target_length,
-            directions=RowDirections(tokenizer, plan.search.settings),
-        )
-        trainer.train_dataset = sampled
-        trainer.add_callback(SubwordEpochs(sampled))
-    return trainer
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A run whose model and Trainer are made."""
-
-    plan: RunPlan
-    trainer: TokenBudgetSeq2SeqTrainer
-    scorer: GenerationMetrics
-    encoded: DatasetDict
+class _Run(Assembly):
+    """Carries out a run."""
 
     @property
     def folder(self) -> Path:
@@ -249,7 +153,7 @@ class _Run:
         guard = OverwriteGuard(self.plan.directory, self.plan.training.process_index == 0)
         self.trainer.accelerator.wait_for_everyone()
         self.trainer.add_callback(guard)
-        self._score_texts_of("validation")
+        self.score_texts_of("validation")
         figures = self._train(guard)
         self._save_figures(figures)
         logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
@@ -310,7 +214,7 @@ class _Run:
         for split, prefix in PREFIXES.items():
             if split not in plan.splits:
                 continue
-            self._score_texts_of(split)
+            self.score_texts_of(split)
             scores = self.trainer.evaluate(self.encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
@@ -331,31 +235,6 @@ class _Run:
         """Writes what tells the quality of outputs, learnt from those of the last evaluation."""
         targets = [known_tag(target) for _, target in languages_of_rows(rows)]
         logger.info(calibrate(self.folder, self.scorer.outputs, references_of(rows), targets))
-
-    def _score_texts_of(self, split: str) -> None:
-        """Lets the next evaluations score the texts of a split, if there is one.
-
-        Where no process holds the whole model, the Trainer generates from the encoded sources.
-        """
-        plan, trainer, scorer = self.plan, self.trainer, self.scorer
-        scorer.references = scorer.corpora = scorer.tokenizers = scorer.directions = None
-        scorer.outputs = ()
-        if split not in plan.splits:
-            return
-        rows = plan.splits[split]
-        scorer.references = references_of(rows)
-        scorer.tokenizers = plan.score_tokenizers[split]
-        if plan.options.data.corpora and "corpus" in rows.column_names:
-            scorer.corpora = rows["corpus"]
-        languages = languages_of_rows(rows)
-        scorer.directions = [f"{a}-{b}" if a and b else "" for a, b in languages]
-        is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        if not is_sharded and trainer.get_tp_size() == 1:
-            lengths = token_lengths(self.encoded[split], "labels").tolist()
-            texts, calibrates = list(rows["source"]), split == "validation"
-            trainer.score_texts = partial(
-                score_training, trainer, scorer, texts, lengths, languages, calibrates
-            )
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""

@@ -21,7 +21,7 @@ logger = logging.get_logger(__name__)
 _MUST_EQUAL = (
     *("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
-    "ema_decay",
+    *("ema_decay", "minutes"),
 )
 """What a training takes from its checkpoint: another value is an error."""
 _WARN_IF_CHANGED = (

@@ -1,0 +1,124 @@
+"""A run of a given time: which model and how many steps it has."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from toy import arguments, main
+
+from vanilla_transformer.run import pace
+from vanilla_transformer.run.defaults import TABLE, RunFacts
+from vanilla_transformer.run.pace import Pace, fit_into
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import run
+
+
+def pace_of(pairs_a_second, num_pairs, epochs=10, **times):
+    """A pace of steps of 100 pairs, with four evaluations."""
+    training = SimpleNamespace(eval_strategy="steps", eval_steps=0.25)
+    others = {"ready": 0.0, "evaluation": 0.0, "ending": 0.0, **times}
+    steps = num_pairs * epochs // 100
+    plan = SimpleNamespace(training=training)
+    return Pace(plan, num_pairs, steps, pairs=100.0, step=100 / pairs_a_second, **others)
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "minutes", "width"),
+    [
+        (500, 1, 128),
+        (56_000, 1, 128),
+        (56_000, 15, 128),
+        (56_000, 60, 192),
+        (56_000, 200, 256),
+        (5_000_000, 10_000, 256),
+    ],
+)
+def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, width):
+    """The speeds are those of docs/sizing.md."""
+    timed = []
+
+    def measure(row):
+        timed.append(row.d_model)
+        return pace_of({128: 271, 192: 159, 256: 112}[row.d_model], num_pairs)
+
+    rows = RunFacts(num_pairs, 100, True, True, True).rows_by_width()
+    row, _, steps = fit_into(minutes, lambda: 0.0, rows, measure)
+    assert row.d_model == width
+    assert steps > 0
+    assert timed == sorted(timed)
+    assert timed[-1] - width <= 64, "a model was timed that is far too wide"
+    full = next(row for row in TABLE if row.pairs is None or num_pairs <= row.pairs)
+    assert (row.dropout, row.num_train_epochs) == (full.dropout, full.num_train_epochs)
+
+
+def test_what_is_not_training_is_within_the_time():
+    timed = pace_of(100, 100_000, ready=20.0, evaluation=5.0, ending=30.0)
+    assert timed.steps_within(100) == 28  # 30 fit, of which each quarter is evaluated
+    assert timed.steps_within(69) == 0
+    assert timed.steps_within(1e6) == timed.steps == 10_000
+    timed.plan.training.eval_strategy = "epoch"
+    assert timed.seconds_of(2500) == 20 + 2500 + 3 * 5 + 30
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Replaces the times that the machine needs: a step takes ten seconds."""
+    measured = []
+
+    def measure(arguments, loaded, row):
+        found = pace_of.measure(arguments, loaded, row)
+        measured.append(found)
+        changed = {"step": 10.0, "ready": 0.0, "evaluation": 1.0, "ending": 1.0}
+        return Pace(**{**vars(found), **changed})
+
+    pace_of.measure = pace.measure_pace
+    monkeypatch.setattr(pace, "measure_pace", measure)
+    return measured
+
+
+def state_of(folder):
+    return json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+
+
+def test_a_run_of_some_minutes_ends_its_schedule_in_time_and_is_resumed(
+    corpus, tmp_path, timed, capsys
+):
+    out = tmp_path / "out"
+    options = {"logging_steps": 1, "choose_defaults": True, "warmup_steps": 0.1, "minutes": 3}
+    argv = arguments(corpus, out, "train", "validation", **options)
+    main(argv)
+    steps = timed[0].steps
+    assert steps > 16
+    log = state_of(out)["log_history"]
+    rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
+    assert len(rates) == 16  # 17 fit, of which each quarter is evaluated
+    assert max(rates) == max(rates[:3])
+    assert rates[-1] < max(rates) / 8
+    scored = [entry["step"] for entry in log if "eval_loss" in entry]
+    assert scored[:4] == [4, 8, 12, 16]
+    assert "16 steps" in capsys.readouterr().err
+    del timed[:]
+    again = [*argv, "--resume_from_checkpoint", "True"]
+    assert "train_loss" in main(again)
+    assert not timed
+    assert state_of(out)["global_step"] == 16
+    with pytest.raises(ValueError, match=r"minutes"):
+        main([*again, "--minutes", "4"])
+
+
+def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
+    options = {"minutes": 1000, "use_cpu": True, "num_train_epochs": 2}
+    argv = arguments(corpus, tmp_path / "out", "train", **options)
+    run(parse_arguments(argv))
+    assert state_of(tmp_path / "out")["epoch"] == 2
+    assert state_of(tmp_path / "out")["global_step"] == timed[0].steps
+
+
+def test_a_time_is_refused_that_cannot_be_kept(corpus, tmp_path, timed):
+    argv = arguments(corpus, tmp_path / "out", "train", minutes=0.01, use_cpu=True)
+    with pytest.raises(ValueError, match="minutes"):
+        run(parse_arguments(argv))
+    assert not (tmp_path / "out").exists()
+    for wrong in ({"max_steps": 3}, {"minutes": 0}):
+        with pytest.raises(ValueError, match="minutes"):
+            parse_arguments(arguments(corpus, tmp_path, "train", **{"minutes": 1, **wrong}))

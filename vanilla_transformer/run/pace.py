@@ -1,0 +1,247 @@
+"""How fast a run is on this machine, and what of its training fits into some minutes."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from logging import ERROR, getLogger
+from math import ceil
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any, cast
+
+import torch
+from accelerate.utils import gather_object
+from datasets import DatasetDict
+from transformers import TrainerCallback, TrainerState
+from transformers.trainer_utils import IntervalStrategy
+from transformers.utils import logging
+
+from vanilla_transformer.run.assembly import Assembly, assemble
+from vanilla_transformer.run.defaults import EVALUATIONS_IN_MINUTES, Sizes, choose_defaults
+from vanilla_transformer.run.model_card import PREFIXES
+from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.preparation import LoadedData
+from vanilla_transformer.training.store import OutputDirectory
+
+logger = logging.get_logger(__name__)
+
+_STEPS = 10
+_PAIRS = 20_000
+"""Training pairs that the timed steps are drawn from."""
+_SCORED = 64
+"""Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""
+_FINAL_SEARCH = 3
+"""How many times as long as within the training the search of the last scores takes."""
+
+
+class _EnoughStepsError(Exception):
+    """Ends a training of which enough steps are timed."""
+
+
+class _StepClock(TrainerCallback):
+    """Times the first steps of a training, of at most one epoch, and ends it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.max_steps, self.epoch = 0, 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Starts the clock; called by Trainer."""
+        self._begun = monotonic()
+
+    def on_step_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
+        """Reads the clock; called by Trainer."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        self.seconds.append(monotonic() - self._begun)
+        self.max_steps, self.epoch = state.max_steps, state.epoch or 0.0
+        if state.global_step in (_STEPS, state.max_steps) or self.epoch >= 1:
+            raise _EnoughStepsError
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the parts of a run take; the times are in seconds.
+
+    Attributes:
+        plan: Plan of a run like that, on some of the pairs.
+        num_pairs: Number of training pairs.
+        steps: Number of steps of all its epochs.
+        pairs: Training pairs of one step.
+        step: Time of one step.
+        ready: Time until all texts are token ids.
+        evaluation: Time of an evaluation within the training.
+        ending: Time of the scores at the end.
+    """
+
+    plan: RunPlan
+    num_pairs: int
+    steps: int
+    pairs: float
+    step: float
+    ready: float
+    evaluation: float
+    ending: float
+
+    def seconds_of(self, steps: int) -> float:
+        """Returns how long a run takes that trains so many steps."""
+        training, count = self.plan.training, 0
+        if training.eval_strategy == IntervalStrategy.EPOCH:
+            count = ceil(steps * self.pairs / self.num_pairs)
+        elif training.eval_strategy == IntervalStrategy.STEPS:
+            every = cast(float, training.eval_steps)
+            count = ceil(steps / every if every >= 1 else 1 / every)
+        return self.ready + steps * self.step + count * self.evaluation + self.ending
+
+    def steps_within(self, seconds: float) -> int:
+        """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
+        count = bisect_right(range(1, self.steps + 1), seconds, key=self.seconds_of)
+        multiple = count // EVALUATIONS_IN_MINUTES * EVALUATIONS_IN_MINUTES
+        return count if count == self.steps else multiple or count
+
+    def describe(self, steps: int) -> str:
+        """Says how long a training of so many steps is, and of which model."""
+        config, epochs = self.plan.config, steps * self.pairs / self.num_pairs
+        return (
+            f"{steps:,} steps of {self.step:.3g} seconds ({epochs:.3g} epochs), "
+            f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
+        )
+
+
+def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pace:
+    """Times the first steps of a run on some of its pairs, and the scoring of some texts.
+
+    Args:
+        row: Sizes of a new model, for options that are not given.
+    """
+    splits, num_pairs = loaded.data.splits, len(loaded.data.splits["train"])
+    count = min(_PAIRS, num_pairs)
+    some = {"train": splits["train"].shuffle(seed=0).select(range(count))}
+    scored = {name: len(splits[name]) for name in PREFIXES if name in splits}
+    some |= {name: splits[name].select(range(min(_SCORED, scored[name]))) for name in scored}
+    nowhere = {"resume_from_checkpoint": None, "push_to_hub": False, "report_to": "none"}
+    alone = {"prepared": None, "minutes": None, "disable_tqdm": True}
+    clock, began = _StepClock(), monotonic()
+    with TemporaryDirectory() as folder, _silence():
+        made = assemble(
+            arguments.with_options(output_dir=folder, **nowhere, **alone),
+            replace(
+                loaded,
+                directory=OutputDirectory(Path(folder), None, False),
+                data=replace(loaded.data, splits=DatasetDict(some), shares=None),
+                defaults=_choose_defaults(arguments, loaded, row),
+            ),
+        )
+        ready = monotonic() - began
+        made.trainer.add_callback(clock)
+        with suppress(_EnoughStepsError):
+            made.trainer.train()
+        scoring = _time_of_a_score(made)
+    share = num_pairs / count if made.plan.training.max_steps <= 0 else 1
+    seconds = median(clock.seconds[1:] or clock.seconds)  # the first step makes ready
+    # All processes go on with the times of the main one.
+    seconds, ready, scoring = gather_object([(seconds, ready, scoring)])[0]
+    return Pace(
+        plan=made.plan,
+        num_pairs=num_pairs,
+        steps=round(clock.max_steps * share),
+        pairs=count * clock.epoch / len(clock.seconds),
+        step=seconds,
+        ready=ready * num_pairs / count,
+        evaluation=scoring * scored.get("validation", 0),
+        ending=_FINAL_SEARCH * scoring * sum(scored.values()),
+    )
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Hides what a training tells."""
+    package = getLogger("vanilla_transformer")
+    level = package.level
+    package.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
+
+
+def _time_of_a_score(made: Assembly) -> float:
+    """Returns the seconds that a training takes to translate a text, and to score it."""
+    for split in made.plan.splits.keys() & PREFIXES.keys():
+        made.score_texts_of(split)
+        began = monotonic()
+        made.trainer.evaluate(made.encoded[split])
+        return (monotonic() - began) / len(made.encoded[split])
+    return 0.0
+
+
+def _choose_defaults(
+    arguments: RunArguments, loaded: LoadedData, row: Sizes, **given: Any
+) -> dict[str, Any]:
+    """Chooses the options of a run in a given time."""
+    facts = replace(loaded.facts, row=row, in_minutes=True)
+    return {**choose_defaults({**arguments.given, **given}, facts), **given}
+
+
+def fit_into(
+    minutes: float,
+    spent: Callable[[], float],
+    rows: Iterable[tuple[Sizes, int]],
+    measure: Callable[[Sizes], Pace],
+) -> tuple[Sizes, Pace, int]:
+    """Chooses the widest model that a time suffices for, or the narrowest one.
+
+    Args:
+        spent: Returns the seconds of this time that have gone.
+        rows: The sizes, the narrowest first, each with how many pairs a training must at least see.
+
+    Returns:
+        The sizes, their pace, and the number of steps.
+    """
+    found: tuple[Sizes, Pace, int] | None = None
+    for row, least in rows:
+        if found is not None and not _suffices(*found[1:], least):
+            break  # a wider model is slower still
+        pace = measure(row)
+        steps = pace.steps_within(60 * minutes - spent())
+        if found is None or _suffices(pace, steps, least):
+            found = row, pace, steps
+    assert found is not None
+    return found
+
+
+def _suffices(pace: Pace, steps: int, least: int) -> bool:
+    return steps == pace.steps or steps * pace.pairs >= least
+
+
+def candidate_rows(loaded: LoadedData) -> list[tuple[Sizes, int]]:
+    """Lists the sizes that a run may have; one, where the width of the model is given."""
+    rows = loaded.facts.rows_by_width()
+    return rows if "d_model" in loaded.defaults else rows[-1:]
+
+
+def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> LoadedData:
+    """Adds the options by which a run ends in `minutes`, counted from its beginning."""
+    minutes = cast(float, arguments.model.minutes)
+    logger.info(f"Timing the first steps, for a run of {minutes:g} minutes.")
+
+    def spent() -> float:
+        return float(gather_object([monotonic() - began])[0])
+
+    rows, measure = candidate_rows(loaded), partial(measure_pace, arguments, loaded)
+    row, pace, steps = fit_into(minutes, spent, rows, measure)
+    if steps == 0:
+        least = (spent() + pace.seconds_of(1)) / 60
+        raise ValueError(
+            f"`minutes` {minutes:g} is too short: reading, timing and scoring alone take about "
+            f"{ceil(least)}. Give more, or score fewer texts (`max_eval_samples`, "
+            "`max_test_samples`)."
+        )
+    logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
+    given = {"max_steps": steps} if steps < pace.steps else {}
+    return replace(loaded, defaults=_choose_defaults(arguments, loaded, row, **given))
