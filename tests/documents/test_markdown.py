@@ -176,6 +176,9 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
         ("a __b__", "eins zwei", (0, 2), "__ei__ ns zwei"),
         ("a **`b`** c", "\u30ed\u30b0", (1,), "\u30ed **`b`** \u30b0"),
         ("a _`b`_, c", "\u30ed\u30b0", (1,), "\u30ed _`b`_ \u30b0"),
+        ("**a** **b**", "\u30ed\u30b0", (0, 1, 1, 2), "**\u30ed** **\u30b0**"),
+        ("a `x` **b** c", "eins zwei", (4, 5, 9), "eins `x` **zwei**"),
+        ("a `x` **b** c", "\u30ed\u30b0", (1, 1, 2), "\u30ed`x`**\u30b0**"),
     ],
 )
 def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, written):

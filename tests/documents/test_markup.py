@@ -73,7 +73,13 @@ def placed(source, output, pairs):
         ("one two<x/>", (1, 0), "zwei eins<x/>"),
         ("one <b><x/></b>two", (0, 1), "eins <b><x/></b>zwei"),
         # nothing is linked with it
-        ("one <b>up</b> two", (0, 2), "eins <b></b>zwei"),
+        ("one <b>up</b> two", (0, 2), "eins <b>zwei</b>"),
+        ("one <b>up</b> <i>to</i> two", (0, 3), "<i>eins</i> <b>zwei</b>"),
+        ("one <b>up</b> two", (0,), "<b>eins</b>"),
+        # signs before an empty tag
+        ("one (<x/>), two (<y/>)", (0, 1, 2, 3, 4, 5, 6), "eins (<x/>), zwei (<y/>)"),
+        ("one (<x/>) two", (0, 1, 2, 3), "\u4e00\uff08<x/>\uff09\u4e8c"),
+        ("Default: <x/>, type", (0, 1, 2, 3), "Standard:<x/> , Typ"),
         ("one <b>two</b>", (), "eins <b>zwei</b>"),
         ("one <b>two</b>", (), "<b></b>"),
         # within a word only where the output has the same

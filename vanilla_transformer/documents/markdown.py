@@ -233,7 +233,7 @@ def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
     """
     written = ""
     parts: list[Item] = [*(part for part in output.parts() if part), ""]
-    for part, behind in pairwise(parts):
+    for last, part, behind in zip(["", *parts], parts, parts[1:], strict=False):
         if isinstance(part, str):
             if signs is None:
                 written += _SPECIAL.sub(r"\\\g<0>", part)
@@ -243,8 +243,11 @@ def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
         next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
         begin, end = part.text[:1] in "*_~", part.text[-1:] in "*_~"
         inner = part.text.strip("*_~")  # of code in emphasis, which is one tag
-        if begin and part.kind != "end" and _needs_space(part.text, inner or next_sign, written):
-            written += " "
+        if begin and part.kind != "end":
+            has_ended = isinstance(last, Tag) and last.kind != "begin"
+            would_join = has_ended and written[-1] == part.text[0]
+            if would_join or _needs_space(part.text, inner or next_sign, written):
+                written += " "
         written += part.text
         before = inner or written[: -len(part.text)]
         if end and part.kind != "begin" and _needs_space(part.text, before[::-1], next_sign):

@@ -8,8 +8,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 import regex
@@ -21,21 +22,14 @@ from vanilla_transformer.languages import is_spaced_script_at, word_borders
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
-# The four costs of `_in_sequence` were found on English and German captions of Multi30k, where
-# scripts/experiments/markup_places.py has 86.3% of the tags at the right place (docs/terms.md).
-# No measurement of the other numbers is on record.
 _REACH = 12
 """Words on each side of a linked one that may be meant, which bounds the time of long sentences."""
-_ALONE = 2.0
-"""Cost of leaving the link of a word that no other word is linked with; 1 for other words."""
+# Two costs beside that of a word that is not linked, which is 1. Of the tags in English strings of
+# programs, scripts/experiments/markup_places.py has most at the right place in German with these.
 _FAR = 0.1
-"""What each word between a link and what is taken for it costs besides."""
-_JUMP, _LONGEST = 0.7, 3
-"""Cost of each word that a step leaves out, and of how many it counts at most."""
-_NEAR = 16
-"""Tokens on each side of an empty tag that decide its place, which bounds the time, too."""
-_BESIDE = 1.0
-"""What a place beside the word that a tag goes with counts: as much as the nearest word's order."""
+"""Cost of each word between a link and what is taken for it."""
+_JUMP = 0.7
+"""Cost of a step that is not to the next word."""
 
 
 Kind = Literal["begin", "end", "empty"]
@@ -88,8 +82,12 @@ class MarkedText:
         text, tags, needs_space = "", list[Tag](), False
         for part in self.parts():
             if isinstance(part, str):
-                is_letter = part[:1].isalnum() and is_spaced_script_at(part, 0)
-                text += f" {part}" if needs_space and is_letter else part
+                if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
+                    opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
+                    moved = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
+                    tags[len(tags) - len(opened) :] = moved
+                    text += " "
+                text += part
                 needs_space = needs_space and not part
                 continue
             if part.kind == "empty":
@@ -200,7 +198,6 @@ def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
         linked: The words that each word of the output is linked with.
         count: Number of words of the source.
     """
-    uses = Counter(word for words in linked for word in set(words))
     center, totals, steps = -1, np.zeros(1), []
     states = np.array([-1])
     for words in linked:
@@ -208,9 +205,8 @@ def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
         before, states = states, np.arange(max(center - _REACH, 0), min(center + _REACH + 1, count))
         costs = np.zeros(len(states))
         if words:
-            unlinked = _ALONE if uses[center] == 1 else 1.0
-            costs = np.where(states == center, 0.0, unlinked + _FAR * abs(states - center))
-        jumps = np.minimum(abs(states[:, None] - before - 1), _LONGEST)  # (states, before)
+            costs = (states != center) + _FAR * abs(states - center)
+        jumps = states[:, None] != before + 1  # (states, before)
         of_steps = totals + _JUMP * jumps
         steps.append((states, of_steps.argmin(1)))
         totals = costs + of_steps.min(1)
@@ -231,43 +227,32 @@ class _Placement:
     def __init__(self, source: str, output: str, links: TokenLinks) -> None:
         self.source, self.output = source, output
         self.source_words = sorted({0, *word_borders(source)})
-        kept = set(kept_spans(output))
-        inside = {place for begin, end in kept for place in range(begin + 1, end)}
-        borders = {edge for span in kept for edge in span}
+        self.kept = set(kept_spans(output))
+        inside = {place for begin, end in self.kept for place in range(begin + 1, end)}
+        borders = {edge for span in self.kept for edge in span}
         borders |= {*word_borders(output, {edge for span in links.targets for edge in span})}
         spans = pairwise(sorted(borders - inside))
         self.units = [span for span in spans if not output[slice(*span)].isspace()]
         self.texts = [output[slice(*span)] for span in self.units]
         self.starts = [start for start, _ in self.units]
         self.stops = [stop for _, stop in self.units]
-        self.units_of: dict[str, list[int]] = {}
-        for unit, span in enumerate(self.units):
-            if span not in kept:
-                self.units_of.setdefault(self.texts[unit], []).append(unit)
         self.is_word = np.array([not _SIGNS.fullmatch(text) for text in self.texts], bool)
         self.copies: dict[int, int] = {}  # the unit that is the word at a place of the source
-        rows = [  # for each link of a unit: its number, and the token of the source
-            (unit, begin, end)
-            for (start, stop), number in links.pairs()
-            for begin, end in [stripped(source, links.sources[number])]
-            if begin < end
-            for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop))
-        ]
         edges = {edge for span in links.sources for edge in span}
         spans = pairwise(word_borders(source, edges))
         words = [span for span in spans if not _SIGNS.fullmatch(source[slice(*span)])]
         begins = [begin for begin, _ in words]
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
-        for unit, begin, end in rows:
-            if self.is_word[unit] and not _SIGNS.fullmatch(source[begin:end]):
-                linked[unit].append(bisect_right(begins, begin) - 1)
+        for (start, stop), number in links.pairs():
+            begin, end = stripped(source, links.sources[number])
+            if not _SIGNS.fullmatch(source[begin:end]):
+                for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
+                    if self.is_word[unit]:
+                        linked[unit].append(bisect_right(begins, begin) - 1)
         chosen = _in_sequence(list(linked.values()), len(words)) if words else []
-        of_words = [(unit, *words[word]) for unit, word in zip(linked, chosen, strict=False)]
-        self.of_words = np.array(of_words, int).reshape(-1, 3)  # (units that are words, 3)
-        self.of_words = self.of_words[np.argsort(self.of_words[:, 1], kind="stable")]
-        of_signs = [row for row in rows if not self.is_word[row[0]]]
-        self.of_signs = np.array(of_signs, int).reshape(-1, 3)  # (links of signs, 3)
-        self.begins, self.ranks = np.unique(self.of_words[:, 1], return_inverse=True)
+        self.words = np.zeros(len(self.units), int)  # of the source, for each word of the output
+        self.words[[*linked][: len(chosen)]] = chosen
+        self.begins, self.ends = np.array(words).reshape(-1, 2).T
 
     def place(self, root: _Node) -> None:
         """Finds the places of all nodes below one that has its place."""
@@ -278,12 +263,14 @@ class _Placement:
             low = bisect_left(self.starts, parent.start)
             is_free[low : bisect_right(self.stops, parent.stop)] = True
             taken: list[Span] = []
-            for node in parent.children:
-                if node.last and (span := self._span(node, parent, is_free)):
-                    node.start, node.stop = span
-                    insort(taken, span)
-                    first = bisect_right(self.stops, node.start)
-                    is_free[first : bisect_left(self.starts, node.stop)] = False
+            pairs = [node for node in parent.children if node.last]
+            for find in (self._span, self._nearest):
+                for node in pairs:
+                    if not node.stop and (span := find(node, parent, is_free)):
+                        node.start, node.stop = span
+                        insort(taken, span)
+                        first = bisect_right(self.stops, node.start)
+                        is_free[first : bisect_left(self.starts, node.stop)] = False
             for node in parent.children:
                 if not node.stop:
                     copy = None if node.last else self._copy(node, is_free)
@@ -292,7 +279,7 @@ class _Placement:
                     if before >= 0 and place < taken[before][1]:
                         place = taken[before][1]
                     node.start = node.stop = place
-            todo += [node for node in parent.children if node.last]
+            todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
@@ -301,11 +288,16 @@ class _Placement:
             return (parent.start, parent.stop) if parent.start < parent.stop else None
         if (copy := self._copy(node, is_free)) is not None:
             return copy if parent.start <= copy[0] and copy[1] <= parent.stop else None
-        shares, is_counted = self._shares(node, parent)
-        shares = np.where(is_free, shares, 0.0)
+        text = self.source[node.begin : node.end]
+        if _SIGNS.fullmatch(text):
+            same = (unit for unit in np.flatnonzero(is_free) if self.texts[unit] == text)
+            return next((self.units[unit] for unit in same), None)
+        begins, ends = self.begins[self.words], self.ends[self.words]
+        overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
+        shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & self.is_word)
         if not shares.any():
             return None
-        gains = np.where(is_counted, 2 * shares - 1, 0.0)
+        gains = np.where(self.is_word, 2 * shares - 1, 0.0)
         gains[~is_free] = -len(gains)
         # The part with the largest sum: the sum up to its end, less the smallest before it.
         sums = np.concatenate([[0.0], np.cumsum(gains)])
@@ -313,9 +305,15 @@ class _Placement:
         last = len(gains) - 1 - int(np.argmax(ranges[::-1]))
         first = int(np.argmin(sums[: last + 1]))
         positive = first + np.flatnonzero(gains[first : last + 1] > 0)
-        if not len(positive):  # no unit is linked with what it encloses alone
+        if not len(positive):  # no word is linked with what it encloses alone
             positive = np.array([np.argmax(shares)])
-        return self._with_signs(node, int(positive[0]), int(positive[-1]), is_free)
+        return self._with_signs(text, int(positive[0]), int(positive[-1]), is_free)
+
+    def _nearest(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
+        """Returns the free word that is nearest to where nothing is linked with a pair."""
+        place = self._gap(node.begin, parent)
+        free = [self.units[unit] for unit in np.flatnonzero(is_free & self.is_word)]
+        return min(free, key=lambda unit: abs(unit[0] - place), default=None)
 
     def _copy(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns where a part of a word of the source is in the same word of the output."""
@@ -325,44 +323,24 @@ class _Placement:
         if node.end > end or (node.begin, node.end) == (begin, end) or node.end == begin:
             return None
         if begin not in self.copies:
-            same = self.units_of.get(self.source[begin:end], ())
-            copy = next((unit for unit in same if is_free[unit]), None)
-            if copy is None:
+            word = self.source[begin:end]
+            for unit in np.flatnonzero(is_free):
+                if self.texts[unit] == word and self.units[unit] not in self.kept:
+                    self.copies[begin] = int(unit)
+                    break
+            else:
                 return None
-            self.copies[begin] = copy
         shift = self.starts[self.copies[begin]] - begin
         return node.begin + shift, node.end + shift
 
-    def _shares(self, node: _Node, parent: _Node) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Returns which share of the links of each unit leads into a pair, and which units count.
-
-        Signs count only for a pair around signs.
-        """
-        text, count = self.source[node.begin : node.end], len(self.units)
-        is_of_signs = bool(_SIGNS.fullmatch(text))
-        rest = self.source[parent.begin : node.begin] + self.source[node.end : parent.end]
-        if not is_of_signs and _SIGNS.fullmatch(rest):
-            return self.is_word.astype(float), self.is_word
-        links = self.of_signs if is_of_signs else self.of_words
-        overlap = np.minimum(links[:, 2], node.end) - np.maximum(links[:, 1], node.begin)
-        weights = np.maximum(overlap, 0) / (links[:, 2] - links[:, 1])
-        counts = np.bincount(links[:, 0], minlength=count)
-        shares = np.bincount(links[:, 0], weights, count) / np.maximum(counts, 1)
-        if is_of_signs:
-            shares[[unit_text == text for unit_text in self.texts]] = 1
-            return shares, np.ones(count, bool)
-        return shares, counts > 0
-
-    def _with_signs(self, node: _Node, first: int, last: int, is_free: NDArray[np.bool_]) -> Span:
-        """Returns the span of units, with as many signs at its edges as the pair encloses there."""
-        inside = self.source[node.begin : node.end]
-        if not _SIGNS.fullmatch(inside):
-            for _ in _SIGNS.match(inside)[0]:
-                if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
-                    first -= 1
-            for _ in _SIGNS.match(inside[::-1])[0]:
-                if last + 1 < len(is_free) and is_free[last + 1]:
-                    last += self._is_sign_beside(last + 1, last)
+    def _with_signs(self, text: str, first: int, last: int, is_free: NDArray[np.bool_]) -> Span:
+        """Returns the span of units, with as many signs at its edges as a pair encloses there."""
+        for _ in _SIGNS.match(text)[0]:
+            if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
+                first -= 1
+        for _ in _SIGNS.match(text[::-1])[0]:
+            if last + 1 < len(is_free) and is_free[last + 1]:
+                last += self._is_sign_beside(last + 1, last)
         return self.starts[first], self.stops[last]
 
     def _is_sign_beside(self, unit: int, before: int) -> bool:
@@ -380,20 +358,17 @@ class _Placement:
             return parent.start if place <= parent.begin else parent.stop
         before, behind = self.source[:place][-1:], self.source[place:][:1]
         goes_with_next = before.isspace() and not _CLOSING.match(behind)
-        # Near tokens count more; those before the place have the ranks -1, -2, ...
-        rank = np.searchsorted(self.begins, place)
-        near = slice(*np.searchsorted(self.ranks, [rank - _NEAR, rank + _NEAR]))
-        units, ranks = self.of_words[near, 0], self.ranks[near] - rank
-        ranks[ranks >= 0] += 1
         low, high = bisect_left(self.starts, parent.start), bisect_right(self.stops, parent.stop)
-        votes = np.bincount(units, -1.0 / ranks, len(self.units))[low:high]
+        next_word = bisect_left(self.begins, place)
+        order = self.words[low:high] - next_word  # -1: the word before the place
+        votes = np.where(self.is_word[low:high], -1.0 / (order + (order >= 0)), 0.0)
         scores = np.concatenate([[0.0], np.cumsum(votes)])
-        nearest = units[ranks == (1 if goes_with_next else -1)] - low
-        nearest = nearest[(nearest >= 0) & (nearest < high - low)] + (not goes_with_next)
-        scores[nearest] += _BESIDE
-        share = (place - parent.begin) / (parent.end - parent.begin)
-        scores -= 0.01 * abs(np.linspace(0, 1, len(scores)) - share)  # where nothing else decides
+        beside = self.is_word[low:high] & (order == (0 if goes_with_next else -1))
+        scores[np.flatnonzero(beside) + (not goes_with_next)] += 1
         unit = low + int(np.argmax(scores))
         if goes_with_next:
             return self.starts[unit] if unit < high else parent.stop
+        last = max(self.ends[next_word - 1] if next_word else 0, parent.begin)
+        for sign in self.source[last:place]:  # what is between the word and the place stays so
+            unit += unit < high and normalize("NFKC", self.texts[unit]) == sign
         return self.stops[unit - 1] if unit > low else parent.start
