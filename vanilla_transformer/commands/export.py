@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vanilla_transformer.commands.options import ModelOptions, parse_options
+from vanilla_transformer.commands.files import check_output
+from vanilla_transformer.commands.options import ModelOptions, OutputFile, parse_options
 from vanilla_transformer.data.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -92,10 +93,7 @@ def run(options: Options) -> None:
     """Exports the model."""
     check_model_directory(options.model)
     if options.to == "argos":
-        if Path(options.output_dir).exists() and not options.overwrite:
-            raise ValueError(
-                f"{options.output_dir!r} exists: add --overwrite, or choose another file."
-            )
+        check_output(OutputFile(output=options.output_dir, overwrite=options.overwrite), {}, "OUT")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     from vanilla_transformer.inference.loading import load_model, load_weights
@@ -106,7 +104,6 @@ def run(options: Options) -> None:
         model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
     else:
         model, tokenizer = load_model(options.model, "cpu")
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
     replaced = replaced_file if options.to == "argos" else replaced_directory
     with replaced(Path(path)) as unfinished:
         if options.to == "hf":

@@ -78,11 +78,13 @@ def check_output(
         raise ValueError(f"The directory {folder!r} of `{name}` does not exist: make it first.")
     if not os.path.exists(path):
         return
-    if os.path.isdir(path) or not file.overwrite:
-        raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
+    if os.path.isdir(path):
+        raise ValueError(f"`{name}` {path!r} is a directory: give the name of a file.")
     for option, source in read_from.items():
         if source and os.path.exists(source) and os.path.samefile(path, source):
             raise ValueError(f"`{name}` {path!r} is also the `{option}`: choose another file.")
+    if not file.overwrite:
+        raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
 
 
 @contextmanager

@@ -10,21 +10,22 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 
-FILES_OF_A_MODEL = (
+_CODE = sorted(path.name for path in (Path(__file__).parents[1] / "model").glob("*.py"))
+_FILES = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
     *("*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
     *("vocab*.json", "*_vocabulary.json", "vocab*.txt", "merges.txt", "*.spm", "*.model"),
-    *("*.py", "README.md", ".gitattributes", "probe.json", "quality.json", "file_sizes.json"),
-    *("*_results.json", "trainer_state.json", "training_args.bin"),  # of a run
+    *(*_CODE, "*.pyc", "README.md", ".gitattributes", "probe.json", "quality.json"),
+    *("file_sizes.json", "*_results.json", "trainer_state.json", "training_args.bin"),  # of a run
+    *("optimizer*.pt", "optimizer*.bin", "pytorch_model*.bin", "scheduler.pt", "scaler.pt"),
+    *("rng_state*.pth", "*.distcp", ".metadata", "latest", "*_model_states.pt"),
+    *("*_optim_states.pt", "zero_to_fp32.py"),
     *("model.bin", "*.onnx", "*.onnx.data"),  # of an export
 )
-"""Names in the directory of a saved model, of a run, or of an export."""
+"""Names of the files of a saved model, of a run, of its checkpoints, and of an export."""
 
-_FILES_OF_A_CHECKPOINT = (
-    *("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*.pth", "pytorch_model*", "*.distcp"),
-    *(".metadata", "latest", "*_model_states.pt", "*_optim_states.pt"),
-)
-_FOLDERS_OF_A_MODEL = ("onnx", "target_tokenizer")  # of an export
+_FOLDERS = re.compile(r"checkpoint-\d+|runs|onnx|target_tokenizer|__pycache__")
+_EVENTS = "events.out.tfevents.*"  # of TensorBoard
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SIGNS_OF_A_FULL_DISK = (
@@ -125,12 +126,11 @@ def check_output_directory(
     check_lies_elsewhere(read_from, folder)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    problem = "" if (folder / "config.json").is_file() else "no config.json"
-    names = sorted(repr(file.name) for file in folder.iterdir() if not _is_of_a_model(file))
-    if names:
-        problem = f"more than a saved model ({', '.join(names[:3])})"
-    if problem:
-        raise ValueError(f"{path!r} is not empty, and holds {problem}: choose another directory.")
+    if names := foreign_names(folder):
+        raise ValueError(
+            f"{path!r} holds {', '.join(map(repr, names[:3]))}, part of no model, run or "
+            "export: choose another directory."
+        )
     if not overwrite:
         raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
 
@@ -148,31 +148,21 @@ def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
             )
 
 
-def _is_of_a_model(path: Path) -> bool:
-    """Returns whether this is a file or a folder of a saved model, of a run or of an export."""
+def foreign_names(folder: Path) -> list[str]:
+    """Lists what lies in a folder and is no part of a saved model, a run or an export, in order.
+
+    Files of a model are known beside its config alone: another README.md is a person's.
+    """
+    beside_config = (folder / "config.json").is_file()
+    return sorted(path.name for path in folder.iterdir() if not _is_ours(path, beside_config))
+
+
+def _is_ours(path: Path, beside_config: bool) -> bool:
     if path.is_dir():
-        known = path.name in _FOLDERS_OF_A_MODEL and not any(map(Path.is_dir, path.iterdir()))
-        return path.name == "__pycache__" or (known and all(map(_is_of_a_model, path.iterdir())))
-    return any(fnmatch(path.name, pattern) for pattern in FILES_OF_A_MODEL)
-
-
-def not_of_a_run(folder: Path) -> list[str]:
-    """Lists what lies in a folder, but was not written by a training: names, in order."""
-    return sorted(path.name for path in folder.iterdir() if not _is_of_a_run(path))
-
-
-def _is_of_a_run(path: Path) -> bool:
-    if not path.is_dir():
-        return _is_of_a_model(path) or fnmatch(path.name, "events.out.tfevents.*")
-    files = [file for file in path.rglob("*") if not file.is_dir()]
-    if path.name == "runs":  # of TensorBoard
-        return all(fnmatch(file.name, "events.out.tfevents.*") for file in files)
-    if re.fullmatch(r"checkpoint-\d+", path.name) is None:
-        return _is_of_a_model(path)
-    return all(
-        _is_of_a_model(file) or any(fnmatch(file.name, name) for name in _FILES_OF_A_CHECKPOINT)
-        for file in files
-    )
+        files = [file for file in path.rglob("*") if not file.is_dir()]
+        return bool(_FOLDERS.fullmatch(path.name)) and all(_is_ours(file, True) for file in files)
+    names = (*_FILES, _EVENTS) if beside_config else (_EVENTS,)
+    return any(fnmatch(path.name, name) for name in names)
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

@@ -66,6 +66,8 @@ _SCORED_PAIRS = 250
 _FEW_TEXTS = 100
 """Test pairs below which only a large difference is significant."""
 _OWN_OUTPUTS = "own-outputs"
+_STARTS = ("adapt.json", "before", "trimmed", "grown", "data")
+"""What an adaptation has written before its training begins, besides its own outputs."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     record = folder / "adapt.json"
     recorded = read_object(record) if record.is_file() else None
     if contents and recorded != json.loads(json.dumps(identity)):
-        if recorded is None or (folder / "training").exists():
+        if recorded is None or not {path.name for path in contents} <= {*_STARTS}:
             raise ValueError(
                 f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
                 "options, files and model: choose another directory."

@@ -17,7 +17,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import not_of_a_run, write_atomic
+from vanilla_transformer.data.atomic_files import foreign_names, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.rules import refuse
 
@@ -208,7 +208,7 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
     replaces = bool(contents) and not resumes_here
     is_writable = os.access(folder, os.W_OK | os.X_OK)
-    others = not_of_a_run(folder) if replaces and is_writable else []
+    others = foreign_names(folder) if replaces and is_writable else []
     refuse(
         (
             newest and checkpoint is None and of_a_run,
@@ -222,8 +222,8 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
         ),
         (
             others,
-            f"`output_dir` {str(folder)!r} holds {', '.join(map(repr, others[:3]))}, which no "
-            "training has written: choose another directory.",
+            f"`output_dir` {str(folder)!r} holds {', '.join(map(repr, others[:3]))}, part of no "
+            "model, run or export: choose another directory.",
         ),
         (
             replaces and not overwrite,
