@@ -3,7 +3,7 @@
 import pytest
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
+from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import (
     AveragingArguments,
     ModelArguments,
@@ -61,20 +61,7 @@ def test_an_option_that_breaks_a_rule_is_named_with_its_value(kind, changes, tmp
 
 
 def test_a_rule_is_checked_only_for_what_is_given():
-    rules = (
-        at_least(5, "max_train_samples"),
-        one_of(["en"], "source_lang"),
-        Rule(("source_column",), lambda value, options: True, "`{name}`: {options.test_file}"),
-    )
+    rules = [Rule(("source_column",), lambda value, options: True, "`{name}`: {options.test_file}")]
     check_rules(rules, DataArguments(source_lang="en", max_train_samples=5))
     with pytest.raises(ValueError, match=r"`source_column`: a\.csv"):
         check_rules(rules, DataArguments(source_column="en", test_file="a.csv"))
-
-
-@pytest.mark.parametrize(
-    ("ends", "legal"), [("[]", [0, 0.5, 1]), ("(]", [0.5, 1]), ("[)", [0, 0.5]), ("()", [0.5])]
-)
-def test_the_ends_of_an_interval_are_in_it_as_its_brackets_say(ends, legal):
-    rule = within(0, 1, "ema_decay", ends=ends)
-    values = (-0.1, 0, 0.5, 1, 1.1, float("nan"))
-    assert [value for value in values if not rule.is_broken(value, None)] == legal

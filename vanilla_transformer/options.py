@@ -20,8 +20,8 @@ def option(help_text: str, default: Any = None, *aliases: str, **settings: Any) 
 
     Args:
         aliases: Further names.
-        settings: Those of argparse; the range of a number as `ge`, `gt` and `le` (at least, above,
-            at most); and `flag`, where the name is not that of the field.
+        settings: Those of argparse; the range of a number as `ge`, `gt`, `le` and `lt` (at least,
+            above, at most, below); and `flag`, where the name is not that of the field.
     """
     metadata = {"help": help_text, "aliases": list(aliases), **settings}
     if isinstance(default, list):
@@ -40,10 +40,13 @@ def same_option(topic: Any, name: str) -> Any:
     return field(default=declared.default, metadata=declared.metadata)
 
 
+RANGE_ENDS = ("ge", "gt", "le", "lt")
+
+
 def range_of(topic: Any, name: str) -> dict[str, Any]:
     """Returns the range of an option, by the names that `option` and pydantic have for its ends."""
     metadata = topic.__dataclass_fields__[name].metadata
-    return {end: metadata[end] for end in ("ge", "gt", "le") if end in metadata}
+    return {end: metadata[end] for end in RANGE_ENDS if end in metadata}
 
 
 def range_problem(value: float, limits: Mapping[str, float]) -> str:
@@ -54,7 +57,9 @@ def range_problem(value: float, limits: Mapping[str, float]) -> str:
         return f"is not above {limits['gt']}"
     if "le" in limits and not value <= limits["le"]:
         return f"is above {limits['le']}"
-    return "" if isfinite(value) or not limits else "is not finite"
+    if "lt" in limits and not value < limits["lt"]:
+        return f"is not below {limits['lt']}"
+    return "" if not limits or isfinite(value) else "is not finite"
 
 
 @dataclass(frozen=True, kw_only=True)

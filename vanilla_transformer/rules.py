@@ -1,8 +1,10 @@
 """Rules for options: rows of tables, which one function reads."""
 
 from collections.abc import Callable, Iterable
-from math import inf
+from dataclasses import fields
 from typing import Any, NamedTuple
+
+from vanilla_transformer.options import range_of, range_problem
 
 
 class Rule(NamedTuple):
@@ -20,12 +22,23 @@ class Rule(NamedTuple):
 
 
 def check_rules(rules: Iterable[Rule], options: Any) -> None:
-    """Refuses options that break a rule; those that are None or have their default are not checked.
+    """Refuses options that are out of their range, are no choice, or break a rule.
+
+    Those that are None or have their default are not checked.
 
     Args:
         rules: Rows of a table, in the order in which they are checked.
-        options: An instance of a dataclass.
+        options: An instance of a dataclass, whose fields `option` has declared.
     """
+    for declared in fields(options):
+        name, value = declared.name, getattr(options, declared.name)
+        if _is_given(options, name):
+            if problem := range_problem(value, range_of(options, name)):
+                raise ValueError(f"`{name}` {value} {problem}: give another number.")
+            choices = declared.metadata.get("choices") or ()
+            if choices and not {*(value if isinstance(value, list) else [value])} <= {*choices}:
+                known = ", ".join(choices)
+                raise ValueError(f"`{name}` {value!r} is unknown: choose from {known}.")
     for rule in rules:
         for name in rule.names:
             value = getattr(options, name, None)
@@ -44,39 +57,3 @@ def _is_given(options: Any, name: str) -> bool:
     """Returns whether an option has another value than None and its default."""
     fields, value = options.__dataclass_fields__, getattr(options, name, None)
     return name in fields and value is not None and bool(value != fields[name].default)
-
-
-def at_least(smallest: float, *names: str) -> Rule:
-    """Makes the rule that numbers are not below a smallest value."""
-    sentence = f"`{{name}}` is {{value}}: it must be at least {smallest}, or left out."
-    return Rule(names, lambda value, _: not value >= smallest, sentence)
-
-
-def within(low: float, high: float, *names: str, ends: str = "[]", example: str = "") -> Rule:
-    """Makes the rule that numbers lie in an interval.
-
-    Args:
-        ends: A round bracket for an end that is not in it, a square one for an end that is.
-        example: A usual number.
-    """
-
-    def is_outside(value: Any, _: Any) -> bool:
-        is_end = (value == low and ends[0] == "[") or (value == high and ends[1] == "]")
-        return not (low < value < high or is_end)
-
-    least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
-    most = f"{'at most' if ends[1] == ']' else 'below'} {high}" if high < inf else "finite"
-    usual = f", such as {example}" if example else ""
-    sentence = f"`{{name}}` is {{value}}: it must be {least} and {most}{usual}."
-    return Rule(names, is_outside, sentence)
-
-
-def one_of(choices: Iterable[str], *names: str) -> Rule:
-    """Makes the rule that options have one of some values, or a list of them."""
-    known = tuple(choices)
-
-    def is_unknown(value: Any, _: Any) -> bool:
-        return not set(value if isinstance(value, list) else [value]) <= set(known)
-
-    sentence = f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(known)}."
-    return Rule(names, is_unknown, sentence)

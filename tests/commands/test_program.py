@@ -22,6 +22,7 @@ QUICK = [
     ["trian"],
     *([name, "--help"] for name in program.SUBCOMMANDS if name not in ("train", "adapt")),
     ["inspect", "shapes", "--help"],
+    *([name, "--outputdir", "x", "--max-step", "5"] for name in ("train", "prepare")),
 ]
 ALL_IN_TURN = """
 import io, json, runpy, sys
@@ -74,6 +75,7 @@ WRONG = {
         "translate . --batch-tokens 0 a",
         "translate . --generation top_k a",
         "translate . --num_bea 2 a",
+        "serve . --port 99999",
         "align m --source a --target b --resume",
         "align m --source a --target b --resume --output x --gold y",
         "evaluate x/y --max-test-samples 0",

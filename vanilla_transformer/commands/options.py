@@ -3,13 +3,15 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from vanilla_transformer.options import (
+    RANGE_ENDS,
     REQUIRED,
     SearchOptions,
     argument,
@@ -79,12 +81,27 @@ class CommandParser(argparse.ArgumentParser):
             SystemExit: With status 2 if the arguments are wrong, 0 after the help is shown.
         """
         kebab = spell_with_hyphens(words)
+        views = dict(self._subparsers._group_actions[0].choices or {}) if self._subparsers else {}
+        parsers = (self, *views.values())
+        known = {name for parser in parsers for name in parser._option_string_actions}
+        if problem := unknown_option(kebab, known):
+            self.error(problem)
         return self.parse_args(kebab) if self._subparsers else self.parse_intermixed_args(kebab)
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+
+def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
+    """Names the first long option that does not exist, and the most similar one; "": all do."""
+    end = words.index("--") if "--" in words else len(words)
+    for name in (word.partition("=")[0] for word in words[:end]):
+        if name.startswith("--") and name not in known:
+            similar = get_close_matches(name, known, 1)
+            return f"unrecognized option {name}" + "".join(f": did you mean {n}?" for n in similar)
+    return ""
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:
@@ -143,7 +160,7 @@ def read_options(kind: type[Options], values: argparse.Namespace) -> Options:
 
 def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -> dict[str, Any]:
     """Returns the arguments of argparse for a field of a type, such as `int | None`."""
-    ours = ("aliases", "positional", "flag", *limits)
+    ours = ("aliases", "positional", "flag", *RANGE_ENDS)
     settings = {name: value for name, value in declared.metadata.items() if name not in ours}
     if declared.default_factory is not MISSING:
         settings["default"] = declared.default_factory()

@@ -28,7 +28,9 @@ class Options:
         "127.0.0.1",
         metavar="HOST",
     )
-    port: int | None = option("port to listen at (default: the first free one from 7860)", ge=1)
+    port: int | None = option(
+        "port to listen at (default: the first free one from 7860)", ge=1, le=65_535
+    )
 
 
 parse = partial(parse_options, "page", SUMMARY, EXAMPLES, Options)

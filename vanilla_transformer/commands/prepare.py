@@ -9,6 +9,7 @@ from vanilla_transformer.commands.options import (
     add_options,
     usage_errors,
 )
+from vanilla_transformer.commands.train import check_names
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
@@ -38,6 +39,7 @@ def parse(words: Sequence[str]) -> Sequence[str]:
         parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
         add_options(parser, Options)
         parser.parse_words(["--help"])
+    check_names(words)
     return words
 
 

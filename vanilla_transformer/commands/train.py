@@ -2,12 +2,21 @@
 
 import argparse
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.options import HelpFormatter, UsageError, usage_errors
+from vanilla_transformer.commands.options import (
+    HelpFormatter,
+    UsageError,
+    unknown_option,
+    usage_errors,
+)
+from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
 SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
@@ -28,6 +37,11 @@ MOST_USED = {
 }
 """The options of the architecture and of the Trainer that the short help shows."""
 DRY_RUN = ("--dry-run", "--dry_run")
+_DECLARED = (
+    *("data/arguments.py", "run/options.py", "training/training_arguments.py"),
+    "model/configuration_vanilla_transformer.py",
+)
+"""The files that declare the options of a training, besides those of transformers."""
 ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
 }
@@ -36,19 +50,45 @@ ENVIRONMENT = {
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Keeps the words: `run` reads them, because the options are those of transformers too."""
+    check_names(words)
     return argparse.Namespace(words=list(words))
+
+
+def check_names(words: Sequence[str]) -> None:
+    """Refuses an option that no training has.
+
+    The names are read from the files that declare them, whose imports take seconds.
+    """
+    given = list(words)
+    with usage_errors():
+        if words and words[0].endswith(RECIPE_SUFFIXES) and Path(words[0]).is_file():
+            given[:1] = read_recipe(words[0]).words
+    files = [Path(__file__).parents[1] / name for name in _DECLARED]
+    library = find_spec("transformers")
+    assert library is not None
+    assert library.origin is not None
+    files += Path(library.origin).parent.glob("training_args*.py")
+    declared = re.compile(r'^    (\w+): |"--(\w+)"', re.MULTILINE)
+    found = [pair for file in files for pair in declared.findall(file.read_text("utf-8"))]
+    names = {name for pair in found for name in pair} | {"help", "help_all", "dry_run"}
+    known = {f"--{before}{name}" for name in names for before in ("", "no_")}
+    spelt = [f"--{word[2:].replace('-', '_')}" if word[:2] == "--" else word for word in given]
+    if problem := unknown_option(spelt, known):
+        raise UsageError(problem)
 
 
 def run(options: argparse.Namespace) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
     set_environment()
-    import torch.distributed
+    from vanilla_transformer.run import parsing
 
-    from vanilla_transformer.run import dry_run, parsing, training_run
-
-    if asked := {"-h", "--help", "--help-all"} & set(options.words):
+    if asked := {"-h", "--help", "--help-all"} & set(options.words):  # before extras are needed
         print_help(parsing.option_parser(), parsing.TOPICS, "--help-all" in asked)
         return
+    import torch.distributed
+
+    from vanilla_transformer.run import dry_run, training_run
+
     words = [word for word in options.words if word not in DRY_RUN]
     with usage_errors():
         arguments = parsing.parse_arguments(words)

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, suffix_of
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
+from vanilla_transformer.rules import Rule, check_rules
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(
@@ -19,11 +18,6 @@ LIMITS = dict(
 FORMATS = ".tsv (source, target), .tmx, .csv, .json, .jsonl (each also with .gz), .parquet"
 
 RULES = (
-    at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
-    within(0, inf, "corpora_temperature", ends="()", example="5"),
-    within(0, 1, "case_augment", ends="(]", example="0.1"),
-    within(0, 1, "placeholder_share", example="0.5"),
-    one_of((ANNOTATE,), "terms"),
     Rule(
         ("corpora_temperature",),
         lambda _, options: any(corpus.weight is not None for corpus in options.entries),
@@ -95,37 +89,48 @@ class DataArguments:
     )
     corpora_temperature: float | None = option(
         "T of the shares n^(1/T) of `corpora` with n pairs in each epoch: 1 as their sizes, a "
-        "large number nearly equal. By default, each pair is used once, or the weights decide."
+        "large number nearly equal. By default, each pair is used once, or the weights decide.",
+        gt=0,
     )
     case_augment: float | None = option(
         "Share of the training pairs that are also used in capitals or in title case, source and "
-        "target, so that the model learns such texts. Default: none."
+        "target, so that the model learns such texts. Default: none.",
+        gt=0,
+        le=1,
     )
     placeholder_share: float | None = option(
         "Share of the training pairs in which tokens such as <ph1> stand for placeholders, "
         "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "
         "Default: 0.5 where at least one pair in 100 has such parts. It counts for new "
-        "models, and for those that have learnt these tokens."
+        "models, and for those that have learnt these tokens.",
+        ge=0,
+        le=1,
     )
     terms: str | None = option(
         f"{ANNOTATE}: show the model in half of the training pairs how some terms are translated, "
-        "so that it obeys a glossary. Default: no."
+        "so that it obeys a glossary. Default: no.",
+        choices=(ANNOTATE,),
     )
     max_train_samples: int | None = option(
         "Use only this many training pairs (of each corpus), the first ones. By default, all of "
-        "them."
+        "them.",
+        ge=1,
     )
     max_eval_samples: int | None = option(
-        "Use only this many validation pairs, the first ones. By default, all of them."
+        "Use only this many validation pairs, the first ones. By default, all of them.",
+        ge=1,
     )
     max_test_samples: int | None = option(
-        "Use only this many test pairs, the first ones. By default, all of them."
+        "Use only this many test pairs, the first ones. By default, all of them.",
+        ge=1,
     )
     max_source_length: int | None = option(
-        "Truncate each source to this many tokens, special tokens included."
+        "Truncate each source to this many tokens, special tokens included.",
+        ge=1,
     )
     max_target_length: int | None = option(
-        "Truncate each target to this many tokens, special tokens included."
+        "Truncate each target to this many tokens, special tokens included.",
+        ge=1,
     )
 
     def __post_init__(self) -> None:

@@ -23,6 +23,8 @@ def check_model_directory(path: str) -> None:
     folder = Path(path)
     if not folder.exists():
         return
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{path!r} is no saved model: it has no config.json.")
     model_type = read_object(folder / "config.json").get("model_type")
     if model_type != MODEL_TYPE:
         raise ValueError(

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -20,10 +19,10 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
 from vanilla_transformer.data.text_files import on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON, SCORE_TOKENIZERS
+from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.progress import print_message
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
+from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
@@ -44,19 +43,12 @@ RULES = (
         lambda _, options: bool(options.general),
         "`{name}` {value!r} and `general` exclude each other: give one of them.",
     ),
-    within(0, 1, "general_share", ends="()"),
-    one_of(METRIC_NAMES, "metrics"),
-    one_of(SCORE_TOKENIZERS, "bleu_tokenize"),
-    one_of((MUON, ADAMW), "optim"),
     Rule(
         ("lora",),
         lambda value, options: bool(value) and options.optim == MUON,
         "`{name}` {value} does not work with `optim` 'muon', which trains whole matrices: give one "
         "of them.",
     ),
-    at_least(0, "lora"),
-    at_least(1, "held_out", "epochs", "patience", "max_tokens"),
-    within(0, inf, "learning_rate", ends="()"),
 )
 """The rules of an adaptation."""
 
@@ -83,7 +75,10 @@ class AdaptArguments:
         metavar="FILE",
     )
     general_share: float = option(
-        "share of general pairs in the training, if there are any without a weight", 0.5
+        "share of general pairs in the training, if there are any without a weight",
+        0.5,
+        gt=0,
+        lt=1,
     )
     columns: list[str] = option(
         "source and target of a .tsv (1 2), also with the document (1 2 3), which is then held out "
@@ -96,24 +91,31 @@ class AdaptArguments:
     source_language: str | None = same_option(DataArguments, "source_language")
     target_language: str | None = same_option(DataArguments, "target_language")
     trim: bool = option("keep only the tokens that the texts need", False)
-    held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
-    metrics: list[str] = option("scores; the first decides", ["bleu", "chrf"], metavar="METRIC")
+    held_out: int = option(
+        "pairs that are split off for validation, and as many for a test", 500, ge=1
+    )
+    metrics: list[str] = option(
+        "scores; the first decides", ["bleu", "chrf"], metavar="METRIC", choices=METRIC_NAMES
+    )
     bleu_tokenize: str | None = same_option(ModelArguments, "bleu_tokenize")
     optim: str | None = option(
         "optimizer: muon or adamw (default: muon, but adamw for adapters, for weights that are "
-        "divided among processes, and with a learning rate)"
+        "divided among processes, and with a learning rate)",
+        choices=(MUON, ADAMW),
     )
     learning_rate: float | None = option(
         "peak learning rate, with muon that of the layers' matrices (default: 0.01 with muon, 0.1 "
-        "divided by the width with adamw, and ten times that for adapters)"
+        "divided by the width with adamw, and ten times that for adapters)",
+        gt=0,
     )
     lora: int | None = option(
         "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
-        "(default: 16 for models of more than 200 million parameters, otherwise 0)"
+        "(default: 16 for models of more than 200 million parameters, otherwise 0)",
+        ge=0,
     )
-    epochs: int = option("most passes over the training data", 5)
-    patience: int = option("stop after this many epochs without a better validation score", 2)
-    max_tokens: int = option("largest batch, in tokens of source and target", 2048)
+    epochs: int = option("most passes over the training data", 5, ge=1)
+    patience: int = option("stop after this many epochs without a better validation score", 2, ge=1)
+    max_tokens: int = option("largest batch, in tokens of source and target", 2048, ge=1)
     seed: int = option("seed of the split and of the training", 42)
 
     def __post_init__(self) -> None:

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
-from datasets import Dataset
 
 from vanilla_transformer.names import ADAMW, MUON, NOAM, SCHEDULES_OF_A_SCORE
+
+if TYPE_CHECKING:
+    from datasets import Dataset  # of the extra `train`, which the help does not need
 
 
 class Sizes(NamedTuple):
@@ -156,7 +158,7 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
-def count_characters(sample: Dataset) -> int:
+def count_characters(sample: "Dataset") -> int:
     """Counts the different characters of pairs."""
     characters = set[str]()
     for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):

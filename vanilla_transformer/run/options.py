@@ -6,34 +6,21 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_KINDS
 from vanilla_transformer.options import option
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
+from vanilla_transformer.rules import Rule, check_rules
 
 SAMPLED_SIDES = ("both", "source", "target")
 _AVERAGES = ("average_last", "average_best", "ema_decay")
 
 RULES = (
-    one_of(METRIC_NAMES, "metrics"),
-    one_of(SCORE_TOKENIZERS, "bleu_tokenize"),
-    one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
-    one_of(SAMPLED_SIDES, "sampled_sides"),
-    at_least(1, "show_examples", "average_last", "average_best"),
-    at_least(1, "num_proc", "tokenizer_sample", "lora_rank"),
     Rule(
         ("lora_rank",),
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
-    within(0, inf, "minutes", ends="()"),
-    within(0, 1, "teacher_weight", ends="(]"),
-    within(0, inf, "teacher_temperature", ends="()"),
-    within(0, 1, "bpe_dropout", example="0.1"),
-    within(0, inf, "unigram_alpha", ends="[)", example="0.2"),
-    within(0, 1, "ema_decay", ends="()", example="0.999"),
     Rule(
         _AVERAGES,
         lambda _, options: sum(getattr(options, name) is not None for name in _AVERAGES) > 1,
@@ -69,7 +56,8 @@ class ModelArguments(_Checked):
     minutes: float | None = option(
         "Train so long that all ends in about this time: loading, training and scoring. Steps, and "
         "for a new model its sizes, follow the first steps, which are timed. `num_train_epochs` is "
-        "the limit."
+        "the limit.",
+        gt=0,
     )
     overwrite: bool = option(
         "Replace the training in output_dir by a new one, unless resume_from_checkpoint goes on "
@@ -85,7 +73,8 @@ class ModelArguments(_Checked):
     )
     lora_rank: int | None = option(
         "Train adapters of this rank beside the linear layers of a saved model (LoRA, Hu et al. "
-        "2021) in place of its weights, and merge them at the end. Needs the package peft."
+        "2021) in place of its weights, and merge them at the end. Needs the package peft.",
+        ge=1,
     )
     lora_embeddings: bool = option(
         "With `lora_rank`, also train the embeddings and the output projection, which tokens that "
@@ -96,20 +85,25 @@ class ModelArguments(_Checked):
         "Saved models with the same tokenizer: each token is also learned from the mean of their "
         "predictions."
     )
-    teacher_weight: float = option("Share of `teacher` in the loss, above 0 and up to 1.", 0.5)
+    teacher_weight: float = option(
+        "Share of `teacher` in the loss, above 0 and up to 1.", 0.5, gt=0, le=1
+    )
     teacher_temperature: float = option(
         "Number by which the logits of `teacher` and student are divided: above 1, unlikely tokens "
         "count more.",
         1.0,
+        gt=0,
     )
     metrics: list[str] = option(
         f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first one selects "
         "the best checkpoint unless metric_for_best_model is set.",
         ["bleu", "chrf"],
+        choices=METRIC_NAMES,
     )
     bleu_tokenize: str | None = option(
         f"Words that BLEU, TER and WER compare: {', '.join(SCORE_TOKENIZERS)}. Default: by the "
-        "target's language, or by the script that most references are in."
+        "target's language, or by the script that most references are in.",
+        choices=SCORE_TOKENIZERS,
     )
 
 
@@ -127,10 +121,12 @@ class TokenizerArguments(_Checked):
         "model, or a new one that is trained on the training split."
     )
     tokenizer_kind: str | None = option(
-        f"Kind of a new vocabulary: {', '.join(TOKENIZER_KINDS)}. Default: bpe."
+        f"Kind of a new vocabulary: {', '.join(TOKENIZER_KINDS)}. Default: bpe.",
+        choices=TOKENIZER_KINDS,
     )
     target_tokenizer_kind: str | None = option(
-        "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind."
+        "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind.",
+        choices=TOKENIZER_KINDS,
     )
     vocab_size: int | None = option(
         "Maximum number of tokens of a new vocabulary, special tokens included. Default: 8000."
@@ -168,12 +164,14 @@ class PreparationArguments(_Checked):
         "with the same options of these; `vanilla-transformer prepare` makes it beforehand."
     )
     num_proc: int | None = option(
-        "Number of processes that encode the pairs. Default: one, with a thread for each processor."
+        "Processes that encode the pairs. Default: one, with a thread for each processor.",
+        ge=1,
     )
     tokenizer_sample: int = option(
         "Train a new tokenizer on at most this many pairs, drawn at random; the same texts give "
         "the same tokenizer.",
         1_000_000,
+        ge=1,
     )
 
 
@@ -184,13 +182,18 @@ class SubwordArguments(_Checked):
     _argument_group_name = "subword regularisation"
 
     bpe_dropout: float | None = option(
-        "Probability that a merge is skipped, for bpe and byte_bpe (BPE-dropout); often 0.1."
+        "Probability that a merge is skipped, for bpe and byte_bpe (BPE-dropout); often 0.1.",
+        ge=0,
+        le=1,
     )
     unigram_alpha: float | None = option(
-        "Smoothing of sampled segmentations, for unigram; often 0.2."
+        "Smoothing of sampled segmentations, for unigram; often 0.2.",
+        ge=0,
     )
     sampled_sides: str = option(
-        "Texts that `bpe_dropout` or `unigram_alpha` samples: both, source or target.", "both"
+        "Texts that `bpe_dropout` or `unigram_alpha` samples: both, source or target.",
+        "both",
+        choices=SAMPLED_SIDES,
     )
 
     @property
@@ -210,15 +213,19 @@ class AveragingArguments(_Checked):
     _argument_group_name = "averaging"
 
     average_last: int | None = option(
-        "End with the mean weights of the last N checkpoints. Needs save_strategy."
+        "End with the mean weights of the last N checkpoints. Needs save_strategy.",
+        ge=1,
     )
     average_best: int | None = option(
         "End with the mean weights of the N checkpoints with the best scores. Needs save_strategy "
-        "and eval_strategy."
+        "and eval_strategy.",
+        ge=1,
     )
     ema_decay: float | None = option(
         "Evaluate and save an exponential moving average of the weights with this decay per step, "
-        "e.g. 0.999."
+        "e.g. 0.999.",
+        gt=0,
+        lt=1,
     )
 
     @property
@@ -236,6 +243,7 @@ class ShowArguments(_Checked):
     show_examples: int = option(
         "Number of short validation examples that each evaluation shows, with the model's outputs.",
         1,
+        ge=1,
     )
     verbose: bool = option(
         "Print all messages of transformers too, and the figures of every logging step.", False

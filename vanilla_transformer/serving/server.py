@@ -39,7 +39,13 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
     # The port is taken before the models are loaded, which takes seconds.
     place, proxies = settings.address, settings.clients.trust_proxy
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    with socket.create_server((place.host, place.port), family=family) as listener:
+    try:
+        listener = socket.create_server((place.host, place.port), family=family)
+    except OSError as error:
+        raise OSError(
+            f"{place.host}, port {place.port}: {error.strerror}: choose --port."
+        ) from error
+    with listener:
         host, port = listener.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         metrics, limits = Metrics(), settings.limits

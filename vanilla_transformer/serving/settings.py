@@ -138,7 +138,7 @@ class Address:
     _argument_group_name = "address"
 
     host: str = option("address to listen on; 0.0.0.0 is every one", "127.0.0.1", metavar="ADDRESS")
-    port: int = option("0 is a free one", 8000, ge=0)
+    port: int = option("port to listen on; 0 is a free one", 8000, ge=0, le=65_535)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,13 @@ from transformers.training_args import OptimizerNames
 
 from vanilla_transformer.names import MUON, NOAM, is_error_rate
 from vanilla_transformer.options import option
-from vanilla_transformer.rules import Rule, at_least, check_rules, within
+from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.training.muon import MUON_LEARNING_RATE, MUON_MOMENTUM
 
 _SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
 _OPTIMIZERS = (MUON, *(kind.value for kind in OptimizerNames))
 
 RULES = (
-    at_least(1, "max_tokens", "eval_max_tokens", "early_stopping_patience"),
-    at_least(0, "muon_learning_rate", "rdrop_alpha", "simcut_alpha", "guided_alignment_weight"),
-    within(0, 1, "muon_momentum", "simcut_cutoff", ends="[)"),
     Rule(
         ("lr_scheduler_type",),
         lambda value, options: value == NOAM and options.warmup_steps <= 0,
@@ -80,11 +77,13 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     max_tokens: int | None = option(
         "Largest number of tokens in a training batch of one process: source and target together, "
         "padding included. If set, batches hold sentences of similar length, and "
-        "per_device_train_batch_size and train_sampling_strategy are not used."
+        "per_device_train_batch_size and train_sampling_strategy are not used.",
+        ge=1,
     )
     eval_max_tokens: int | None = option(
         "The same for a batch of an evaluation that computes the loss alone, as those of a run do. "
-        "If set, per_device_eval_batch_size is not used there."
+        "If set, per_device_eval_batch_size is not used there.",
+        ge=1,
     )
     # Strings, because the command line refuses values that the base class's enums lack.
     optim: str = option(
@@ -99,26 +98,31 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "Peak learning rate of the layers' matrices with `optim` muon; all else has "
         "`learning_rate`.",
         MUON_LEARNING_RATE,
+        ge=0,
     )
-    muon_momentum: float = option("Momentum with `optim` muon.", MUON_MOMENTUM)
+    muon_momentum: float = option("Momentum with `optim` muon.", MUON_MOMENTUM, ge=0, lt=1)
     rdrop_alpha: float | None = option(
         "Weight of R-Drop's divergence between two passes with different dropout; 5 in the paper. "
-        "Doubles the memory and the time of a step."
+        "Doubles the memory and the time of a step.",
+        ge=0,
     )
     simcut_alpha: float | None = option(
         "Weight of SimCut's divergence between a pass and one that does not see some tokens; 3 in "
-        "the paper. Doubles the memory and the time of a step."
+        "the paper. Doubles the memory and the time of a step.",
+        ge=0,
     )
     simcut_cutoff: float = option(
         "Probability that simcut_alpha's second pass does not see a token of source or target.",
         0.05,
+        ge=0,
+        lt=1,
     )
     guided_alignment: str | None = option(
         "Train a head of cross-attention to align (Garg et al. 2019): a file with the word links "
         "of each training pair in Pharaoh's format (0-0 1-2). In Python, the training set has the "
         "links of tokens in its column alignment."
     )
-    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05)
+    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05, ge=0)
     guided_alignment_layer: int | None = option(
         "Layer of the decoder that guided_alignment trains, counted from 0. Default: the last but "
         "one."
@@ -138,7 +142,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         False,
     )
     early_stopping_patience: int | None = option(
-        "Stop after this many evaluations in a row without a better metric_for_best_model."
+        "Stop after this many evaluations in a row without a better metric_for_best_model.",
+        ge=1,
     )
 
     def __post_init__(self) -> None:
