@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from toy import REPOSITORY
@@ -52,6 +53,17 @@ def test_a_better_output_never_has_a_lower_quality():
     assert line.sums == sorted(line.sums)
 
 
+def test_what_repeats_itself_has_the_lowest_quality():
+    calibration = Calibration.fit(*outputs(300), [None] * 300)
+    good = Translation("so viele Worte", token_scores=(-0.01,) * 12)
+    lowest, highest = (
+        calibration.expected(describe_output(replace(good, repeated=again), "so many", 5), None)
+        for again in (True, False)
+    )
+    (line,) = calibration.lines.values()
+    assert lowest == min(line.values) < highest
+
+
 def test_languages_have_their_own_quality():
     described, values = outputs(400)
     languages = ["de", "fr"] * 200
@@ -72,6 +84,12 @@ def test_too_few_outputs_teach_nothing(count):
 def test_outputs_that_are_all_alike_teach_nothing():
     described, _ = outputs(200)
     assert Calibration.fit(described, [40.0] * 200, [None] * 200) is None
+    values = [float(n) for n in range(200)]
+    assert Calibration.fit([described[0]] * 200, values, [None] * 200) is None
+    # Those of a language, among others.
+    tags = ["de", "fr"] * 100
+    rows = [described[0] if tag == "de" else row for row, tag in zip(described, tags, strict=True)]
+    assert {*Calibration.fit(rows, values, tags).lines} == {"", "fr"}
 
 
 @pytest.mark.parametrize("scores", [(), (-math.inf, -1.0), (math.nan,), (0.5,)])

@@ -1,6 +1,7 @@
 """Whole runs in processes of their own: and what they leave."""
 
 import json
+import re
 import subprocess
 
 from huggingface_hub import ModelCard
@@ -72,3 +73,5 @@ def test_a_training_learns_the_quality_of_its_outputs(corpus, tmp_path):
     translator = Translator.from_pretrained(tmp_path / "run", device="cpu")
     (output,) = translator.translate(["a dog sees a cat ."], return_scores=True)
     assert 0 < output.quality <= 100
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"rank correlation with chrF is -?[01]\.\d\d,.* \d+% of the\s+worst", card)

@@ -29,6 +29,7 @@ _PARTS = (0.02, *(part / 10 for part in range(1, 10)), 0.98)
 """Where the outputs, sorted by their sums, are cut into groups: the points of the monotone map."""
 _LEAST = 100.0  # a token of no probability, in nats below 0
 _RIDGE = 3.0  # strength of the penalty of the weights
+_REPEATED = -2  # place of it in what is weighed of an output
 _ALL = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
@@ -96,7 +97,9 @@ class _Line:
         )
 
     def expected(self, features: Sequence[float]) -> float:
-        """Returns the chrF that is to be expected, from 0 to 100."""
+        """Returns the chrF that is to be expected, from 0 to 100; the lowest of what repeats."""
+        if features[_REPEATED]:
+            return self.values[0]
         total = float(np.dot(self.weights, [*features, 1.0]))
         return round(float(np.interp(total, self.sums, self.values)), 1)
 
@@ -124,23 +127,21 @@ class Calibration:
         values: Sequence[float],
         languages: Sequence[str | None],
     ) -> "Calibration | None":
-        """Fits a calibration to outputs; None: there are too few, or all are alike.
+        """Fits a calibration to outputs; None: there are too few, or all are alike or equally good.
 
         Args:
             features: What `describe_output` returns of each output.
             values: chrF of each output.
             languages: Tag of each output's language.
         """
-        if len(values) < FEWEST or min(values) == max(values):
-            return None
         rows, scores = np.array(features, np.float64), np.array(values, np.float64)
         tags = np.array([language or _ALL for language in languages])
-        lines = {_ALL: _Line.fit(rows, scores)}
-        for tag in {*tags} - {_ALL}:
-            of_tag = tags == tag
-            if FEWEST <= of_tag.sum() < len(tags):
-                lines[str(tag)] = _Line.fit(rows[of_tag], scores[of_tag])
-        return cls(lines)
+        lines = {}
+        for tag in sorted({_ALL, *tags.tolist()}):
+            chosen = (tags == tag) | (tag == _ALL)
+            if chosen.sum() >= FEWEST and np.ptp(scores[chosen]) and np.ptp(rows[chosen], 0).any():
+                lines[tag] = _Line.fit(rows[chosen], scores[chosen])
+        return cls(lines) if _ALL in lines else None
 
     def expected(self, features: Sequence[float], language: str | None) -> float:
         """Returns the chrF that is to be expected of an output in a language, from 0 to 100."""

@@ -43,12 +43,17 @@ def calibrate(
         half = Calibration.fit(described[learnt], values[learnt], languages[learnt]) or fitted
         rows = zip(described[told], languages[told], strict=True)
         expected[told] = [half.expected(*row) for row in rows]
-    order = sorted(range(len(values)), key=expected.__getitem__)
-    first = order[: round(_FIRST_READ * len(order))]
-    worst = sorted(range(len(values)), key=values.__getitem__)[: round(_WORST * len(order)) or 1]
-    found = len({*first} & {*worst}) / len(worst)
+    found = share_of_worst(expected, values)
     return (
         f"Quality: calibrated on {len(outputs):,} outputs. Its rank correlation with chrF is "
         f"{rank_correlation(expected, values):.2f}, and the lowest 30% hold {found:.0%} of the "
         "worst tenth (each half told by the other)."
     )
+
+
+def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:
+    """Returns the share of the worst tenth, by values, in the 30% that are expected to be worst."""
+    numbers = range(len(values))
+    first = sorted(numbers, key=expected.__getitem__)[: round(_FIRST_READ * len(numbers))]
+    worst = sorted(numbers, key=values.__getitem__)[: round(_WORST * len(numbers)) or 1]
+    return len({*first} & {*worst}) / len(worst)

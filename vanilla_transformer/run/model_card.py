@@ -35,11 +35,15 @@ def write_model_card(
     model: transformers.PreTrainedModel,
     results: Mapping[str, float],
     signatures: Mapping[str, str],
+    quality: str,
     repo_id: str | None = None,
 ) -> None:
     """Writes the model card, README.md, into the output directory.
 
     A token of the Hub in the command is replaced by dots.
+
+    Args:
+        quality: What was learnt of the quality of outputs, in words. "": nothing.
     """
     name, metrics = plan.directory.folder.resolve().name, plan.options.model.metrics
     card = ModelCard.from_template(
@@ -56,6 +60,7 @@ def write_model_card(
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
+        quality=quality,
         reports=plan.texts.data.reports,
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,

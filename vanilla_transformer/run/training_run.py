@@ -125,6 +125,9 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
 class _Run(Assembly):
     """Carries out a run."""
 
+    quality = ""
+    """What was learnt of the quality of outputs, in words."""
+
     @property
     def folder(self) -> Path:
         return self.plan.directory.folder
@@ -162,7 +165,9 @@ class _Run(Assembly):
             self.trainer.save_state()
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
-            write_model_card(self.plan, model, figures, self.scorer.signatures, repo_id)
+            write_model_card(
+                self.plan, model, figures, self.scorer.signatures, self.quality, repo_id
+            )
             write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
@@ -234,7 +239,8 @@ class _Run(Assembly):
     def _calibrate(self, rows: Any) -> None:
         """Writes what tells the quality of outputs, learnt from those of the last evaluation."""
         targets = [known_tag(target) for _, target in languages_of_rows(rows)]
-        logger.info(calibrate(self.folder, self.scorer.outputs, references_of(rows), targets))
+        self.quality = calibrate(self.folder, self.scorer.outputs, references_of(rows), targets)
+        logger.info(self.quality)
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""
