@@ -1,10 +1,7 @@
 """What contributors rely on: the workflow, the choice of tests, the scripts."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from importlib.util import find_spec
 
@@ -50,37 +47,3 @@ def test_the_workflow_has_the_fields_of_its_schema(tmp_path):
         check = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
         done = run_python(*check, path)
         assert (done.returncode == 0) is is_good, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("installs", [False, True])
-def test_the_scripts_install_the_tree_again_where_another_copy_is_installed(tmp_path, installs):
-    """As after `pip install .` in their environment; its `pip` only writes down its arguments."""
-    copied = tmp_path / "site" / "vanilla_transformer"
-    copied.mkdir(parents=True)
-    (copied / "__init__.py").touch()
-    (tmp_path / ".vanilla_transformer_test").write_bytes(
-        (REPOSITORY / "pyproject.toml").read_bytes()
-    )
-    program = tmp_path / "python"
-    program.write_text(
-        f"""#!/bin/sh
-case "$*" in
-    "-m pip"*) echo "$*" >> {tmp_path}/installed ;;
-    *sys.prefix*) echo {tmp_path} ;;
-    *) exec {sys.executable} "$@" ;;
-esac
-"""
-    )
-    program.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": str(tmp_path),
-        "PYTHONPATH": str(copied.parent if installs else REPOSITORY),
-    }
-    script = ["bash", "-euc", "source scripts/environment.sh test"]
-    subprocess.run(script, cwd=REPOSITORY, env=environment, check=True)
-    made = tmp_path / "installed"
-    assert made.exists() == installs
-    if installs:
-        assert "--editable .[test]" in made.read_text()

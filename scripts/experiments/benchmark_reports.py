@@ -144,32 +144,21 @@ def run_in_new_process(program: Path, *argv: str) -> str:
 # The machine ------------------------------------------------------------------------------------
 
 
-def measure_products(
-    dtype: torch.dtype, device: str = "cpu", size: int = 2048, repeats: int = 5
-) -> float:
-    """Measures how many operations of big matrix products a processor does per second.
+_TURNS = 5  # of a measurement; the median counts
 
-    Args:
-        size: Their rows and columns.
-        repeats: Number of turns; the median counts.
-    """
+
+def measure_products(dtype: torch.dtype, device: str = "cpu", size: int = 2048) -> float:
+    """Measures how many operations of big matrix products a processor does per second."""
     left, right = torch.rand(2, size, size, device=device).to(dtype).unbind(0)
-    (times,) = time_in_turns({"product": lambda: left @ right}, repeats, clock_of(device)).values()
+    (times,) = time_in_turns({"product": lambda: left @ right}, _TURNS, clock_of(device)).values()
     return 2 * size**3 / statistics.median(times)
 
 
-def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu") -> float:
-    """Measures the bytes of weights per processor second that matrix-vector products read.
-
-    Args:
-        mebibytes: Size of the weights; many times the size of the processor's caches.
-        repeats: Number of turns; the median counts.
-    """
-    weights = torch.ones(mebibytes, 2**18, device=device).view(-1, 512)
+def measure_bandwidth(device: str = "cpu") -> float:
+    """Measures the bytes of weights per processor second that matrix-vector products read."""
+    weights = torch.ones(256, 2**18, device=device).view(-1, 512)  # many times the size of a cache
     vector = torch.ones(512, device=device)
-    (times,) = time_in_turns(
-        {"read": lambda: weights.mv(vector)}, repeats, clock_of(device)
-    ).values()
+    (times,) = time_in_turns({"": lambda: weights.mv(vector)}, _TURNS, clock_of(device)).values()
     return weights.nbytes / statistics.median(times)
 
 

@@ -27,7 +27,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import logging
 
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.evaluation import evaluation_mode
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.training_run import run, show_messages

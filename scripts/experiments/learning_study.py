@@ -69,36 +69,22 @@ class StudyArguments:
         "Directory with train.en, train.de, val.en and val.de (or another pair of --languages; "
         "each plain or .gz). By default, the runs learn the CMU Pronouncing Dictionary."
     )
-    languages: list[str] = field(
-        default_factory=lambda: ["en", "de"],
-        metadata={"help": "Source and target language of --data."},
+    languages: list[str] = option("Source and target language of --data.", ["en", "de"])
+    initializers: list[str] = option(
+        "Initial values.", ["xavier"], choices=list(CHOICES["initializer"])
     )
-    initializers: list[str] = field(
-        default_factory=lambda: ["xavier"],
-        metadata={"help": "Initial values.", "choices": list(CHOICES["initializer"])},
+    norm_placements: list[str] = option(
+        "Placements of norms.", ["post", "pre"], choices=list(CHOICES["norm_placement"])
     )
-    norm_placements: list[str] = field(
-        default_factory=lambda: ["post", "pre"],
-        metadata={"help": "Placements of norms.", "choices": list(CHOICES["norm_placement"])},
+    layers: list[int] = option("Layers of the encoder, and as many of the decoder.", [3])
+    d_models: list[int] = option(
+        f"Widths: multiples of {_WIDTH_OF_A_HEAD}, the width of a head.", [128]
     )
-    layers: list[int] = field(
-        default_factory=lambda: [3],
-        metadata={"help": "Layers of the encoder, and as many of the decoder."},
+    warmup_steps: list[int] = option("Warm-up steps of the schedule.", [100])
+    optimizers: list[str] = option(
+        "adamw:RATE, or muon:RATE:RATE with the rates of AdamW and of Muon.", ["adamw:0.003"]
     )
-    d_models: list[int] = field(
-        default_factory=lambda: [128],
-        metadata={"help": f"Widths: multiples of {_WIDTH_OF_A_HEAD}, the width of a head."},
-    )
-    warmup_steps: list[int] = field(
-        default_factory=lambda: [100], metadata={"help": "Warm-up steps of the schedule."}
-    )
-    optimizers: list[str] = field(
-        default_factory=lambda: ["adamw:0.003"],
-        metadata={"help": "adamw:RATE, or muon:RATE:RATE with the rates of AdamW and of Muon."},
-    )
-    seeds: list[int] = field(
-        default_factory=lambda: [1], metadata={"help": "Seeds of initial values and dropout."}
-    )
+    seeds: list[int] = option("Seeds of initial values and dropout.", [1])
     steps: int = option("Updates of each run.", 400)
     max_tokens: int = option("Tokens of source and target per batch, including padding.", 1536)
     lr_scheduler_type: str = option("Schedule of the rates after the warm-up.", "linear")
@@ -405,11 +391,7 @@ class Group:
     @property
     def whole(self) -> list[dict[str, Any]]:
         """The runs that did not diverge."""
-        return [
-            result
-            for result in self.results
-            if result["diverged"] is None and result["validations"]
-        ]
+        return [r for r in self.results if r["diverged"] is None and r["validations"]]
 
     def curve(self, key: str) -> list[tuple[int, float, float, float]]:
         """Returns step, mean, smallest and largest loss over the runs that did not diverge.

@@ -34,15 +34,9 @@ from vanilla_transformer.run.parsing import parse_arguments
 AS_WRITTEN = ("--choose_defaults=False",)
 """Argument of `vanilla-transformer train` that adds nothing to a recipe, for both systems alike."""
 
-_SIZES = (
-    "d_model",
-    "encoder_layers",
-    "decoder_layers",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "dropout",
-    "attention_dropout",
-)
+_SIZES = ["d_model", "dropout", "attention_dropout"]
+_SIZES += [f"{stack}_{part}" for stack in ("encoder", "decoder")
+           for part in ("layers", "attention_heads")]  # fmt: skip
 
 
 @dataclass
@@ -74,21 +68,11 @@ def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
-    """Returns the width at which a network without gates has as many parameters.
-
-    Args:
-        recipe: What `recipe_settings` returns. Its networks have three matrices if they are gated,
-            otherwise two.
-    """
-    width: int = recipe[f"{stack}_ffn_dim"]
-    return width * 3 // 2 if recipe["gated_ffn"] else width
-
-
 def make_marian(recipe: dict[str, Any], tokenizer: VanillaTransformerTokenizer) -> MarianMTModel:
     """Makes a Marian of the sizes of the recipe, with scaled embeddings."""
     sizes = {name: recipe[name] for name in _SIZES}
-    sizes |= {f"{stack}_ffn_dim": plain_ffn_dim(recipe, stack) for stack in ("encoder", "decoder")}
+    for name in ("encoder_ffn_dim", "decoder_ffn_dim"):  # a gated network has a third matrix
+        sizes[name] = recipe[name] * (3 if recipe["gated_ffn"] else 2) // 2
     shared = not tokenizer.separate_vocabularies
     targets = tokenizer if shared else tokenizer.target_tokenizer()
     ids = {
@@ -114,10 +98,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(training.seed)
     recipe = recipe_settings(options.recipe)
-    sources, targets = (
-        list(read_lines(options.train_source)),
-        list(read_lines(options.train_target)),
-    )
+    sources, targets = map(list, map(read_lines, (options.train_source, options.train_target)))
     tokenizer = VanillaTransformerTokenizer.train(sources, targets, **recipe["tokenizer"])
     encoded = tokenizer(sources, text_target=targets, truncation=True, max_length=256)
     columns = {name: encoded[name] for name in ("input_ids", "labels")}

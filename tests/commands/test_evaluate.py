@@ -147,15 +147,6 @@ def test_a_page_of_outputs_can_be_sorted(tmp_path, chromium):  # noqa: F811 - th
     }
 
 
-def test_a_long_word_does_not_widen_the_page(tmp_path, chromium):  # noqa: F811 - the fixture
-    found = compare_outputs(["a" * 999], {"one": ["b" * 999], "two": ["c"]}, ["d" * 999], ["chrf"])
-    (tmp_path / "page.html").write_text(comparison_page(found), encoding="utf-8")
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "page.html").as_uri())
-    assert page.evaluate("document.documentElement.scrollWidth") == 1280
-    page.close()
-
-
 def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
     outputs = {"first": ["abc", *"xxxxx"], "second": ["abc", *"zzzzz"]}
     found = compare_outputs([*"123456"], outputs, ["abc", *["defghi"] * 5], ["chrf"])

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 
 import pytest
-from toy import command, run_python
+from toy import run_python
 
 from vanilla_transformer.commands import program
 
@@ -92,6 +92,7 @@ WRONG = {
     ),
     1: (
         "translate recipe.yaml a",
+        "translate nobody/nothing a",
         "translate . a",
         "evaluate x/y --output .",
         "evaluate x/y nowhere --compare",
@@ -174,11 +175,3 @@ def test_characters_that_the_output_lacks_are_escaped(trained, tmp_path, monkeyp
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(stream, encoding="cp1252"))
     assert program.main(["verify", str(model)]) == 0
     assert b"\\u2581run" in stream.getvalue()
-
-
-def test_a_model_that_is_not_to_be_had_is_one_line(tmp_path):
-    done = command("translate", "nobody/nothing", "a dog", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "'nobody/nothing'" in done.stderr
-    assert not list(tmp_path.iterdir())

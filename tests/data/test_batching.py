@@ -1,21 +1,17 @@
 """Token-budget batches: bounds, order, and real training runs."""
 
-import tracemalloc
 from functools import partial
 from itertools import chain
 
 import numpy as np
 import pytest
-import torch
 from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import assert_resumes_exactly, record_batches, trainer
-from transformers import MarianConfig, MarianMTModel
+from small import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer.data import mixing
-from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
 
@@ -78,29 +74,6 @@ def test_a_large_corpus_keeps_every_promise(monkeypatch, processes):
         for index in range(processes)
     ]
     assert [batch for step in zip(*shares, strict=True) for batch in step] == second
-
-
-def test_the_memory_of_an_order_does_not_grow_with_the_corpus(monkeypatch):
-    """A block is sorted at a time, here of 131,072 pairs; nothing of their order is kept."""
-    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", block := 2**17)
-
-    def bytes_of(count, mixture=None):
-        sides = [np.resize(side.astype(np.uint16), count) for side in lengths(10_000)]
-        tracemalloc.start()
-        sampler = TokenBudgetBatchSampler(*sides, 4000, mixture=mixture)
-        kept = tracemalloc.get_traced_memory()[0]
-        next(iter(sampler))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return kept, peak
-
-    kept, peak = bytes_of(block)
-    assert kept < 0.5 * block
-    mixture = Mixture({"a": 2 * block, "b": block}, {"a": 0.3, "b": 0.7}, 0)
-    for chosen in (None, mixture):
-        kept, largest = bytes_of(3 * block, chosen)
-        assert kept < 0.5 * block
-        assert largest < 1.5 * peak
 
 
 def test_little_padding():
@@ -195,15 +168,10 @@ def examples() -> Dataset:
 
 
 def make_trainer(folder, **options):
-    """Returns a trainer of a model of another class, which records its batches."""
-    torch.manual_seed(0)
-    sizes = {f"{side}_layers": 1 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_attention_heads": 1 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_ffn_dim": 8 for side in ("encoder", "decoder")}
-    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    config = MarianConfig(vocab_size=4 + EXAMPLES, d_model=8, **sizes, **tokens)
+    """Returns a trainer that records its batches."""
     options = {"max_tokens": 160, "num_train_epochs": 3, "logging_steps": 1, **options}
-    return record_batches(trainer(folder, net=MarianMTModel(config), data=examples(), **options))
+    net = model(vocab_size=4 + EXAMPLES)
+    return record_batches(trainer(folder, net=net, data=examples(), **options))
 
 
 def numbers(run):

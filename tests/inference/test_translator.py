@@ -218,13 +218,6 @@ def test_what_is_no_text_is_refused_at_the_call(engines, name):
             call(LINE, OUTPUT)
 
 
-def test_settings_that_name_what_is_returned_change_nothing(trained, tmp_path):
-    results = {"return_dict_in_generate": True, "output_scores": True}
-    folder = with_settings(trained, tmp_path / "model", **results)
-    for paths in (folder, [folder, folder]):
-        assert Translator.from_pretrained(paths, device="cpu").translate(LINE) == OUTPUT
-
-
 def test_a_model_without_a_start_token_says_so(trained, tmp_path):
     none = {"decoder_start_token_id": None, "bos_token_id": None}
     folder = with_settings(trained, tmp_path / "model", **none)
@@ -318,15 +311,6 @@ def test_scores_are_those_that_the_search_ranks_by(engines, forced):
         assert (token[0] if "forced_bos_token_id" in forced else token[-1]) == 0
 
 
-@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
-def test_several_outputs_are_in_the_order_of_their_scores(engines, name):
-    texts = [*SOURCES, "\n".join(SOURCES[:3])]
-    for search in ({"num_beams": 4}, {"num_beams": 4, "max_new_tokens": 3}):
-        for row in engines[name].translate(texts, n_best=4, return_scores=True, **search):
-            scores = [output.score for output in row]
-            assert scores == sorted(scores, reverse=True)
-
-
 def test_the_score_of_a_target_leaves_out_a_forced_token(trained, tmp_path):
     folder = with_settings(trained, tmp_path / "model", forced_bos_token_id=9)
     for engine in ("transformers", "ctranslate2"):
@@ -401,13 +385,6 @@ def with_settings(trained, folder, **changes):
     settings.update(**changes)
     settings.save_pretrained(folder)
     return str(folder)
-
-
-def test_a_model_that_was_trained_with_greedy_search_has_the_fast_engine(trained, tmp_path):
-    """A training without options of the search saves one beam, and earlier ones saved `False`."""
-    folder = with_settings(trained, tmp_path / "model", num_beams=1, early_stopping=False)
-    translator = Translator.from_pretrained(folder, "ctranslate2", "cpu")
-    assert translator.translate(LINE, num_beams=5) == OUTPUT
 
 
 def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):

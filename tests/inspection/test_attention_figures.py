@@ -1,7 +1,6 @@
 """Pictures of attention: the right weights in the right place, at any length and in any script."""
 
 import io
-from itertools import pairwise
 
 import pytest
 import torch
@@ -54,20 +53,6 @@ def test_a_layer_has_a_panel_for_each_head():
     assert draw(figure).std() > 0
 
 
-def test_all_layers_are_rows_of_panels():
-    weights = random_weights(2, 3, 3, 4)
-    panels = panels_of(figure := plot_heads(weights, ROWS, COLUMNS))
-    assert [axes.get_title() for axes in panels] == ["head 0", "head 1", "head 2", "", "", ""]
-    assert [axes.get_ylabel() for axes in panels] == ["layer 0", "", "", "layer 1", "", ""]
-    for axes, expected in zip(panels, weights.flatten(0, 1), strict=True):
-        assert torch.equal(values_of(axes), expected)
-    for axes in panels_of(plot_heads(weights, ROWS, COLUMNS, top=None)):
-        assert axes.images[0].get_clim() == (0, pytest.approx(weights.max().item()))
-    assert names_of(panels[3], "y") == ROWS
-    assert names_of(panels[5], "x") == COLUMNS
-    draw(figure)
-
-
 def test_an_alignment_has_source_columns_and_target_rows():
     weights = random_weights(3, 4)
     figure = plot_alignment(
@@ -82,27 +67,6 @@ def test_an_alignment_has_source_columns_and_target_rows():
     draw(figure)
     with pytest.raises(ValueError, match=r"`weights` has the shape \(3, 4\), but 4 tokens attend"):
         plot_alignment(ROWS, COLUMNS, weights)
-
-
-def test_names_do_not_overlap_in_long_texts():
-    tokens = [f"word{number}" for number in range(200)]
-    weights = random_weights(2, 200, 200)
-    figure = plot_alignment(tokens, tokens, weights[0])
-    assert names_of(panels_of(figure)[0], "y") == tokens
-    check_names_apart(figure)
-    figure = plot_heads(weights[:1], tokens, tokens)
-    names = names_of(panels_of(figure)[0], "y")
-    assert names == tokens[:: len(tokens) // len(names)]
-    assert 40 <= len(names) < 200
-    check_names_apart(figure)
-
-
-def check_names_apart(figure):
-    figure.draw_without_rendering()
-    axes = panels_of(figure)[0]
-    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
-    for above, below in pairwise(boxes):
-        assert above.y0 >= below.y1 - 2  # pixels; the boxes of letters have some room
 
 
 def test_each_module_has_a_panel_with_its_changes(tiny_model, tiny_batch):

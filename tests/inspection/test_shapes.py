@@ -59,24 +59,6 @@ def test_a_cache_is_shown_as_it_was_before_the_call(tiny_model, tiny_batch):
     assert second["source_cache.cross.layer 0"] == (3, 4, 7, 4)
 
 
-def test_tied_parameters_count_once(tiny_model, tiny_batch):
-    model = tiny_model()
-    walk = shape_walk(model, tiny_batch())
-    shared = model.model.shared.weight.numel()
-    assert walk.total_parameters == model.num_parameters() == by_name(walk)[""].parameters
-    assert by_name(walk)["lm_head"].parameters == shared
-    own = sum(record.parameters for record in walk if record.name in ("model", "lm_head"))
-    assert own == walk.total_parameters + shared
-
-
-def test_a_shared_module_is_named_after_its_caller(tiny_model, tiny_batch):
-    model = tiny_model()
-    model.set_input_embeddings(torch.nn.Embedding(40, 16, 1))
-    names = [record.name for record in shape_walk(model, tiny_batch())]
-    assert "model.encoder.embed_tokens" in names
-    assert "model.decoder.embed_tokens" in names
-
-
 def test_the_text_has_a_line_for_each_call(tiny_model, tiny_batch):
     model = tiny_model(VanillaTransformerModel)
     batch = {name: value for name, value in tiny_batch().items() if name != "labels"}

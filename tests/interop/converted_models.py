@@ -192,31 +192,41 @@ def save_others(folder):
     }
 
 
+KINDS = ("marian", "marian, apart", "bart", "blenderbot", "mbart", "mbart, no start", "pegasus")
+KINDS += ("t5", "fsmt", "m2m100", "nllb")
+
+
+def save_of_kind(name, folder, pieces):
+    """Saves a source of one of `KINDS`; returns the kind that `convert` takes."""
+    kind, _, variant = name.partition(", ")
+    some = list(dict.fromkeys(["▁", *pieces[1]["source"]]))
+    padded = unigram(["<pad>", "</s>", "<unk>"], some)
+    if kind == "marian":
+        save_marian(pieces, folder, bool(variant))
+    elif kind in ("bart", "blenderbot"):
+        save_bart_like(kind, folder, byte_level_tokenizer())
+    elif kind == "mbart":
+        vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
+        tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX", tgt_lang="de_DE")
+        start = None if variant else tokenizer.convert_tokens_to_ids("de_DE")
+        save_bart_like("mbart", folder, tokenizer, decoder_start_token_id=start)
+    elif kind == "pegasus":
+        save_bart_like(kind, folder, PegasusTokenizer(padded, offset=0), decoder_start_token_id=0)
+    elif kind == "t5":
+        tokenizer = T5Tokenizer(padded, extra_ids=3)
+        t5("1.1", vocab_size=len(tokenizer)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    elif kind == "fsmt":
+        save_fsmt(folder)
+    else:
+        save_of_many_languages(kind, folder, pieces)
+    return kind
+
+
 def save_all(folder):
     """Saves a source of each kind; returns (kind, source, options of the conversion) by name."""
     pieces = train_pieces(folder)
-    some = list(dict.fromkeys(["▁", *pieces[1]["source"]]))
-    for name, separate in (("marian", False), ("marian, apart", True)):
-        save_marian(pieces, folder / name, separate)
-    for kind in ("bart", "blenderbot"):
-        save_bart_like(kind, folder / kind, byte_level_tokenizer())
-    vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
-    tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX", tgt_lang="de_DE")
-    german = tokenizer.convert_tokens_to_ids("de_DE")
-    for name, start in (("mbart", german), ("mbart, no start", None)):
-        save_bart_like("mbart", folder / name, tokenizer, decoder_start_token_id=start)
-    vocabulary = unigram(["<pad>", "</s>", "<unk>"], some)
-    tokenizer = PegasusTokenizer(vocabulary, offset=0)
-    save_bart_like("pegasus", folder / "pegasus", tokenizer, decoder_start_token_id=0)
-    tokenizer = T5Tokenizer(vocabulary, extra_ids=3)
-    t5("1.1", vocab_size=len(tokenizer)).save_pretrained(folder / "t5")
-    tokenizer.save_pretrained(folder / "t5")
-    save_fsmt(folder / "fsmt")
-    for kind in ("m2m100", "nllb"):
-        save_of_many_languages(kind, folder / kind, pieces)
-    names = ("marian", "marian, apart", "bart", "blenderbot", "mbart", "mbart, no start")
-    names += ("pegasus", "t5", "fsmt", "m2m100", "nllb")
-    found = {name: (name.partition(",")[0], folder / name, {}) for name in names}
+    found = {name: (save_of_kind(name, folder / name, pieces), folder / name, {}) for name in KINDS}
     others = save_others(folder)
     return found | {kind: (kind, *others[kind]) for kind in others}
 

@@ -96,19 +96,6 @@ def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
         )
 
 
-def test_a_second_export_in_8_bits_holds_the_same_numbers(shared_words, tmp_path):
-    convert_to_ctranslate2(make_model(), shared_words, tmp_path / "first", quantization="int8")
-    imported = read_ctranslate2(tmp_path / "first")
-    convert_to_ctranslate2(
-        imported.model, imported.tokenizer, tmp_path / "second", quantization="int8"
-    )
-    first, second = (read_model_bin(tmp_path / n / "model.bin") for n in ("first", "second"))
-    assert first.variables.keys() == second.variables.keys()
-    numbers = [name for name, it in first.variables.items() if it.dtype == torch.int8]
-    assert len(numbers) > 20
-    assert all(torch.equal(first.tensor(name), second.tensor(name)) for name in numbers)
-
-
 @pytest.mark.parametrize("quantization", [None, "int8"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_models_of_transformers_come_back(name, quantization, tmp_path):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from converted_models import convert_all
+from converted_models import KINDS, convert_all
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.data.token_words import vocabulary_of
@@ -21,9 +21,7 @@ from vanilla_transformer.serving.settings import Settings, parse_model
 
 NO_TOKENIZER = ("table", "torch", "system-a")
 """Kinds without a tokenizer."""
-NAMES = ("marian", "marian, apart", "bart", "blenderbot", "mbart", "mbart, no start", "pegasus")
-NAMES += ("t5", "fsmt", "m2m100", "nllb", "fairseq", "opennmt-py", "eole", *NO_TOKENIZER)
-NAMES += ("encoder",)
+NAMES = (*KINDS, "fairseq", "opennmt-py", "eole", *NO_TOKENIZER, "encoder")
 
 FILES = ("--source", "SOURCE", "--target", "TARGET")
 TRANSLATE = ("translate", "MODEL", "the cat sat")

@@ -2,8 +2,14 @@
 
 import pytest
 import torch
-from converted_models import train_pieces
-from test_trimmed_vocabulary import SOURCE, TARGET, VOCABULARIES, save_own, save_with_pieces
+from converted_models import save_of_kind
+from test_trimmed_vocabulary import (
+    SOURCE,
+    TARGET,
+    VOCABULARIES,
+    pieces,  # noqa: F401 - a fixture
+    save_own,
+)
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -14,12 +20,6 @@ from vanilla_transformer.interop.probe import verify_model
 
 TAG = "<2pl>"
 PAIRS = tuple(zip(SOURCE, TARGET, strict=True))
-
-
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    pytest.importorskip("sentencepiece")
-    return train_pieces(tmp_path_factory.mktemp("pieces"))
 
 
 def load(folder):
@@ -68,9 +68,9 @@ def test_a_tag_is_one_token_that_starts_as_its_pieces(kind, shared, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["marian", "marian, apart", "m2m100", "nllb", "t5", "mbart"])
-def test_converted_models(kind, pieces, tmp_path):
+def test_converted_models(kind, pieces, tmp_path):  # noqa: F811
     source = tmp_path / "source"
-    convert(save_with_pieces(kind, source, pieces), source, tmp_path / "model")
+    convert(save_of_kind(kind, source, pieces), source, tmp_path / "model")
     grow_vocabulary(str(tmp_path / "model"), tmp_path / "out", [TAG])
     # The small vocabulary of this NLLB lacks the space, so that every text is cut otherwise.
     lines = [] if kind == "nllb" else [("the small cat", "a dog")]

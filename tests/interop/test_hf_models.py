@@ -168,10 +168,6 @@ print(json.dumps({"ids": batch["input_ids"].tolist(), "tokens": tokens.tolist(),
 """
 
 
-def train_tokenizer(kind="bpe", **options):
-    return VanillaTransformerTokenizer.train(TEXTS, kind=kind, vocab_size=300, **options)
-
-
 def test_a_directory_works_where_the_package_is_not_installed(load_as_a_stranger, tmp_path):
     tokenizer = VanillaTransformerTokenizer.train(
         TEXTS, ["Ein Hund sieht eine Katze."], kind="char", shared=False

@@ -10,10 +10,8 @@ from marian_models import (
     BASE,
     PRE,
     SOURCE,
-    TARGET,
     VARIANTS,
     Marian,
-    has_one_vocabulary,
     make_arrays,
     save,
 )
@@ -22,9 +20,6 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.marian_npz import read_marian, read_vocabulary
-
-UNLIKE_PYMARIAN = ("learned positions", "gelu of 1.12")
-"""What the last version of Marian computes otherwise than the one that trained the model."""
 
 
 def our_logits(model, source, target):
@@ -126,32 +121,6 @@ def test_the_search_is_that_of_the_options_beside_the_model(lines, expected, tmp
         stream.write(lines)
     search = read_marian(path).model.generation_config
     assert (search.num_beams, search.length_penalty) == expected
-
-
-@pytest.mark.parametrize("name", [n for n in VARIANTS if n not in UNLIKE_PYMARIAN])
-def test_marian_itself_scores_as_the_model_does(name, tmp_path):
-    pymarian = pytest.importorskip("_pymarian", reason="needs pymarian 1.12")
-    options = {**BASE, **VARIANTS[name]}
-    folder = save(tmp_path / "marian", make_arrays(options), options).parent
-    model = read_marian(folder).model
-    words = [SOURCE, SOURCE if has_one_vocabulary(options) else TARGET]
-    ids = [3, 2, 9, 4], [4, 2, 9, 6, 8, 7]
-    files = []
-    for side, table, row in zip(("source", "target"), words, ids, strict=True):
-        files.append(tmp_path / side)
-        files[-1].write_text(" ".join(table[index] for index in row) + "\n", encoding="utf-8")
-    scores = tmp_path / "scores"
-    vocabularies = sorted(folder.glob("*vocab.yml"))
-    command = (
-        f"score --model {folder}/model.npz --vocabs {vocabularies[0]} {vocabularies[-1]} "
-        f"--train-sets {files[0]} {files[1]} --output {scores} --cpu-threads 1 --word-scores "
-        "--max-length 40 --quiet"
-    )
-    pymarian.main(command.split())
-    found = [float(score) for score in scores.read_text().partition("WordScores=")[2].split()]
-    logits = our_logits(model, [*ids[0], 0], ids[1]).log_softmax(-1)
-    expected = [logits[place, index].item() for place, index in enumerate([*ids[1], 0])]
-    assert found == pytest.approx(expected, rel=1e-5, abs=2e-5)
 
 
 # Refusals -----------------------------------------------------------------------------------------

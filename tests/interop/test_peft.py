@@ -74,22 +74,6 @@ def test_an_adapter_is_trained_saved_loaded_and_merged(
     torch.testing.assert_close(again(**batch).logits, merged(**batch).logits)
 
 
-def test_each_row_may_have_an_adapter_of_its_own(tiny_model, tiny_batch):
-    batch, random = tiny_batch(), {"target_modules": LINEARS, "init_lora_weights": False}
-    model = peft.get_peft_model(tiny_model(), lora(**random), adapter_name="one")
-    model.add_adapter("two", lora(**random))
-    model.eval()
-    names = ["one", "two", "__base__"]
-    mixed = model(**batch, adapter_names=names).logits
-    tokens = model.generate(**source(batch), max_new_tokens=5, adapter_names=names)
-    for row, name in enumerate(names[:2]):
-        model.set_adapter(name)
-        torch.testing.assert_close(mixed[row], model(**batch).logits[row])
-        alone = model.generate(**source(batch), max_new_tokens=5)[row]
-        assert tokens[row, : len(alone)].tolist() == alone[: tokens.shape[1]].tolist()
-    torch.testing.assert_close(mixed[2], tiny_model()(**batch).logits[2])
-
-
 def test_checkpointing_trains_adapters_to_the_same_values(tiny_model, tiny_batch, tmp_path):
     batch, trained = tiny_batch(), {}
     for name, options in CHECKPOINTING.items():
@@ -103,18 +87,6 @@ def test_checkpointing_trains_adapters_to_the_same_values(tiny_model, tiny_batch
     for found in trained.values():
         for name, parameter in plain.items():
             torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-6)
-
-
-def test_an_adapter_is_found_by_the_auto_classes(tiny_model, tiny_batch, tmp_path):
-    tiny_model().save_pretrained(tmp_path / "base")
-    base = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base")
-    model = peft.get_peft_model(base, lora(target_modules=LINEARS, init_lora_weights=False)).eval()
-    batch = tiny_batch()
-    expected = model(**batch).logits
-    model.save_pretrained(tmp_path / "adapter")
-    for auto_class in (peft.AutoPeftModelForSeq2SeqLM, AutoModelForSeq2SeqLM):
-        loaded = auto_class.from_pretrained(tmp_path / "adapter").eval()
-        torch.testing.assert_close(loaded(**batch).logits, expected)
 
 
 @pytest.mark.parametrize(

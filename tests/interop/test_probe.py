@@ -106,17 +106,6 @@ def test_the_code_knows_its_version_and_writes_it(saved):
     assert written["torch"] == torch.__version__
 
 
-def test_remote_code_loads_with_an_untested_version_and_a_warning(saved, load_as_a_stranger):
-    code = f"""
-import transformers
-transformers.__version__ = "5.99.0"
-from transformers import AutoModelForSeq2SeqLM
-AutoModelForSeq2SeqLM.from_pretrained({str(saved)!r}, trust_remote_code=True)
-print("{{}}")
-"""
-    assert load_as_a_stranger(saved, saved / "again", [[1]], program=code) == {}
-
-
 def test_an_untested_version_is_warned_of_once(saved, monkeypatch, caplog):
     tested = {"torch": ("1.0", "1.1"), "transformers": ("5.0", "6")}
     monkeypatch.setattr(sharing, "TESTED", tested)

@@ -71,13 +71,6 @@ def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa
         recognised_kind(tmp_path / "empty")
 
 
-def test_an_export_to_onnx_is_no_source(tmp_path):
-    make("bart").save_pretrained(tmp_path / "bart")
-    assert recognised_kind(tmp_path / "bart") == "bart"
-    (tmp_path / "bart" / "model.safetensors").unlink()
-    assert recognise(tmp_path / "bart").kinds == ()
-
-
 def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     run_subcommand("inspect", [str(deployed)])
     plain = capsys.readouterr().out
@@ -89,8 +82,3 @@ def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     run_subcommand("inspect", [str(tmp_path / "own")])
     assert "model.shared.weight (40, 16)" in capsys.readouterr().out
     assert main(["inspect", "file", str(tmp_path / "nothing")]) == 1
-
-
-def test_convert_looks_at_its_source(deployed, tmp_path):
-    run_subcommand("convert", [str(deployed), str(tmp_path / "model")])
-    assert (tmp_path / "model" / "model.safetensors").is_file()

@@ -5,9 +5,8 @@ import json
 import pytest
 import torch
 from conftest import make_model
-from converted_models import save_bart_like, save_marian, save_of_many_languages, unigram
-from test_t5 import t5
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer, T5Tokenizer
+from converted_models import save_of_kind, train_pieces
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import vocabulary
@@ -41,26 +40,6 @@ def files(tmp_path):
         paths.append(tmp_path / f"kept.{name}")
         paths[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return paths
-
-
-def save_with_pieces(kind, folder, pieces):
-    """Saves a model of transformers whose vocabulary holds these pieces; returns its kind."""
-    name, _, apart = kind.partition(",")
-    some = list(dict.fromkeys(["▁", *pieces[1]["source"]]))
-    if name == "marian":
-        save_marian(pieces, folder, bool(apart))
-    elif name == "t5":
-        tokenizer = T5Tokenizer(unigram(["<pad>", "</s>", "<unk>"], some), extra_ids=3)
-        t5("1.1", vocab_size=len(tokenizer) + 5).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    elif name == "mbart":
-        vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
-        tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX", tgt_lang="de_DE")
-        german = tokenizer.convert_tokens_to_ids("de_DE")
-        save_bart_like("mbart", folder, tokenizer, decoder_start_token_id=german)
-    else:
-        save_of_many_languages(name, folder, pieces)
-    return name
 
 
 def save_own(folder, kind="bpe", shared=True, **fields):
@@ -127,8 +106,7 @@ def test_every_kind_of_vocabulary(kind, shared, files, tmp_path):
 @pytest.mark.parametrize("kind", ["marian", "marian, apart", "m2m100", "nllb", "t5", "mbart"])
 def test_converted_tokenizers(kind, files, tmp_path, pieces):
     source = tmp_path / "source"
-    name = save_with_pieces(kind, source, pieces)
-    convert(name, source, tmp_path / "model")
+    convert(save_of_kind(kind, source, pieces), source, tmp_path / "model")
     done = trim_vocabulary(str(tmp_path / "model"), tmp_path / "out", files[:1], files[1:])
     before, after = assert_same(tmp_path / "model", tmp_path / "out", done)
     for field in ("pad_token_id", "decoder_start_token_id", "forced_bos_token_id"):
@@ -138,8 +116,6 @@ def test_converted_tokenizers(kind, files, tmp_path, pieces):
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
-    from converted_models import train_pieces
-
     pytest.importorskip("sentencepiece")
     return train_pieces(tmp_path_factory.mktemp("pieces"))
 

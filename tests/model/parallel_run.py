@@ -1,4 +1,4 @@
-"""Run by test_parallel.py in each of two processes: a model, or a batch, split over both.
+"""Run by test_parallel.py in each of two processes: a model split over both.
 
 Arguments: the folder for the reports, then the directories of saved models.
 """
@@ -6,19 +6,15 @@ Arguments: the folder for the reports, then the directories of saved models.
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from accelerate.utils import FullyShardedDataParallelPlugin
-from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.training.trainer import group_tied_modules
 
 torch.set_num_threads(1)
-KINDS = ("tp_size", "fsdp_size", "fsdp by Accelerate")
+KINDS = ("tp_size", "fsdp_size")
 SOURCE = torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 1, 1]])
 BATCH = {"input_ids": SOURCE, "attention_mask": (SOURCE != 1).long()}
 LABELS = torch.tensor([[4, 5, 2], [6, 2, -100]])
@@ -60,31 +56,10 @@ def run(model):
     return {**computed, **gradients, **trained}, tokens, shares
 
 
-def shard_by_accelerate(directory):
-    """Shards a model as `Accelerator.prepare` does, by the layers that the model names itself."""
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        auto_wrap_policy="transformer_based_wrap",
-        reshard_after_forward=True,
-        cpu_ram_efficient_loading=False,
-    )
-    prepared = SimpleNamespace(
-        state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=True
-    )
-    model = VanillaTransformerForConditionalGeneration.from_pretrained(directory)
-    group_tied_modules(model, plugin)
-    model = fsdp2_prepare_model(prepared, model)
-    dist.fsdp.register_fsdp_forward_method(model, "generate")
-    return model
-
-
 def compare(directory, kind):
     make = VanillaTransformerForConditionalGeneration.from_pretrained
     expected, expected_tokens, _ = run(make(directory))
-    if kind == "fsdp by Accelerate":
-        model = shard_by_accelerate(directory)
-    else:
-        model = make(directory, distributed_config=DistributedConfig(**{kind: 2}))
+    model = make(directory, distributed_config=DistributedConfig(**{kind: 2}))
     found, tokens, shares = run(model)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -93,27 +68,11 @@ def compare(directory, kind):
     return shares
 
 
-def compare_shared_batch(directory):
-    """Each process trains on a row of its own, one of them with padding (DDP)."""
-    model = VanillaTransformerForConditionalGeneration.from_pretrained(directory)
-    expected = training_step(model)
-    rank = slice(dist.get_rank(), dist.get_rank() + 1)
-    rows = {name: tensor[rank] for name, tensor in BATCH.items()}
-    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
-    items = (LABELS != -100).sum() / dist.get_world_size()  # DDP takes the mean of the processes
-    parallel(**rows, labels=LABELS[rank], num_items_in_batch=items).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(
-            parameter.grad, expected[f"training {name}"], rtol=1e-4, atol=1e-5, msg=name
-        )
-
-
 def main(folder, *directories):
     report = {}
     for directory in directories:
         for kind in KINDS:
             report[f"{Path(directory).name} {kind}"] = compare(directory, kind)
-        compare_shared_batch(directory)
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(report))
     dist.destroy_process_group()
 

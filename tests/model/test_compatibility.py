@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 from torch.func import functional_call, grad, vmap
-from transformers import TorchAoConfig
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
@@ -177,24 +176,6 @@ def test_a_sharded_model_is_loaded_wherever_it_fits(sharded, tiny_batch, tmp_pat
 # --- numbers of fewer bits -----------------------------------------------------------------------
 
 
-def test_torchao_quantises_a_model_which_is_saved_and_loaded(tiny_model, tiny_batch, tmp_path):
-    torchao = pytest.importorskip("torchao.quantization", reason="needs the package `torchao`")
-    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **FUSED), tiny_batch()
-    expected = model(**batch).logits
-    model.save_pretrained(tmp_path / "model")
-    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
-    quantised = type(model).from_pretrained(tmp_path / "model", quantization_config=config)
-    torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
-    quantised.save_pretrained(tmp_path / "quantised")
-    again = type(model).from_pretrained(tmp_path / "quantised")
-    for each in (model, quantised, again):
-        assert 0 < (each(**batch).logits - expected).norm() / expected.norm() < 0.05
-    tokens = [
-        m.generate(**source(batch), max_new_tokens=5, num_beams=2) for m in (quantised, again)
-    ]
-    assert torch.equal(*tokens)
-
-
 # --- transforms of functions ---------------------------------------------------------------------
 
 
@@ -220,19 +201,6 @@ def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, trainin
 
 
 # --- compilation ---------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, FUSED], ids=str)
-def test_a_compiled_model_has_no_break_and_the_same_gradients(tiny_model, tiny_batch, changes):
-    model, batch = tiny_model(dropout=0.0, **changes), tiny_batch()
-    compiled = torch.compile(copy.deepcopy(model), fullgraph=True)
-    outputs = [each(**batch) for each in (model, compiled)]
-    torch.testing.assert_close(outputs[0].logits, outputs[1].logits, rtol=1e-4, atol=1e-4)
-    for output in outputs:
-        output.loss.backward()
-    for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -225,13 +225,6 @@ def test_a_bad_value_in_a_file_or_an_override_is_refused(tiny_config, tmp_path):
         VanillaTransformerConfig.from_pretrained(tmp_path)
 
 
-def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
-    auto_map = tiny_config().to_dict()["auto_map"]
-    assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
-    assert all(value.count(".") == 1 for value in auto_map.values())
-    assert tiny_config(auto_map=None).auto_map == auto_map
-
-
 # --- presets -------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.evaluation import evaluation_mode
 
 
 def test_a_model_returns_to_the_modes_of_its_modules(tiny_model):

@@ -64,19 +64,6 @@ def test_every_norm_of_a_model_is_of_the_named_type(tiny_model, name):
     assert {norm.eps for norm in filled} == {0.125}
 
 
-@pytest.mark.parametrize("final", [True, False])
-@pytest.mark.parametrize("embedding", [True, False])
-@pytest.mark.parametrize("placement", ["post", "pre", "none"])
-def test_the_norms_around_a_stack_do_not_depend_on_the_placement(
-    tiny_model, placement, embedding, final
-):
-    changes = {"normalize_embedding": embedding, "final_layer_norm": final}
-    keys = tiny_model(norm_placement=placement, **changes).state_dict()
-    for stack in ("encoder", "decoder"):
-        assert (f"model.{stack}.embed_norm.weight" in keys) is embedding
-        assert (f"model.{stack}.final_norm.weight" in keys) is final
-
-
 def test_the_norm_of_the_embedding_acts_on_embedding_and_position(tiny_model):
     ids = torch.tensor([[3, 4, 5]])
     encoder = tiny_model(normalize_embedding=True).get_encoder()

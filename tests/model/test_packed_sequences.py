@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.model import attention_functions
-from vanilla_transformer.model.packed_attention import attend_to_sequences
 from vanilla_transformer.training.captured_steps import MOST_SIZES, pack_batch, sizes_for
 
 CONFIG = SimpleNamespace(pad_token_id=0, decoder_start_token_id=1)
@@ -150,22 +149,6 @@ def test_each_layer_compiles_to_one_graph(monkeypatch, tiny_model, tiny_batch, c
     compiled = compile_regions(model, backend="eager", fullgraph=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         compiled(**packed).loss.backward()
-
-
-def test_attention_compiles_once_for_any_number_of_sequences():
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return lambda *given: [tensor for tensor in given if torch.is_tensor(tensor)][:1]
-
-    @torch.compile(backend=backend, dynamic=True)
-    def attend(query, bounds):
-        return attend_to_sequences(query, query, query, bounds, bounds, 64, 64, False, 1.0)[0]
-
-    for sequences in (2, 4, 9):
-        attend(torch.zeros(1, 64, 2, 8), torch.zeros(sequences + 1, dtype=torch.int32))
-    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -41,16 +41,6 @@ def one_by_one(pipe):
     return [pipe(text) for text in TEXTS]
 
 
-@pytest.fixture
-def separate(tiny_model):
-    """A pipeline with two vocabularies of different sizes, and random weights."""
-    tokenizer = VanillaTransformerTokenizer.train(
-        ["one two three four"], ["alpha beta gamma delta epsilon"], kind="word", shared=False
-    )
-    model = tiny_model(vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size)
-    return Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, max_new_tokens=8)
-
-
 # --- inputs and outputs --------------------------------------------------------------------------
 
 
@@ -59,10 +49,6 @@ def test_a_text_gives_a_list_and_texts_give_lists(pipe, one_by_one):
     assert text_of(one_by_one[3]) == [GERMAN[3]]
     assert pipe(TEXTS) == pipe(tuple(TEXTS)) == one_by_one
     assert pipe([]) == []
-
-
-def test_batches_change_nothing(pipe, one_by_one):
-    assert pipe(TEXTS, batch_size=3) == one_by_one
 
 
 @pytest.mark.parametrize(
@@ -155,17 +141,6 @@ def test_generation_is_without_dropout_and_leaves_the_mode(pipe, one_by_one):
             dropout.p = p
 
 
-def test_two_vocabularies_encode_with_one_and_decode_with_the_other(separate):
-    texts = ["one two", "three four one", "two"]
-    outputs = separate(texts, batch_size=3, min_new_tokens=4)
-    words = {word for found in outputs for word in text_of(found)[0].split()}
-    assert words
-    assert words <= {"alpha", "beta", "gamma", "delta", "epsilon"}
-    translator = Translator.from_model(separate.model, separate.tokenizer)
-    outputs = translator.translate(texts, max_new_tokens=8)
-    assert [[text] for text in outputs] == [text_of(separate(text)) for text in texts]
-
-
 @pytest.fixture
 def letters(tiny_model):
     """A pipeline whose target has the letters that transformers' criterion of stop strings asks."""
@@ -181,6 +156,7 @@ def test_strings_that_stop_are_strings_of_the_target(letters):
     (output,) = letters("two")
     start = output["generated_text"][:3]
     assert len(output["generated_text"]) > 3
+    assert set(output["generated_text"]) <= set("abcdefghij")
     assert text_of(letters("two", stop_strings=[start])) == [start]
     translator = Translator.from_model(letters.model, letters.tokenizer)
     options = {"max_new_tokens": 5, "suppress_tokens": [0, 1, 2, 3], "return_scores": True}
@@ -249,7 +225,5 @@ print(json.dumps([pipe(texts, batch_size=3) for pipe in (first, second, third)])
 
 def test_it_works_where_the_package_is_not_installed(trained, one_by_one, tmp_path):
     (checkpoint,) = trained.glob("checkpoint-*")
-    for number, folder in enumerate((trained, checkpoint)):
-        again = tmp_path / f"again{number}"
-        found = run_stranger(folder, again, TEXTS, tmp_path, program=PIPELINES)
-        assert found == [one_by_one] * 3
+    found = run_stranger(checkpoint, tmp_path / "again", TEXTS, tmp_path, program=PIPELINES)
+    assert found == [one_by_one] * 3

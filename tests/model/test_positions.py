@@ -90,12 +90,6 @@ def test_padding_does_not_count_against_the_limit(tiny_model):
     torch.testing.assert_close(padded, model(ids[:, 4:], decoder_input_ids=ids[:, :3]).logits)
 
 
-def test_generation_past_the_limit_is_an_error_and_not_garbage(tiny_model):
-    model = tiny_model(position_embedding_type="learned", max_position_embeddings=8)
-    with pytest.raises(ValueError, match="max_position_embeddings"):
-        model.generate(torch.full((1, 4), 5), max_new_tokens=12, min_new_tokens=12)
-
-
 @pytest.mark.parametrize(
     ("mask", "positions"),
     [
@@ -219,18 +213,6 @@ def test_half_precision_weights_do_not_blur_the_rotation(tiny_model, tmp_path):
         found = model.get_decoder().embed_positions(ids, torch.bfloat16).rotation[0]
         angles = 301 * 10000.0 ** (-torch.arange(2) / 2)
         torch.testing.assert_close(found.flatten(), angles.cos().repeat(2), rtol=0, atol=1e-4)
-
-
-def test_the_parameters_of_a_rotation_survive_saving(tiny_model, tiny_batch, tmp_path):
-    parameters = {"rope_theta": 100.0, "partial_rotary_factor": 0.5}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    model = tiny_model(position_embedding_type="rope", rope_parameters=parameters, **heads)
-    batch = tiny_batch()
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path)
-    assert loaded.config.rope_parameters == {"rope_type": "default", **parameters}
-    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-    assert not any("positions" in key for key in model.state_dict())
 
 
 # --- linear biases -------------------------------------------------------------------------------

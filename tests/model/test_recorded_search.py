@@ -1,10 +1,6 @@
 """The search with recorded steps: the tokens of `generate()`. Nothing is recorded on a CPU."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,12 +15,11 @@ from transformers.generation.stopping_criteria import (
 from transformers.generation.streamers import BaseStreamer
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.model import generation, graphs, positions
+from vanilla_transformer.model import generation, positions
 from vanilla_transformer.model import inputs as model_inputs
 from vanilla_transformer.model import recorded_search as module
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
-from vanilla_transformer.model.graphs import Recorder, draws_random_numbers
-from vanilla_transformer.model.modes import banned_ids
+from vanilla_transformer.model.evaluation import banned_ids
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre", "lm_head_bias": True}
 ENDS = [2, 7]
@@ -179,19 +174,6 @@ def test_a_streamer_gets_each_token(lively_model, tiny_batch, searches):
     assert streamer.calls == [[[tokens[0, 0]]], *[[token] for token in tokens[0, 1:]], "end"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"penalty_alpha": 0.6, "top_k": 4},
-        {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5},
-        {"dola_layers": "high"},
-    ],
-)
-def test_searches_that_transformers_has_moved_say_so(lively_model, tiny_batch, searches, options):
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        lively_model().generate(**source(tiny_batch), **options, max_new_tokens=4)
-
-
 @pytest.mark.parametrize("beams", [1, 3])
 def test_stop_strings(monkeypatch, toy_translation, searches, beams):
     model, tokenizer, inputs = toy_translation
@@ -273,59 +255,3 @@ def test_a_step_asks_nothing_of_the_device(
         num_beams=beams,
     )
     assert len(steps) > 8
-
-
-@pytest.fixture
-def recording(monkeypatch):
-    """Stands in for a GPU; holds the device, the stream and the number of recordings that run."""
-    log = SimpleNamespace(running=0, most=0, devices=[], current=None)
-
-    class Graph:
-        def pool(self):
-            return self
-
-        def capture_begin(self, **options):
-            log.devices.append(log.current)
-            log.running += 1
-            log.most = max(log.most, log.running)
-
-        def capture_end(self):
-            log.running -= 1
-
-    @contextmanager
-    def device(device):
-        before, log.current = log.current, device
-        yield
-        log.current = before
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(graphs, "_capture_stream", lambda device: device)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "device", device)
-    monkeypatch.setattr(torch, "zeros", lambda *args, **options: None)
-    return log
-
-
-def test_threads_record_one_after_the_other(recording):
-    def record(number):
-        return Recorder(torch.device("cuda", 0)).record(lambda: time.sleep(0.02))
-
-    with ThreadPoolExecutor(3) as threads:
-        assert all(threads.map(record, range(3)))
-    assert recording.most == 1
-
-
-def test_a_graph_is_of_the_device_of_its_model(recording):
-    second = torch.device("cuda", 1)
-    Recorder(second).record(lambda: None)
-    assert recording.devices == [second, second]
-    assert recording.current is None
-
-
-def test_nothing_is_recorded_while_numbers_are_drawn(recording):
-    recorder = Recorder(torch.device("cuda", 0))
-    with draws_random_numbers():
-        with draws_random_numbers():
-            assert recorder.record(lambda: None) is None
-        assert recorder.record(lambda: None) is None
-    assert recorder.record(lambda: None) is not None

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from unicodedata import normalize
 
-import forks
 import pytest
 import torch
 from datasets import Dataset
@@ -77,21 +76,6 @@ def byte_level():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_have_the_ids_0_to_3_on_both_sides(kind):
-    one = train(kind)
-    two = train(kind, shared=False)
-    for tokenizer in (one, two):
-        for side in ("source", "target"):
-            assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS), side=side) == [0, 1, 2, 3]
-            assert tokenizer.convert_ids_to_tokens([0, 1, 2, 3], side=side) == list(SPECIAL_TOKENS)
-        ids = (tokenizer.bos_token_id, tokenizer.pad_token_id)
-        assert (*ids, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
-    assert not one.separate_vocabularies
-    assert two.separate_vocabularies
-    assert len(one) == one.target_vocab_size <= SIZES[kind]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_survives_saving(kind, tmp_path):
     tokenizer = train(kind, fold_white_space=False)
     tokenizer.save_pretrained(tmp_path)
@@ -115,26 +99,6 @@ def test_both_sides_of_a_shared_vocabulary_give_their_training_texts_back(kind):
         assert tokenizer.batch_decode([ids]) == [
             f"{text}</s>" if kind != "word" else f"{text} </s>"
         ]
-
-
-TRAIN_IN_NEW_PROCESS = """
-import sys
-from tests_texts import SIZES, SOURCE, TARGET
-from vanilla_transformer import VanillaTransformerTokenizer
-for kind, size in SIZES.items():
-    new = VanillaTransformerTokenizer.train(SOURCE, TARGET, kind=kind, vocab_size=size)
-    print(new.backend_tokenizer.to_str())
-"""
-
-
-def test_the_same_texts_give_the_same_vocabulary_in_another_process(tmp_path):
-    texts = f"SIZES = {SIZES!r}\nSOURCE = {SOURCE!r}\nTARGET = {TARGET!r}\n"
-    (tmp_path / "tests_texts.py").write_text(texts, encoding="utf-8")
-    program = tmp_path / "program.py"
-    program.write_text(TRAIN_IN_NEW_PROCESS)
-    done = forks.run(program)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [train(kind).backend_tokenizer.to_str() for kind in SIZES]
 
 
 def test_unigram_scores_do_not_depend_on_the_order_of_a_hash_map():
@@ -222,7 +186,6 @@ def test_byte_level_gives_any_text_back(byte_level, text):
     assert byte_level.decode(ids, skip_special_tokens=True) == text
 
 
-CHARACTERS = train("char", fold_white_space=False)
 SPACES = ["\t", "  ", "\u00a0", "\u3000", "\u2028", "\r\n", " \u200b ", "\ufeff \u2060", " \x1c"]
 
 
@@ -312,10 +275,6 @@ def test_sources_of_a_lower_cased_vocabulary_are_lower_cased(tmp_path):
     assert not train("char").do_lower_case
 
 
-def test_characters_not_seen_are_unknown_each():
-    assert CHARACTERS("a☃☃").input_ids[1:] == [3, 3, 2]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_that_looks_like_a_special_token_is_not_one(kind):
     forms = [(token, f"a {token} dog", f"{token}{token}", f"x{token}x") for token in SPECIAL_TOKENS]
@@ -328,12 +287,6 @@ def test_text_that_looks_like_a_special_token_is_not_one(kind):
         if kind != "word" or text in " ".join(texts).split():
             assert 3 not in ids
             assert tokenizer.decode(ids, skip_special_tokens=True) == text
-
-
-def test_special_tokens_are_recognised_on_request(shared):
-    ids = shared("a</s>", split_special_tokens=False, add_special_tokens=False).input_ids
-    assert ids[-1] == 2
-    assert shared("a</s>", add_special_tokens=False).input_ids[-1] != 2
 
 
 def test_words_that_look_like_special_tokens_survive_lower_case():

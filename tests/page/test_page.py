@@ -252,32 +252,3 @@ def test_html_in_texts_tokens_and_names_is_shown_and_does_nothing(visit, nasty_m
     assert NASTY in page.locator("#alignment .vt-readout").inner_text()
     type_and_run(page, "a\u0007")
     assert page.evaluate("window.hacked") is None
-
-
-PARTS_OF_A_PHONE = """() => {
-  const styleOf = (path) => getComputedStyle(document.querySelector(path));
-  const wide = document.querySelector("#kind input");
-  return {
-    ends: [...document.querySelectorAll("#beams :is(.min_value, .max_value)")].map(
-      (one) => one.checkVisibility() && one.textContent),
-    track: styleOf("#beams input[type=range]").getPropertyValue("--neutral-200"),
-    bright: styleOf("body").getPropertyValue("--neutral-200"),
-    order: ["run", "answer", "kind", "beams"].map(
-      (name) => document.getElementById(name).getBoundingClientRect().top),
-    overlap: document.querySelector("#kind .icon-wrap").getBoundingClientRect().left <
-      wide.getBoundingClientRect().right - parseFloat(getComputedStyle(wide).paddingRight),
-  };
-}"""
-
-
-def test_a_phone_in_the_dark_shows_the_ends_of_sliders_and_whole_arrows(visit):
-    page = visit(390, "dark")
-    page.get_by_role("tab", name="Heads").click()
-    page.locator("#kind input").wait_for()
-    found = page.evaluate(PARTS_OF_A_PHONE)
-    assert found["ends"] == ["1", "16"]
-    assert found["track"] != found["bright"]
-    assert not found["overlap"]
-    assert found["order"] == sorted(found["order"])
-    page.get_by_label("Text").fill("a dog")
-    assert "type a text" not in page.locator("#alignment").inner_text()

@@ -18,10 +18,8 @@ from vanilla_transformer.page.html import (
     escape_text,
     heads_html,
     outputs_html,
-    percent_text,
     problem_html,
     shapes_html,
-    status_html,
 )
 from vanilla_transformer.page.models import PageRequest, PageResult
 
@@ -126,23 +124,6 @@ def test_outputs_show_scores_and_the_confidence_of_each_token():
     assert "Line" not in page.text
 
 
-@pytest.mark.parametrize(
-    ("probability", "text"),
-    [(1.0, "100%"), (0.25, "25%"), (0.05, "5.0%"), (0.003, "0.3%"), (0.0004, "<0.1%")],
-)
-def test_no_probability_above_zero_is_shown_as_zero(probability, text):
-    assert percent_text(probability) == text
-
-
-def test_with_heads_off_each_output_stands_beside_that_of_all_heads():
-    off = frozenset({("decoder.encoder_attn", 0, 1)})
-    found = result([["x", "same"]], off, [["y", "same"]])
-    page = Reader(outputs_html(found))
-    assert "changed With all heads: y" in page.text
-    assert "same With all heads: same" in page.text
-    assert Reader(status_html(found)).text == "Computed by transformers with 1 head off in 42 ms."
-
-
 def test_a_heat_map_has_a_cell_for_each_pair_and_tokens_that_the_keyboard_reaches():
     weights = [[0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]
     page = Reader(alignment_html(["a", "b"], ["x", "y", "z"], weights))
@@ -155,19 +136,6 @@ def test_a_heat_map_has_a_cell_for_each_pair_and_tokens_that_the_keyboard_reache
         buttons = page.all("button", data_side=side)
         assert [one["tabindex"] for one in buttons] == ["0", *["-1"] * (count - 1)]
         assert len(page.all("th", data_side=side)) == count
-
-
-def test_the_small_maps_draw_each_cell_in_its_shade():
-    weights = [[[0.0, 1.0], [0.5, 0.5]], [[1.0, 0.0], [1.0, 0.0]]]
-    html = heads_html(["r", "s"], ["c", "d"], weights, {1})
-    page = Reader(html)
-    assert [one["data-head"] for one in page.all("figure")] == ["0", "1"]
-    paths = {one["fill-opacity"]: one["d"] for one in page.all("path")[:2]}
-    assert paths == {"0.5": "M0 1h1v1h-1zM1 1h1v1h-1z", "1": "M1 0h1v1h-1z"}
-    assert "head 1 · off" in page.text
-    assert "head 0 · off" not in page.text
-    (maps,) = page.all("div", **{"class": "vt-heads"})
-    assert json.loads(maps["data-columns"]) == ["c", "d"]
 
 
 def test_the_shapes_are_a_tree_of_all_calls(tiny_model, tiny_batch):

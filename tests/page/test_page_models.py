@@ -11,14 +11,13 @@ from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection import ablate_heads, attention_maps
 from vanilla_transformer.page.components import aligning_head
-from vanilla_transformer.page.html import KINDS, MEAN, Choice, draw_view
+from vanilla_transformer.page.html import MEAN, Choice, draw_view
 from vanilla_transformer.page.models import (
     MOST_TOKENS,
     PageModels,
     PageRequest,
     check_text,
     installed_engines,
-    names_of_outputs,
 )
 
 SOURCE = "a dog sees a cat ."
@@ -76,26 +75,6 @@ def test_the_view_has_the_weights_and_tokens_of_the_output(models, request_for, 
     assert tuple(found.view.maps.predicted) == found.outputs[0][0].tokens
     assert found.view.sizes["source_len"] == len(wanted.source)
     assert found.view.walk.total_parameters == model.num_parameters()
-
-
-def test_another_output_can_be_looked_into(models, request_for):
-    found = view_of(models, request_for(SOURCE, "a man", num_beams=2, n_best=2))
-    names = names_of_outputs(found)
-    assert names[0] == ("Source 1, output 1", "0.0")
-    assert names[3] == ("Source 2, output 2", "1.1")
-    other = models.look_into(found, 1, 1)
-    assert tuple(other.view.maps.predicted) == found.outputs[1][1].tokens
-    assert other.outputs is found.outputs
-
-
-def test_every_kind_is_drawn(models, request_for):
-    off = frozenset({("encoder.self_attn", 0, 1)})
-    found = view_of(models, request_for(heads_off=off))
-    for kind in KINDS:
-        drawn = draw_view(found, Choice(0, MEAN, kind, 0))
-        assert drawn.heads.count("<figure") == 2
-        assert drawn.heads.count("· off") == (kind == "Encoder self-attention")
-    assert "With all heads" in drawn.ablation
 
 
 def test_a_line_too_long_for_maps_has_outputs_and_a_reason(models, request_for):

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file
-from small import train_in_two_processes
 from toy import arguments, main
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -71,20 +70,6 @@ def test_a_run_on_corpora_and_its_resumption(corpus, recipe, tmp_path, caplog, m
     weights = [load_file(folder / "model.safetensors") for folder in (first, second)]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     assert json.loads((second / "trainer_state.json").read_text())["global_step"] > 6
-
-
-def test_two_processes_share_a_mixture_and_go_on(corpus, recipe, tmp_path):
-    changes = {"save_steps": 2, "eval_strategy": "no", "do_eval": False, "do_predict": False}
-    changes |= {"num_train_epochs": 1, "lr_scheduler_type": "constant"}
-    for folder, steps, more in (
-        ("whole", 4, {}),
-        ("parts", 2, {}),
-        ("parts", 4, {"resume_from_checkpoint": True}),
-    ):
-        options = {**changes, "max_steps": steps, **more}
-        train_in_two_processes(*argv(corpus, recipe, tmp_path / folder, **options))
-    weights = [load_file(tmp_path / one / "model.safetensors") for one in ("whole", "parts")]
-    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
 
 
 def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, trained, tmp_path):

@@ -496,24 +496,6 @@ def receive_all(connection):
         return b"".join(iter(lambda: connection.recv(10_000), b""))
 
 
-def test_a_client_that_sends_drop_by_drop_is_cut_off(server):
-    """A head that comes in small parts has no longer than one that stops."""
-    connection = server.send(b"GET /health HTTP/1.1\r\n")
-    connection.settimeout(0.1)
-    answer = b""
-    for _ in range(100):
-        try:
-            connection.sendall(b"X: y\r\n")
-            answer = connection.recv(1000)
-        except TimeoutError:
-            continue
-        except OSError:
-            break
-        if answer:
-            break
-    assert answer.startswith(b"HTTP/1.1 408")
-
-
 def test_what_is_not_http_and_unknown_paths_are_refused(server):
     answer = receive_all(server.send(b"\x16\x03\x01 hello\r\n\r\n"))
     assert answer.startswith(b"HTTP/1.1 400 Bad Request")

@@ -1,22 +1,15 @@
-"""Import, training, loading and generation on this system; on Linux, as on Windows.
+"""Import, training, loading and generation on this system.
 
-`python -m pytest tests/smoke` needs the extra `train`, pytest and hypothesis only.
+`python -m pytest tests/smoke --slow` needs the extra `train`, pytest and hypothesis only. The
+workflow runs it on macOS and Windows.
 """
 
-import sys
-
+import pytest
 from toy import REPOSITORY, run_python
 
-SMOKE = REPOSITORY / "tests" / "smoke"
 
-
-def run_smoke(folder, program):
-    """Runs a program; on Linux, as on Windows (see windows.py)."""
-    pretence = ("-X", "warn_default_encoding", SMOKE / "windows.py", folder)
-    return run_python(*(pretence if sys.platform == "linux" else ()), program, folder)
-
-
+@pytest.mark.slow
 def test_the_tour_is_complete(tmp_path):
-    done = run_smoke(tmp_path, SMOKE / "tour.py")
+    done = run_python(REPOSITORY / "tests" / "smoke" / "tour.py", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[-1] == "The tour is complete."

@@ -1,7 +1,7 @@
 """Carries out a run in one of two processes; test_shared_work.py starts it.
 
 Arguments: the folder of the corpus, that of the run, and what happens while the main process
-encodes: "slow", "dies" or "fails".
+encodes: "slow" or "dies".
 """
 
 import os
@@ -33,14 +33,10 @@ def count_calls(owner, name, calls, before=lambda: None):
     setattr(owner, name, counted)
 
 
-def fail():
-    raise ValueError("No room is left.")
-
-
 def run(corpus, folder, kind):
     calls = {}
     count_calls(VanillaTransformerTokenizer, "train", calls)
-    count_calls(encoded_data, "encode", calls, FAULTS.get(kind, fail))
+    count_calls(encoded_data, "encode", calls, FAULTS.get(kind, lambda: None))
     count_calls(encoding, "rows_digest", calls)
     datasets.config.HF_DATASETS_CACHE = f"{folder}/cache"
     options = {"max_steps": 2, "ddp_timeout": DDP_TIMEOUT, "use_cpu": True, "report_to": "none"}

@@ -215,17 +215,11 @@ def start_two_processes(program, *arguments, **environment):
     ]
 
 
-def train_in_two_processes(*words):
-    """Trains by the command line in two processes, which must end well."""
-    for one in start_two_processes("vanilla_transformer", "train", *words):
-        assert one.wait() == 0, one.stderr
-
-
-def run_in_two_processes(program, *arguments, restarts=0):
+def run_in_two_processes(program, *arguments):
     """Runs a program in two processes of `torchrun`, which must end well; returns what it says."""
     launcher = Path(__file__).with_name("under_torchrun.py")
     environment = _environment_of_a_program()
-    done = forks.run(launcher, restarts, program, *arguments, environment=environment)
+    done = forks.run(launcher, program, *arguments, environment=environment)
     errors = [line for line in done.stderr.splitlines() if "rror" in line or "exitcode" in line]
     assert done.returncode == 0, "\n".join(errors)[:4000] + done.stderr[-5000:]
     return done.stderr

@@ -92,45 +92,6 @@ def test_graphs_are_of_a_model_that_stays_as_it_is(stand_in, change):
     assert not steps.is_current_for(net if change != "another model" else other)
 
 
-def test_few_graphs_are_kept(stand_in):
-    net = model(dropout=0.0).train()
-    steps, items = CapturedSteps(net), torch.tensor(27)
-    batches = [
-        pack_in_one_size(make_batch(0, 3), net.config, max_tokens=tokens)
-        for tokens in range(800, 40_000, 800)
-    ]
-    sizes = {batch["input_ids"].shape[1] for batch in batches}
-    assert len(sizes) > captured_steps.MOST_SIZES
-    for batch in batches:
-        for _ in range(2):
-            steps(batch, items)
-    assert len(steps._recorded) <= captured_steps.MOST_SIZES
-
-
-def test_a_step_that_lacks_memory_is_not_recorded(stand_in, monkeypatch):
-    def lack(self, step):
-        raise torch.OutOfMemoryError
-
-    net = model(dropout=0.0).train()
-    steps, batch = CapturedSteps(net), pack_in_one_size(make_batch(0), net.config)
-    first = steps(batch, torch.tensor(27))
-    monkeypatch.setattr(StandInRecorder, "record", lack)
-    for _ in range(3):
-        assert steps(batch, torch.tensor(27)) == first
-    monkeypatch.undo()
-
-
-def test_an_interrupted_training_keeps_no_graphs(tmp_path, stand_in):
-    def interrupt(state, control, model):
-        if state.global_step == 2:
-            raise KeyboardInterrupt
-
-    made = trainer(tmp_path, callbacks=[callback("on_step_end", interrupt)], **OPTIONS)
-    with pytest.raises(KeyboardInterrupt):
-        made.train()
-    assert made._captured is None
-
-
 def thaw_later(state, control, model):
     model.model.encoder.layers.requires_grad_(state.global_step >= 4)
 
@@ -239,15 +200,14 @@ def count_hooks(calls):
     }
 
 
-@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("kind", count_hooks([]))
-def test_what_a_callback_adds_is_called_at_each_step(tmp_path, stand_in, kind, bf16):
+def test_what_a_callback_adds_is_called_at_each_step(tmp_path, stand_in, kind):
     calls = []
 
     def begin(state, control, model):
         count_hooks(calls)[kind](model)
 
-    made = trainer(tmp_path, callbacks=[callback("on_train_begin", begin)], bf16=bf16, **OPTIONS)
+    made = trainer(tmp_path, callbacks=[callback("on_train_begin", begin)], **OPTIONS)
     made.train()
     assert len(calls) == OPTIONS["max_steps"]
 
@@ -280,27 +240,6 @@ def test_a_process_that_reads_data_leaves_the_gpu_alone(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", forked)
     assert "cu_seq_lens_q" in pack_in_one_size(make_batch(0), model().config)
-
-
-def test_graphs_are_dropped_if_a_step_lacks_memory(stand_in, monkeypatch):
-    net = model(dropout=0.0).train()
-    steps, items = CapturedSteps(net), torch.tensor(27)
-    batches = [pack_in_one_size(make_batch(0), net.config, max_tokens=n) for n in (800, 1600)]
-    for _ in range(2):
-        losses = [steps(batch, items) for batch in batches[:1]]
-    recorder, compute, calls = steps._recorder, steps._compute, []
-
-    def lack_once(*given):
-        calls.append(1)
-        if len(calls) == 1:
-            raise torch.OutOfMemoryError
-        return compute(*given)
-
-    monkeypatch.setattr(steps, "_compute", lack_once)
-    torch.testing.assert_close(steps(batches[1], items), losses[0])
-    assert len(calls) == 2
-    assert not any(steps._recorded.values())
-    assert steps._recorder is not recorder
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -95,15 +95,6 @@ def test_the_best_mean_is_loaded_at_the_end(tmp_path):
     assert_same(raw, seen[best - 1], exactly=True)
 
 
-@pytest.mark.parametrize("options", [{"save_strategy": "epoch"}, {"bf16": True, "save_steps": 6}])
-def test_epochs_and_bfloat16(tmp_path, options):
-    averaged, seen = run(tmp_path, max_steps=7, **options)
-    averaged.train()
-    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "checkpoint-6")
-    assert_same(weights(saved), mean_of(seen[:6]))
-    assert_same(weights(averaged.model), mean_of(seen))
-
-
 def test_what_cannot_be_is_refused(tmp_path):
     half = trainer(
         tmp_path, net=model().bfloat16(), max_steps=1, callbacks=[ExponentialMovingAverage(0.9)]

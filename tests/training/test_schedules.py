@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from small import assert_resumes_exactly, model, rates, stock, trainer
+from small import assert_resumes_exactly, rates, trainer
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
@@ -37,15 +37,6 @@ def test_a_run_follows_it_and_goes_on_after_an_interruption(tmp_path):
     whole, _, resumed = assert_resumes_exactly(partial(trainer, **options), tmp_path, 5)
     expected = {step: pytest.approx(noam_rate(step, 16, 4, 0.5)) for step in range(1, 10)}
     assert rates(whole) == rates(resumed) == expected
-
-
-def test_the_stock_trainer_takes_it_too(tmp_path):
-    net = model()
-    optimizer = torch.optim.Adam(net.parameters())
-    optimizers = optimizer, NoamSchedule(optimizer, d_model=16, warmup_steps=2)
-    run = stock(tmp_path, net, optimizers=optimizers, max_steps=3, logging_steps=1)
-    run.train()
-    assert rates(run) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
 
 
 def test_every_schedule_works_without_options(tmp_path):

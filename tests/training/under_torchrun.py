@@ -1,6 +1,6 @@
-"""Runs a program in two processes as `torchrun` does, which starts them anew if one fails.
+"""Runs a program in two processes as `torchrun` does.
 
-Arguments: how often it does so, the program, and its arguments.
+Arguments: the program, and its arguments.
 """
 
 import os
@@ -17,16 +17,14 @@ def work(program, *arguments):
 
 
 if __name__ == "__main__":
-    # The processes of each attempt find each other anew: docs/several-gpus.md tells of it.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=2,
-        max_restarts=int(sys.argv[1]),
+        max_restarts=0,
         start_method="fork",  # of a process that has imported torch: see forks.py
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         monitor_interval=0.05,
     )
-    elastic_launch(config, work)(*sys.argv[2:])
+    elastic_launch(config, work)(*sys.argv[1:])

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer.model.attention import AttentionCore
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.evaluation import evaluation_mode
 
 Heads = Mapping[str, Mapping[int, Iterable[int]]]
 """Heads by module and layer: `{"decoder.encoder_attn": {0: [1, 3]}}`."""

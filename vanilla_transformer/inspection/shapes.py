@@ -11,7 +11,7 @@ from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from vanilla_transformer.model.context import CallContext
-from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.evaluation import evaluation_mode
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes by name of the argument or of the output field; "" if the output is one tensor."""

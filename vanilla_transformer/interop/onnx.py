@@ -44,10 +44,10 @@ from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.probe import Comparison, compare_logits
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
+from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.modes import banned_ids
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""

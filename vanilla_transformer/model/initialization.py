@@ -59,11 +59,10 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
         init.normal_(module.weight, std=0.5**0.5 if are_sinusoid_sized else std)
     elif isinstance(module, RelativePositions):
         init.normal_(module.weight, std=std)
-    elif isinstance(module, nn.LayerNorm | UnbiasedStdNorm):
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm | UnbiasedStdNorm):
         init.ones_(module.weight)
-        init.zeros_(module.bias)
-    elif isinstance(module, nn.RMSNorm):
-        init.ones_(module.weight)
+        if not isinstance(module, nn.RMSNorm):
+            init.zeros_(module.bias)
     elif isinstance(module, LEARNED_ACTIVATIONS):
         for name, value in type(module)().state_dict().items():
             init.copy_(getattr(module, name), value)

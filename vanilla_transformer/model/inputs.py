@@ -94,8 +94,7 @@ def check_token_ids(
 def check_not_empty(name: str, tensor: torch.Tensor) -> None:
     """Refuses ids or embeddings without elements."""
     if tensor.numel() == 0:
-        shape = tuple(tensor.shape)
-        raise ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
+        raise ValueError(f"`{name}` is empty ({tuple(tensor.shape)}): give at least one token.")
 
 
 def padding_and_start(config: Any) -> tuple[int, int]:

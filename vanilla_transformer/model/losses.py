@@ -4,9 +4,6 @@ The sums are divided by `num_items_in_batch`, the number of labels over all step
 accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. Where
 both are 0, there is nothing to predict, and the loss is 0.
 
-Over a large vocabulary the loss of a training step is computed without logits to return: in chunks,
-where that saves memory or time.
-
 Arguments that the functions share:
 
     logits: (batch, target_len, vocab).

@@ -271,14 +271,14 @@ class VanillaTransformerForConditionalGeneration(
         """
         bounds = kwargs.get("cu_seq_lens_q")  # of packed targets
         if labels is not None:
-            # an adapter's head has no `out_features`
-            classes = cast(int, self.config.decoder_vocab_size)
+            classes = cast(int, self.config.decoder_vocab_size)  # an adapter has no `out_features`
             check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, bounds)
-            has_mask = any(x is not None for x in (decoder_attention_mask, plan, bounds))
-            if decoder_input_ids is not None and not has_mask and not is_tracing():
+            # any of these tells already what is padding
+            is_told = any(x is not None for x in (decoder_attention_mask, plan, bounds))
+            if decoder_input_ids is not None and not is_told and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )

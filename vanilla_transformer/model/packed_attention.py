@@ -42,15 +42,8 @@ def attend_to_sequences(
 
 
 @attend_to_sequences.register_fake
-def _(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    query_bounds: torch.Tensor,
-    key_bounds: torch.Tensor,
-    longest_query: int,
-    *rest: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _(query: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    _, _, query_bounds, _, longest_query, *_ = rest
     padded = -(-longest_query // _ALIGNED) * _ALIGNED
     sequences = query_bounds.shape[0] - 1  # `len` would fix it in a compiled layer
     sums = query.new_empty(sequences, query.shape[2], padded, dtype=torch.float32)
@@ -81,10 +74,8 @@ def _attend_backward(
 
 
 @_attend_backward.register_fake
-def _(
-    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+def _(gradient: torch.Tensor, *inputs: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(states.new_empty(states.shape) for states in inputs[:3])  # query, key, value
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -14,7 +14,7 @@ from transformers import Pipeline
 from transformers.utils import logging
 
 from .directions import Direction, in_language, tags_of_sources, with_first_token
-from .modes import evaluation_mode
+from .evaluation import evaluation_mode
 from .tokenization_vanilla_transformer import WHITE_SPACE
 
 logger = logging.get_logger(__name__)

@@ -59,17 +59,17 @@ class TokenLayout:
         """Restores the shape of what a call was given, with zeros at padding."""
         return states
 
-    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+    def to_positions(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the positions of the tokens, from those of all slots: (batch or 1, length)."""
-        return position_ids
+        return states
 
     def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
         """Restores the padded shape for attention, with any values: attention masks them out."""
         return states
 
-    def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
+    def unpad_heads(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of what attention returns, (batch, length, heads, head_dim)."""
-        return mixed
+        return states
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the shape of attention, type and device; its values do not count."""
@@ -105,15 +105,13 @@ class PaddingFreeLayout(TokenLayout):
         tokens: torch.Tensor = _SelectTokens.apply(states.flatten(0, 1), indices)  # type: ignore[no-untyped-call]
         return tokens[None]
 
+    to_positions = unpad_heads = to_tokens
+
     def to_batch(self, states: torch.Tensor) -> torch.Tensor:
         """(1, tokens, ...) -> (batch, length, ...)."""
         batch = states.new_zeros(self.shape.numel(), *states.shape[2:])
         batch.index_copy_(0, self.indices.to(states.device), states[0])
         return batch.view(*self.shape, *states.shape[2:])
-
-    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
-        """(batch or 1, length) -> (1, tokens)."""
-        return PaddingFreeLayout.to_tokens(self, position_ids)
 
     def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
         """(1, heads, tokens, head_dim) -> (batch, heads, length, head_dim), with any padding.
@@ -126,10 +124,6 @@ class PaddingFreeLayout(TokenLayout):
         tokens = states.transpose(1, 2).flatten(2).flatten(0, 1)  # (tokens, heads · head_dim)
         batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, sources)  # type: ignore[no-untyped-call]
         return batch.view(*self.shape, -1, states.shape[-1]).transpose(1, 2)
-
-    def unpad_heads(self, mixed: torch.Tensor) -> torch.Tensor:
-        """(batch, length, heads, head_dim) -> (1, tokens, heads, head_dim)."""
-        return PaddingFreeLayout.to_tokens(self, mixed)
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
@@ -149,12 +143,10 @@ class SequencesLayout(PaddingFreeLayout):
         super().__init__(self.is_token, self.is_token.flatten().nonzero().squeeze(1))
 
     def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns its input, which is packed."""
+        """Returns its input: what comes packed is computed and returned packed."""
         return states
 
-    def to_batch(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns its input: what comes packed is returned packed."""
-        return states
+    to_batch = to_tokens
 
     def padding_mask(self, attention_mask: Any) -> Any:
         """Returns 1 for each token, 0 for padding, of shape (sequences, longest)."""
@@ -205,7 +197,7 @@ class PackedLayout(TokenLayout):
         """Restores the shape of what the call was given."""
         return self.inputs.to_batch(states)
 
-    def to_positions(self, position_ids: torch.Tensor) -> torch.Tensor:
+    def to_positions(self, states: torch.Tensor) -> torch.Tensor:
         """Returns the positions of the tokens."""
         return self.positions
 
