@@ -5,7 +5,7 @@ import torch
 from test_onnx import FAST_AND_SLOW
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
 def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture, attention):
     model, auto = tiny_model(attention=attention, **architecture), torch.export.Dim.AUTO

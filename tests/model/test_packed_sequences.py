@@ -133,8 +133,9 @@ def test_outputs_of_a_step_are_padded_again(monkeypatch, tiny_model, tiny_batch)
     torch.testing.assert_close(*states)
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "bf16"), [("defaults", False), *((choice, True) for choice in CHOICES)]
+)
 def test_each_layer_compiles_to_one_graph(monkeypatch, tiny_model, tiny_batch, choice, bf16):
     model = tiny_model(attention="sdpa", **CHOICES[choice])
     vocabulary = CHOICES[choice].get("decoder_vocab_size")
@@ -168,8 +169,7 @@ def test_filling_belongs_to_sequences(tiny_model, rows, length):
     assert (packed["labels"] != -100).sum() == rows
 
 
-@pytest.mark.parametrize("max_tokens", [2048, 8192, 32768])
-@pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize(("max_tokens", "ratio"), [(2048, 0.3), (8192, 1.0), (32768, 3.0)])
 def test_the_batches_of_any_corpus_have_few_sizes(max_tokens, ratio):
     chance = np.random.default_rng(0)
     source = chance.lognormal(2.6, 0.8, 40_000).astype(int).clip(1, 400)
