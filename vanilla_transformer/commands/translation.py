@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
 
+_TWO_LANGUAGES = (".po", ".pot", ".ts", ".xlf", ".xliff")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Files(ResumedFile):
@@ -168,9 +170,9 @@ class Options(ModelOptions):
             ),
             (files.quality and not files.tsv, "--quality is a column of --tsv"),
             (
-                files.fuzzy_below
-                and not (files.document or "").lower().endswith((".po", ".pot", ".xlf", ".xliff")),
-                "--fuzzy-below marks messages of a --document of the kinds .po, .pot, .xlf, .xliff",
+                files.fuzzy_below and not (files.document or "").lower().endswith(_TWO_LANGUAGES),
+                "--fuzzy-below marks messages of a --document of the kinds "
+                f"{', '.join(_TWO_LANGUAGES)}",
             ),
             (
                 files.resume and not (corpus or (files.input and files.output)),

@@ -16,12 +16,25 @@ from vanilla_transformer.documents.messages import Document, MessageDocument
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
-    decode_text,
+    decode_markup,
     find_place,
     split_text,
 )
 from vanilla_transformer.documents.po import PoFile
-from vanilla_transformer.documents.xml import DOCX, ODT, PPTX, XLIFF, PackedDocument, read_xml
+from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
+from vanilla_transformer.documents.xml import (
+    ANDROID,
+    DOCX,
+    EPUB,
+    ODT,
+    PPTX,
+    QT,
+    RESX,
+    XLIFF,
+    XLSX,
+    PackedDocument,
+    read_xml,
+)
 from vanilla_transformer.languages import JOINED_LINES, is_spaced_script_at
 
 _TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
@@ -30,7 +43,6 @@ _LINE = re.compile(r"[^\r\n]+")
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
-_CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
@@ -66,13 +78,8 @@ def _decoded(content: bytes) -> str:
     return source
 
 
-def _read_html(content: bytes) -> FileTemplate:
-    declared = _CHARSET.search(content, 0, 2048)
-    encoding = declared[1].decode() if declared else "utf-8"
-    source = decode_text(content, encoding)
-    # Whoever sends ASCII may name any encoding.
-    is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    return read_html(source, "ascii" if content.isascii() and not is_utf_8 else encoding)
+def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
+    return read_html(*decode_markup(content), dialect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +223,11 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
     return FileTemplate(source, places)
 
 
+_READ_XHTML = partial(_read_html, dialect=XHTML)
 FORMATS: dict[str, Callable[[bytes], Document]] = {
     ".arb": partial(_read_json, has_notes=True),
     ".docx": partial(PackedDocument, form=DOCX),
+    ".epub": partial(PackedDocument, form=EPUB, read=_READ_XHTML),
     ".htm": _read_html,
     ".html": _read_html,
     ".json": _read_json,
@@ -229,10 +238,14 @@ FORMATS: dict[str, Callable[[bytes], Document]] = {
     ".po": PoFile,
     ".pot": PoFile,
     ".pptx": partial(PackedDocument, form=PPTX),
+    ".resx": partial(read_xml, form=RESX),
     ".srt": _read_subtitles,
+    ".ts": partial(read_xml, form=QT),
     ".txt": _read_lines,
     ".vtt": partial(_read_subtitles, has_references=True),
-    ".xhtml": _read_html,
+    ".xhtml": _READ_XHTML,
     ".xlf": partial(read_xml, form=XLIFF),
     ".xliff": partial(read_xml, form=XLIFF),
+    ".xlsx": partial(PackedDocument, form=XLSX),
+    ".xml": partial(read_xml, form=ANDROID),
 }

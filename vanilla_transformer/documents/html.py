@@ -17,7 +17,7 @@ from vanilla_transformer.documents.places import (
     partners_of,
     split_edges,
 )
-from vanilla_transformer.documents.tags import HTML, read_attributes, split_tags
+from vanilla_transformer.documents.tags import HTML, Dialect, read_attributes, split_tags
 from vanilla_transformer.languages import JOINED_LINES
 
 _KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
@@ -77,7 +77,7 @@ class _HtmlPlace(Place):
         return self.with_edges(output.with_spaces().write(escape), escape)
 
 
-def read_html(source: str, encoding: str = "utf-8") -> FileTemplate:
+def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
     """Reads HTML.
 
     A text is what stands between the tags of blocks, such as `p`, and `br`; inline elements are
@@ -89,9 +89,10 @@ def read_html(source: str, encoding: str = "utf-8") -> FileTemplate:
 
     Args:
         encoding: How the file is written; characters that it lacks become references.
+        dialect: `HTML` or `XHTML`.
     """
     source = source.replace("\0", "\ufffd")  # as browsers do
-    groups = groupby(split_markup(source), lambda piece: piece.kind == "cut")
+    groups = groupby(split_markup(source, dialect), lambda piece: piece.kind == "cut")
     places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
     return FileTemplate(source, places, encoding)
 
@@ -151,13 +152,13 @@ def _collapsed(marked: MarkedText) -> MarkedText:
     return MarkedText(text, tuple(tags))
 
 
-def split_markup(source: str) -> Iterator[Piece]:
+def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Piece]:
     """Yields the pieces of HTML, of which texts are as long as possible."""
     preformatted = 0
     open_elements = Counter[str]()
     # The elements that begin or end what is kept: name, open elements of this name, is it kept?
     regions = [("", 0, False)]
-    for begin, text, of_token, written_name, attributes in split_tags(source, HTML):
+    for begin, text, of_token, written_name, attributes in split_tags(source, dialect):
         was_kept = regions[-1][2]
         name = written_name.lower()
         kind: Kind = "empty"
@@ -166,7 +167,7 @@ def split_markup(source: str) -> Iterator[Piece]:
         elif of_token == "raw":
             kind = "text" if name == "title" and not was_kept else "empty"
         elif of_token != "other":
-            step = 1 if of_token == "begin" else -1
+            step = {"begin": 1, "end": -1}.get(of_token, 0)
             open_elements[name] = max(0, open_elements[name] + step)
             preformatted = open_elements["pre"]
             while open_elements[regions[-1][0]] < regions[-1][1]:

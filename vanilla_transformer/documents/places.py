@@ -12,6 +12,9 @@ from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.tags import TEXT, split_tags
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
+_DECLARED = re.compile(
+    rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]+charset)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
+)
 _BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 
@@ -138,6 +141,17 @@ def decode_text(content: bytes, encoding: str) -> str:
     except LookupError:
         line = content.count(b"\n", 0, content.find(encoding.encode())) + 1
         raise ValueError(f"line {line}: unknown encoding {encoding}.") from None
+
+
+def decode_markup(content: bytes) -> tuple[str, str]:
+    """Decodes a file of XML or HTML; returns it with the encoding in which it is written."""
+    declared = _DECLARED.search(content, 0, 2048)
+    encoding = declared[1].decode() if declared else "utf-8"
+    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(content[:2], encoding)
+    source = decode_text(content, encoding)
+    # Whoever sends ASCII may name any encoding.
+    is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    return source, "ascii" if content.isascii() and not is_utf_8 else encoding
 
 
 def split_text(text: str) -> list[Item]:

@@ -18,21 +18,24 @@ _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 
+Kind = Literal["text", "begin", "end", "empty", "raw", "other"]
+
+
 class Token(NamedTuple):
     """A tag, what is between two of them, or another thing that is no text.
 
     Attributes:
         begin: Where it begins in the source.
         text: It, as it is written.
-        kind: "begin" and "end" are tags, "raw" is the content of an element that has no markup,
-            and "other" is a comment or the like.
+        kind: "begin", "end" and "empty" are tags, "raw" is the content of an element that has no
+            markup, and "other" is a comment or the like.
         name: That of a tag.
         attributes: What a tag has behind its name.
     """
 
     begin: int
     text: str
-    kind: Literal["text", "begin", "end", "raw", "other"]
+    kind: Kind
     name: str = ""
     attributes: str = ""
 
@@ -43,10 +46,12 @@ class Dialect(NamedTuple):
     Attributes:
         markup: Pattern of a tag, or of what is no text either.
         raw: Elements whose content is no markup.
+        has_empty: Whether `/>` ends an element.
     """
 
     markup: re.Pattern[str]
     raw: frozenset[str] = frozenset()
+    has_empty: bool = False
 
 
 def _markup(name: str, others: str, attributes: str = _ATTRIBUTES) -> re.Pattern[str]:
@@ -75,8 +80,10 @@ XML = Dialect(
         <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
         |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
         """,
-    )
+    ),
+    has_empty=True,
 )
+XHTML = HTML._replace(has_empty=True)
 TEXT = Dialect(_markup(name="[A-Za-z0-9]+", others=r"\{\\[^{}]*\}", attributes=r"\b[^<>]*"))
 """Tags as programs and subtitles have them, `{\\an8}` too."""
 
@@ -92,10 +99,10 @@ def split_tags(source: str, dialect: Dialect) -> Iterator[Token]:
         if name is None:
             yield Token(match.start(), match[0], "other")
             continue
-        yield Token(
-            match.start(), match[0], "end" if match["end"] else "begin", name, match["attributes"]
-        )
-        if not match["end"] and name.lower() in dialect.raw:
+        is_empty = dialect.has_empty and match[0].endswith("/>")
+        kind: Kind = "end" if match["end"] else "empty" if is_empty else "begin"
+        yield Token(match.start(), match[0], kind, name, match["attributes"])
+        if kind == "begin" and name.lower() in dialect.raw:
             end = _end_of_content(source, position, name.lower())
             yield Token(position, source[position:end], "raw", name)
             position = end

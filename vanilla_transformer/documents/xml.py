@@ -1,4 +1,4 @@
-"""The texts of XML: of word processors and presentations, which pack it in zip files, and XLIFF.
+"""The texts of XML: of office programs, which pack it in zip files, and of files of messages.
 
 A table tells for each format which elements hold a text, and which of those within a text hold
 parts of it. All others stay as they are.
@@ -10,56 +10,88 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
+from vanilla_transformer.documents.messages import as_message
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
     Place,
-    decode_text,
+    decode_markup,
     is_translated,
     split_edges,
     split_text,
 )
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 
-_DECLARED = re.compile(rb"""<\?xml[^>]*?encoding\s*=\s*["']([\w.-]+)""")
 _LINE_BREAK = re.compile(r"[\r\n]")
-_TARGET_LANGUAGE = re.compile(r"""\s(?:trgLang|target-language)\s*=\s*["']([^"']*)""")
-_VERSION_2 = re.compile(r"""<(?:\w+:)?xliff(?=\s[^>]*\bversion\s*=\s*["']2)""")
-_FILE = re.compile(r"<(?:\w+:)?file(?=[\s>])")
-_STATE = re.compile(r"""\sstate(?:-qualifier)?\s*=\s*("[^"]*"|'[^']*')""")
+_ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
+_STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
+_QUALIFIER = ' state-qualifier="mt-suggestion"'
+_STATES = {  # of a unit: that of its translation, and of one that a person should check
+    "segment": (' state="translated"', ' state="initial"'),
+    "trans-unit": (
+        f' state="translated"{_QUALIFIER}',
+        f' state="needs-review-translation"{_QUALIFIER}',
+    ),
+    "message": ("", ' type="unfinished"'),
+}
+_PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
+_IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|\"")
+_BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
 
 
 @dataclass(frozen=True)
 class XmlFormat:
-    """Which elements of a kind of file hold texts, by their names without prefixes.
+    r"""Which elements of a kind of file hold texts, by their names without prefixes.
 
     Attributes:
-        members: Pattern of the names of the XML files in a zip file. "": the file is one itself.
+        blocks: Those that hold a text each; "a/b": those of name `b` in an `a`.
+        root: The outermost one. "": it is not asked.
+        members: Pattern of the names of the XML files in a zip file.
         main: Pattern of the one that such a file cannot lack.
-        blocks: Those that hold a text each.
-        inline: Those that hold a part of it. All others in a block are tags without text.
+        inline: Those that hold a part of a text. All others in a block are tags without text.
         breaks: Those that part a text, as line breaks and tabs do.
         run: The one around characters of the same properties `rPr`, which are in its `t`.
+        run_text: What opens such a `t`, without its prefix.
+        lines: Pattern of characters that part a text; other line breaks are spaces.
         kept: Those in which nothing is translated.
+        kept_if: Patterns of values of attributes that say so.
+        kept_texts: Pattern of texts that stay.
+        names: Patterns of members of a zip file, and of names in them: such texts stay, too.
+        target: The one that holds the translation of the `source` beside it.
+        languages: Where the language of the translations stands: the first tag that there is, and
+            an attribute.
+        flags: Those of gettext that all texts have. None: they are no messages.
+        escapes: Whether texts have escapes of Android, such as `\n`.
     """
 
-    members: str
-    main: str
     blocks: frozenset[str]
+    root: str = ""
+    members: str = ""
+    main: str = ""
     inline: frozenset[str] = frozenset()
     breaks: frozenset[str] = frozenset()
     run: str = ""
+    run_text: str = "t"
+    lines: str = r"\t"
     kept: frozenset[str] = frozenset()
+    kept_if: Mapping[str, str] = field(default_factory=dict)
+    kept_texts: str = "(?!)"
+    names: tuple[str, str] = ("(?!)", "")
+    target: str = ""
+    languages: Sequence[tuple[str, str]] = ()
+    flags: frozenset[str] | None = None
+    escapes: bool = False
 
 
+_ANY_LINE = r"\t|\r\n?|\n"
 DOCX = XmlFormat(
     members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
     main=r"word/document\d*\.xml",
@@ -67,6 +99,7 @@ DOCX = XmlFormat(
     inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
     breaks=frozenset({"br", "cr", "tab"}),
     run="r",
+    run_text='t xml:space="preserve"',
 )
 PPTX = XmlFormat(
     members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
@@ -74,6 +107,15 @@ PPTX = XmlFormat(
     blocks=frozenset({"p"}),
     breaks=frozenset({"br"}),
     run="r",
+)
+XLSX = XmlFormat(
+    members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
+    main=r"xl/worksheets/[^/]+\.xml",
+    blocks=frozenset({"is", "is/t", "si", "si/t"}),
+    run="r",
+    run_text='t xml:space="preserve"',
+    lines=_ANY_LINE,
+    names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
 )
 ODT = XmlFormat(
     members=r"content\.xml|styles\.xml",
@@ -83,11 +125,41 @@ ODT = XmlFormat(
     breaks=frozenset({"line-break", "tab"}),
     kept=frozenset({"annotation", "tracked-changes"}),
 )
+EPUB = XmlFormat(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset())
 XLIFF = XmlFormat(
-    members="",
-    main="",
+    root="xliff",
     blocks=frozenset({"segment", "trans-unit"}),
     inline=frozenset({"g", "mrk", "pc"}),
+    lines=_ANY_LINE,
+    kept_if={"translate": "no"},
+    target="target",
+    languages=(
+        (rf"""<(?:\w+:)?xliff(?=\s{_ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
+        (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
+    ),
+)
+QT = XmlFormat(
+    root="TS",
+    blocks=frozenset({"message"}),
+    lines=_ANY_LINE,
+    target="translation",
+    languages=((r"<TS(?=[\s>])", "language"),),
+    flags=frozenset({"qt-format"}),
+)
+RESX = XmlFormat(
+    root="root",
+    blocks=frozenset({"data/value"}),
+    lines=_ANY_LINE,
+    kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
+    flags=frozenset(),
+)
+ANDROID = XmlFormat(
+    root="resources",
+    blocks=frozenset({"plurals/item", "string", "string-array/item"}),
+    inline=frozenset("a annotation b big em font i s small span strike strong sub sup u".split()),  # noqa: SIM905
+    kept_if={"translatable": "false"},
+    kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
+    escapes=True,
 )
 _KINDS_OF_TAGS: dict[str, Kind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
@@ -105,6 +177,8 @@ class _Element:
         inside: Where its content begins.
         close: Where its content ends.
         text: What a text says. None: it is none.
+        is_block: Whether it holds a text.
+        is_in_block: Whether an element around it does.
         is_kept: Whether nothing in it is translated.
     """
 
@@ -117,6 +191,8 @@ class _Element:
     close: int = 0
     end: int = 0
     text: str | None = None
+    is_block: bool = False
+    is_in_block: bool = False
     is_kept: bool = False
     children: list["_Element"] = field(default_factory=list)
 
@@ -149,29 +225,25 @@ class _XmlPlace(Place):
         prefix: That of the names of its elements, such as "w:".
         run: What opens the runs outside of its pairs of tags.
         breaks: What the file has for each line break of the text.
-        head: What is written before all of it.
-        head_of_doubtful: The same before a doubtful output.
-        tail: What is written behind all of it.
+        frames: What is written around all of it, and around a doubtful output, which is written as
+            often as there are gaps.
     """
 
     form: XmlFormat
     prefix: str
     run: str
     breaks: Sequence[str]
-    head: str = ""
-    head_of_doubtful: str = ""
-    tail: str = ""
+    frames: Sequence[Sequence[str]] = (("", ""), ("", ""))
 
     def write(self, output: MarkedText) -> str:
-        space = ' xml:space="preserve"' if self.form is DOCX else ""
-        begin = f"<{self.prefix}t{space}>"
-        written = [self.head_of_doubtful if output.is_doubtful else self.head]
+        begin = f"<{self.prefix}{self.form.run_text}>"
+        written = []
         for run, parts in groupby(self._parts(output), key=itemgetter(0)):
             content = "".join(part for _, part in parts)
             if run:
                 content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.form.run}>"
             written.append(content)
-        return "".join([*written, self.tail])
+        return "".join(written).join(self.frames[output.is_doubtful])
 
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields what an output is written of, and what opens the run of each text."""
@@ -181,6 +253,8 @@ class _XmlPlace(Place):
                 for number, line in enumerate(item.split("\n")):
                     if number:
                         yield "", next(breaks, "\n")
+                    if self.form.escapes:
+                        line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
                     if line:
                         yield runs[-1], html.escape(line, quote=False)
                 continue
@@ -200,35 +274,40 @@ def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
     Raises:
         ValueError: If it is not well-formed; the error names the line.
     """
-    declared = _DECLARED.match(content)
-    encoding = declared[1].decode() if declared else "utf-8"
-    encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(content[:2], encoding)
-    source = decode_text(content, encoding)
+    source, encoding = decode_markup(content)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    make = _XliffTemplate if form is XLIFF else FileTemplate
-    return make(source, list(_Reader(source, form).places()), encoding)
+    return _XmlFile(source, list(_Reader(source, form).places()), encoding, form)
 
 
-class _XliffTemplate(FileTemplate):
-    @cached_property
-    def language(self) -> str:  # type: ignore[override]  # of other files, it is a constant
-        named = _TARGET_LANGUAGE.search(self._source)
-        return named[1] if named else ""
+class _XmlFile(FileTemplate):
+    """A file of XML, with its kind as a further argument."""
+
+    def __init__(
+        self, source: str, places: Sequence[Place], encoding: str, form: XmlFormat
+    ) -> None:
+        super().__init__(source, places, encoding)
+        self._languages = form.languages
+        for tag, attribute in form.languages:
+            named = re.search(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
+            self.language = self.language or (named[1] if named else "")
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
         text = super().join(outputs)
-        if not language or self.language:
-            return text
-        if _VERSION_2.search(text):
-            return _VERSION_2.sub(rf'\g<0> trgLang="{language}"', text, 1)
-        return _FILE.sub(rf'\g<0> target-language="{language}"', text)
+        named = 0
+        for tag, attribute in self._languages if language and not self.language else ():
+            if not named:
+                text, named = re.subn(tag, rf'\g<0> {attribute}="{language}"', text)
+        return text
 
 
 class PackedDocument:
     """A zip file, of which some members are documents.
+
+    Args:
+        read: Reads a member. None: `read_xml` does.
 
     Raises:
         ValueError: If the file is damaged; the error names the member.
@@ -236,14 +315,24 @@ class PackedDocument:
 
     language = ""
 
-    def __init__(self, content: bytes, form: XmlFormat) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        form: XmlFormat,
+        read: Callable[[bytes], FileTemplate] | None = None,
+    ) -> None:
         self._content = content
         self._members: dict[str, FileTemplate] = {}
         name = "no intact zip file of this kind"
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                names: list[str] = []
+                for name in filter(re.compile(form.names[0]).fullmatch, packed.namelist()):
+                    names += re.findall(form.names[1], packed.read(name).decode())
+                form = replace(form, kept_texts="|".join([form.kept_texts, *map(_literal, names)]))
                 for name in filter(re.compile(form.members).fullmatch, packed.namelist()):
-                    self._members[name] = read_xml(packed.read(name), form)
+                    member = packed.read(name)
+                    self._members[name] = read(member) if read else read_xml(member, form)
         except (ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # a password
             raise ValueError(f"{name}: {error}") from error
         if not any(map(re.compile(form.main).fullmatch, self._members)):
@@ -292,8 +381,8 @@ class _Reader:
             if kind == "end":
                 element = path.pop()
                 element.close, element.end = begin, end
-                if element.name in self.form.blocks and not element.is_kept:
-                    yield from self._unit(element) if self.form is XLIFF else self._block(element)
+                if element.is_block and not element.is_kept:
+                    yield from self._unit(element) if self.form.target else self._block(element)
                 continue
             prefix, colon, name = name.rpartition(":")
             element = _Element(name, prefix + colon, tag, attributes, begin, end, end, end)
@@ -301,20 +390,30 @@ class _Reader:
                 element.text = html.unescape(tag)
             elif tag.startswith("<![CDATA["):
                 element.text = tag.removeprefix("<![CDATA[").removesuffix("]]>")
-            asked = element.attribute("translate") if self.form is XLIFF else ""
+            parent, form = path[-1], self.form
+            if len(path) == 1 and name and form.root not in ("", name):
+                raise ValueError(f"<{name}> is no <{form.root}>, which such a file has.")
+            element.is_block = name in form.blocks or f"{parent.name}/{name}" in form.blocks
             element.is_kept = (
-                name in self.form.kept or asked == "no" or (path[-1].is_kept and asked != "yes")
+                name in form.kept
+                or any(
+                    re.fullmatch(form.kept_if[key], element.attribute(key)) for key in form.kept_if
+                )
+                or (parent.is_kept and element.attribute("translate") != "yes")
             )
-            path[-1].children.append(element)
-            if kind == "begin" and not tag.endswith("/>"):
+            element.is_in_block = parent.is_block or parent.is_in_block
+            if element.is_in_block:
+                parent.children.append(element)
+            if kind == "begin":
                 path.append(element)
 
     def _unit(self, unit: _Element) -> Iterator[Place]:
-        """Yields the place of a unit of XLIFF, from its begin to the end of its target."""
-        source, target = unit.child("source"), unit.child("target")
+        """Yields the place of a source and its target, from the begin of the unit around them."""
+        name = self.form.target
+        source, target = unit.child("source"), unit.child(name)
         if source is None or unit.attribute("approved") == "yes":
             return
-        name = f"{source.prefix}target"
+        name = f"{source.prefix}{name}"
         if target is None:
             end = (unit.child("seg-source") or source).end
             indent = self.source[unit.inside : source.begin]
@@ -322,39 +421,37 @@ class _Reader:
             tag = f"<{name}>"
         else:
             end, before, tag = target.end, self.source[unit.inside : target.begin], target.tag
-            state = target.attribute("state") or unit.attribute("state")
-            is_asked = state in ("new", "initial") or state.startswith("needs-")
+            states = target.attribute("state"), unit.attribute("state"), target.attribute("type")
+            state = next(filter(None, states), "")
+            is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             if target.inside < target.close and not is_asked:
                 return
-
-        def head(state: str, state_of_version_1: str) -> str:
-            if unit.name == "segment":  # version 2
-                return f"{_with_state(unit.tag, state)}{before}{tag}"
-            return f"{unit.tag}{before}{_with_state(tag, state_of_version_1)}"
-
-        qualifier = '" state-qualifier="mt-suggestion'
+        old = self.source[target.inside : target.close] if target else ""
+        forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
+        frames = []
+        for state in _STATES[unit.name]:
+            is_of_unit = unit.name == "segment"
+            head = f"{_with_state(unit.tag, state) if is_of_unit else unit.tag}{before}"
+            head += _with_state(tag, "" if is_of_unit else state)
+            tail = f"</{name}>"
+            frames.append(_IN_PLURAL.split(f"{head}{forms}{tail}") if count else [head, tail])
         for place in self._block(source):
-            yield replace(
-                place,
-                begin=unit.begin,
-                end=end,
-                stays=False,
-                head=head("translated", f"translated{qualifier}"),
-                head_of_doubtful=head("initial", f"needs-review-translation{qualifier}"),
-                tail=f"</{name}>",
-            )
+            yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
 
     def _block(self, block: _Element) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text."""
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
-        plain = f"<{block.prefix}{self.form.run}>" if self.form.run else ""
+        has_runs = self.form.run and block.name != "t"
+        plain = f"<{block.prefix}{self.form.run}>" if has_runs else ""
         for run, item in items:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")
         before, text, after = split_edges(list(_with_runs(items, usual)))
-        if is_translated(text.text):
+        if is_translated(text.text) and not re.fullmatch(self.form.kept_texts, text.text):
+            if self.form.flags is not None:
+                text = as_message(text, self.form.flags)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
                 form=self.form,
@@ -378,15 +475,17 @@ class _Reader:
         end = f"</{parent.prefix}{form.run}>" if run else ""
         for element in parent.children:
             if element.text is not None:
-                if form is XLIFF:  # tags in it are written as text
-                    yield from (("", _as_text(item, place)) for item in split_text(element.text))
-                elif not form.run:
-                    yield "", _LINE_BREAK.sub(" ", element.text)
+                if form.escapes:
+                    yield from (("", item) for item in _read_escapes(element, parent, breaks))
+                elif form.root:  # tags in it are written as text
+                    text = _with_breaks(element.text, form.lines, breaks)
+                    yield from (("", _as_text(item, place)) for item in split_text(text))
+                elif not form.run or parent.name == "t":
+                    yield "", _with_breaks(element.text, form.lines, breaks)
             elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
-                tab = f"{run}{element.tag}\t</{element.prefix}t>{end}"
-                breaks += [tab] * text.count("\t")
-                yield run, _LINE_BREAK.sub(" ", text).replace("\t", "\n")
+                frame = f"{run}{element.tag}", f"</{element.prefix}t>{end}"
+                yield run, _with_breaks(text, form.lines, breaks, frame)
             elif element.name in form.breaks:
                 breaks.append(f"{run}{self._source_of(element)}{end}")
                 yield run, "\n"
@@ -436,6 +535,55 @@ def _as_text(item: Item, parent: int) -> Item:
     return _XmlTag(0, text, item.kind, f"{parent} {item.name}")
 
 
+def _with_breaks(
+    text: str, lines: str, breaks: list[str], frame: tuple[str, str] = ("", "")
+) -> str:
+    """Returns a text with a line break for each sign that parts it; other ones are spaces.
+
+    Args:
+        breaks: Gets what the file has there, in a frame.
+    """
+    parts = re.split(f"({lines})", text)
+    breaks += [sign.join(frame) for sign in parts[1::2]]
+    return "\n".join(_LINE_BREAK.sub(" ", part) for part in parts[::2])
+
+
+def _read_escapes(element: _Element, block: _Element, breaks: list[str]) -> Iterator[Item]:
+    r"""Yields what a text of Android says; `\n` parts it, and quotes around it are tags.
+
+    White space at an edge of a string is a tag, too: it may be an escape.
+    """
+    text, is_first, is_last = element.text or "", False, False
+    if block.is_block:
+        is_first, is_last = (element is block.children[place] for place in (0, -1))
+    begin = _BEGIN.match(text).end() if is_first else 0  # type: ignore[union-attr]  # it matches nothing, too
+    end = _END.search(text, begin).start() if is_last else len(text)  # type: ignore[union-attr]
+    if begin:
+        yield _XmlTag(0, text[:begin])
+    for item in split_text(text[begin:end]):
+        if isinstance(item, Tag):
+            yield _as_text(item, block.begin)
+            continue
+        position = 0
+        for match in _ESCAPE.finditer(item):
+            yield _LINE_BREAK.sub(" ", item[position : match.start()])
+            position, sign = match.end(), match[1]
+            if not sign:
+                yield _XmlTag(0, match[0])
+            elif sign in "nt":
+                breaks.append(match[0])
+                yield "\n"
+            else:
+                yield chr(int(sign[1:], 16)) if sign[1:] else sign
+        yield _LINE_BREAK.sub(" ", item[position:])
+    if text[end:]:
+        yield _XmlTag(0, text[end:])
+
+
 def _with_state(tag: str, state: str) -> str:
-    """Returns a start tag with a state."""
-    return re.sub(r"\s*/?>$", f' state="{state}">', _STATE.sub("", tag))
+    """Returns a start tag with another state of its translation."""
+    return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))
+
+
+def _literal(name: str) -> str:
+    return re.escape(html.unescape(name))

@@ -1,0 +1,302 @@
+"""Every kind of document: nothing changes where no text does, and capitals change texts alone."""
+
+import re
+import zipfile
+from io import BytesIO
+from random import Random
+
+import pytest
+
+from vanilla_transformer.documents.formats import FORMATS, read_document
+from vanilla_transformer.documents.markup import MarkedText
+
+TWO_LANGUAGES = {".po", ".pot", ".ts", ".xlf", ".xliff"}
+PLACEHOLDERS = ["{userName}", "%s", "%1$s"]
+
+
+class Writer:
+    """Writes random documents; with one seed, they differ in the case of their texts alone."""
+
+    def __init__(self, seed, is_translated):
+        self.random, self.is_translated = Random(seed), is_translated
+
+    def text(self, *others, sep=" "):
+        """Some words, and between them other things."""
+        parts = []
+        for _ in range(self.random.randint(1, 4)):
+            word = self.random.choice(["dog", "a cat", "sees it.", "caf\xe9"])
+            parts.append(word.upper() if self.is_translated else word)
+            if others and self.random.random() < 0.4:
+                other = self.random.choice(others)
+                parts.append(other if isinstance(other, str) else other())
+        return sep.join(parts)
+
+    def message(self, *others):
+        return self.text(*PLACEHOLDERS, *others)
+
+    def choice(self):
+        branches = f"one {{# {self.message()}}} other {{{self.message()}}}"
+        return f"{{theCount, plural, {branches}}}"
+
+    def some(self, make, sep="\n"):
+        return sep.join(make(number) for number in range(self.random.randint(1, 4)))
+
+    def pick(self, *rows):
+        return self.random.choice(rows)
+
+    def some_of(self, kinds):
+        return self.some(lambda _: self.pick(*kinds)())
+
+    def pair(self, make):
+        """A source, and its translation if there is one already."""
+        state, self.is_translated = self.is_translated, False
+        seed = self.random.random()
+        self.random.seed(seed)
+        source = make()
+        self.random.seed(seed)
+        self.is_translated = state
+        target = make()
+        return source, target if state else ""
+
+
+def packed(parts):
+    with BytesIO() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as content:
+            content.writestr("mimetype", "application/KEPT", zipfile.ZIP_STORED)
+            for name, text in parts.items():
+                content.writestr(name, text)
+        return file.getvalue()
+
+
+def lines(w):
+    return w.some(lambda _: f"{w.pick('', '  ')}{w.text()}{w.pick('', ' ')}", "\r\n")
+
+
+def markdown(w):
+    def text():
+        return w.text("`Code`", lambda: f"**{w.text()}**", lambda: f"[{w.text()}](Url)")
+
+    kinds = [
+        lambda: f"# {text()}\n",
+        lambda: w.some(lambda _: f"- {text()}") + "\n",
+        lambda: f"> {text()}\n",
+        lambda: "```\nCode\n```\n",
+        lambda: f"| {text()} | {text()} |\n|---|--:|\n| {text()} | 1 |\n",
+        lambda: f"{text()}\n",
+    ]
+    return w.some_of(kinds)
+
+
+def html(w, empty=">"):
+    def text():
+        image, code = f'<Img Alt="Xy"{empty}', "<Code>Xy</Code>"
+        return w.text("&amp;", image, code, lambda: f"<B Id='Xy'>{w.text()}</B>")
+
+    kinds = [
+        lambda: f"<P Class='Xy'>{text()}</P>",
+        lambda: f"<!-- Xy --><Ul><Li>{text()}</Li></Ul>",
+        lambda: f"<Td>{text()}<Br{empty}{text()}</Td>",
+        lambda: "<Script>Xy</Script>",
+    ]
+    return w.some_of(kinds)
+
+
+def xhtml(w):
+    return f"<Html><Head><Title/><Script/></Head><A Id='Xy'/>{html(w, '/>')}</Html>"
+
+
+def json(w, note='"Key": null'):
+    def text():
+        return w.pick(w.choice, lambda: w.message("<b>", "\\\\", '\\"', "\\n"))()
+
+    kinds = [lambda: f'"{text()}"', lambda: f'["{text()}", 1.50]', lambda: f'{{"Key": "{text()}"}}']
+    rows = w.some(lambda _: f'  "Key": {w.pick(*kinds)()},')
+    return f"{{{rows}\n {note}}}"
+
+
+def subtitles(w, head="", dot=","):
+    def cue(number):
+        times = f"00:00:0{number}{dot}000 --> 00:00:0{number}{dot}900"
+        return f"{number}\r\n{times}\r\n- <i>{w.text()}</i>\r\n- {w.text()}\r\n\r\n"
+
+    return head + w.some(cue, "")
+
+
+def po(w):
+    def message(number):
+        source, target = w.pair(w.message)
+        head = f'#: File.c:{number}\n#, c-format\nmsgctxt "Xy{number}"\n'
+        return f'{head}msgid "{source}"\nmsgstr "{target}"\n'
+
+    head = 'msgid ""\nmsgstr "Language: de\\n"\n\n'
+    return f'{head}{w.some(message)}\n#~ msgid "Old"\n#~ msgstr ""\n'
+
+
+def xliff(w):
+    def unit(number):
+        source, target = w.pair(lambda: w.message("&amp;", "<x id='Xy'/>"))
+        state = ' state="translated" state-qualifier="mt-suggestion"'
+        target = f"<target{state}>{target}</target>" if target else ""
+        return f'<trans-unit id="Id{number}"><source>{source}</source>{target}</trans-unit>'
+
+    return f'<xliff><file target-language="de"><!-- Xy -->{w.some(unit)}</file></xliff>'
+
+
+def qt(w):
+    def message(number):
+        source, target = w.pair(lambda: w.text("%1", "%n", "&amp;", "&lt;b&gt;"))
+        state = "" if target else ' type="unfinished"'
+        plural = ""
+        if w.random.random() < 0.5:
+            plural, form = ' numerus="yes"', f"\n  <numerusform>{target}</numerusform>"
+            target = f"{form}{form}\n"
+        location = f'<location filename="File.cpp" line="{number}"/><source>{source}</source>'
+        return f"<message{plural}>{location}<translation{state}>{target}</translation></message>"
+
+    messages = w.some(message)
+    return f'<!DOCTYPE TS>\n<TS version="2.1" language="de"><context>{messages}</context></TS>\n'
+
+
+def android(w):
+    def text():
+        others = ("\\'", '\\"', "\\n", "&amp;", "<xliff:g id='Xy'>Xy</xliff:g>")
+        return w.message(*others, lambda: f"<b>{w.text()}</b>")
+
+    kinds = [
+        lambda: f'<string name="Xy">\\u0020{text()}</string>',
+        lambda: f'<string name="Xy">"{text()}"</string>',
+        lambda: '<string name="Xy" translatable="false">xy</string>',
+        lambda: '<string name="Xy">@string/Other</string><item name="Xy">xy</item>',
+        lambda: f'<plurals name="Xy"><item quantity="one">{text()}</item></plurals>',
+        lambda: f'<string-array name="Xy"><item>{text()}</item></string-array>',
+    ]
+    head = "<?xml version='1.0' encoding='utf-8'?>\n<resources xmlns:xliff='X'>\n"
+    return f"{head}{w.some_of(kinds)}\n</resources>\n"
+
+
+def resx(w):
+    def data():
+        value = f"{w.message('&lt;b&gt;')}\r\n{w.text()}"
+        return f'<data name="Xy">\r\n  <value>{value}</value>\r\n  <comment>xy</comment></data>'
+
+    kinds = [
+        data,
+        lambda: '<data name="Xy" type="System.Int32"><value>xy</value></data>',
+        lambda: '<data name="&gt;&gt;Xy.Name"><value>xy</value></data>',
+        lambda: '<resheader name="v"><value>xy</value></resheader>',
+    ]
+    return f"<root>{w.some_of(kinds)}</root>"
+
+
+def word(w):
+    def paragraph(_):
+        texts = [w.text("&amp;"), w.text()]
+        first, last = (f'<w:t xml:space="preserve">{text} </w:t></w:r>' for text in texts)
+        note = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+        return f"<w:p><w:pPr/><w:r><w:rPr><w:b/></w:rPr>{first}<w:r>{last}{note}</w:p>"
+
+    body = f"<w:document xmlns:w='W'>{w.some(paragraph)}</w:document>"
+    return {"word/document.xml": body, "word/Other.xml": "<a>xy</a>"}
+
+
+def slides(w):
+    def paragraph(_):
+        texts = [w.text(), w.text()]
+        first, last = (f"<a:t>{text} </a:t></a:r>" for text in texts)
+        return f"<a:p><a:r><a:rPr b='1'/>{first}<a:br/><a:r><a:rPr/>{last}</a:p>"
+
+    slide = f"<p:sld xmlns:a='A' xmlns:p='P'>{w.some(paragraph)}</p:sld>"
+    return {"ppt/slides/slide1.xml": slide}
+
+
+def sheets(w):
+    def rich():
+        first, last = (f'<t xml:space="preserve">{text} </t></r>' for text in [w.text(), w.text()])
+        return f"<si><r><rPr><b/></rPr>{first}<r>{last}</si>"
+
+    kinds = [
+        lambda: f"<si><t>{w.text('&amp;')}\n{w.text()}</t><phoneticPr/></si>",
+        rich,
+        lambda: "<si><t>Header</t></si>",
+    ]
+    cells = f"<c><is><t>{w.text()}</t></is></c><c><f>Xy</f><v>xy</v></c>"
+    return {
+        "xl/tables/table1.xml": '<table name="T"><tableColumn id="1" name="Header"/></table>',
+        "xl/sharedStrings.xml": f"<sst>{w.some_of(kinds)}</sst>",
+        "xl/worksheets/sheet1.xml": f"<worksheet>{cells}</worksheet>",
+    }
+
+
+def writing(w):
+    def paragraph(_):
+        span = lambda: f"<text:span>{w.text()}</text:span>"  # noqa: E731
+        return f"<text:p>{w.text('<text:tab/>', span)}</text:p>"
+
+    body = f"<office:text xmlns:office='O' xmlns:text='T'>{w.some(paragraph)}</office:text>"
+    return {"content.xml": body, "meta.xml": "<a>xy</a>"}
+
+
+def book(w):
+    page = f"<?xml version='1.0'?>{xhtml(w)}"
+    return {"OEBPS/One.xhtml": page, "Two.html": xhtml(w), "content.opf": "<a>xy</a>"}
+
+
+BUILDERS = {
+    ".arb": lambda w: json(w, '"@Key": {"Key": "xy", "Keys": ["xy"]}'),
+    ".docx": word,
+    ".epub": book,
+    ".htm": html,
+    ".html": html,
+    ".json": json,
+    ".markdown": markdown,
+    ".md": markdown,
+    ".odp": writing,
+    ".odt": writing,
+    ".po": po,
+    ".pot": po,
+    ".pptx": slides,
+    ".resx": resx,
+    ".srt": subtitles,
+    ".ts": qt,
+    ".txt": lines,
+    ".vtt": lambda w: subtitles(w, "WEBVTT\n\nNOTE xy\n\n", "."),
+    ".xhtml": xhtml,
+    ".xlf": xliff,
+    ".xliff": xliff,
+    ".xlsx": sheets,
+    ".xml": android,
+}
+
+
+def build(suffix, seed, is_translated):
+    content = BUILDERS[suffix](Writer(seed, is_translated))
+    return packed(content) if isinstance(content, dict) else content.encode()
+
+
+def parts(content):
+    """The parts of a zip file; all other content is one."""
+    if not content.startswith(b"PK"):
+        return content
+    with zipfile.ZipFile(BytesIO(content)) as file:
+        return [(info.filename, info.compress_type, file.read(info)) for info in file.infolist()]
+
+
+def capitals(text):
+    return re.sub(
+        r"\{[^{}]*\}|%\d?\$?[a-z]|[^\W\d_]+",
+        lambda part: part[0] if part[0][0] in "{%" else part[0].upper(),
+        text,
+    )
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_texts_alone_change(suffix):
+    for seed in range(25):
+        source = build(suffix, seed, is_translated=False)
+        document = read_document(f"a{suffix}", source)
+        assert parts(document.write([None] * len(document.texts))) == parts(source)
+        if suffix not in TWO_LANGUAGES:
+            assert parts(document.write(document.texts)) == parts(source)
+        outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
+        expected = build(suffix, seed, is_translated=True)
+        assert parts(document.write(outputs)) == parts(expected)

@@ -1,0 +1,180 @@
+"""Files of programs in XML, tables and books: which of their texts are translated, and how."""
+
+import re
+import zipfile
+from io import BytesIO
+
+import pytest
+
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.markup import MarkedText
+
+
+def in_capitals(document):
+    return document.write([MarkedText(text.text.upper(), text.tags) for text in document.texts])
+
+
+@pytest.mark.parametrize(
+    ("value", "texts", "written"),
+    [
+        (r"it\'s \"new\"\u0021", ['it\'s "new"!'], r"IT\'S \"NEW\"!"),
+        ('"  it\'s  "', ["it's"], r'"  IT\'S  "'),
+        (r"one\n\ttwo", ["one\n\ntwo"], r"ONE\n\tTWO"),
+        (r"\u0020at: \u0020", ["at:"], r"\u0020AT: \u0020"),
+        (r"a\u0020b", ["a b"], "A B"),
+        ("<![CDATA[ a]]> <b>b </b>", ["a b "], " A <b>B </b>"),
+        (r"<b>a</b>\u0020b", ["a b"], "<b>A</b> B"),
+        ("\n  one\n  two ", ["one   two"], "\n  ONE   TWO "),
+        (r"\@a \?", ["@a ?"], r"\@A ?"),
+        ("@string/name", [], None),
+        ("?android:attr/name", [], None),
+        ("<![CDATA[a <b>dog</b>]]>", ["a dog"], "A &lt;b&gt;DOG&lt;/b&gt;"),
+    ],
+)
+def test_strings_of_android(value, texts, written):
+    source = f'<resources><string name="a">{value}</string></resources>'
+    document = read_document("values/strings.xml", source.encode())
+    assert [text.text for text in document.texts] == texts
+    assert document.write(document.texts).decode() == source
+    assert in_capitals(document).decode() == source.replace(value, written or value)
+
+
+def test_android_takes_texts_of_languages_alone():
+    source = """<resources>
+    <string name="a" translatable="false">code</string><item type="id">code</item>
+    <plurals name="b"><item quantity="one">%d dog</item><item quantity="other">dogs</item></plurals>
+    <string-array name="c"><item>first</item></string-array>
+    <integer-array name="d"><item>code</item></integer-array>
+    <style name="e"><item name="f">code</item></style>
+    <string name="g">by <xliff:g id="x" example="Bob">%1$s</xliff:g> now</string>
+</resources>"""
+    document = read_document("strings.xml", source.encode())
+    assert [text.text for text in document.texts] == ["%d dog", "dogs", "first", "by  now"]
+
+
+QT = """<!DOCTYPE TS><TS version="2.1">
+<message><source>&amp;Open %1</source><translation type="unfinished"/></message>
+<message><source>done</source><translation>fertig</translation></message>
+<message><source>gone</source><translation type="vanished">weg</translation></message>
+<message numerus="yes"><source>%n dog(s)</source><translation type="unfinished">
+  <numerusform>old</numerusform>
+  <numerusform/>
+</translation></message>
+<message><source>one\r\ntwo</source></message>
+</TS>"""
+
+
+def test_qt():
+    document = read_document("a.ts", QT.encode())
+    assert [text.text for text in document.texts] == ["Open %1", "%n dog(s)", "one\ntwo"]
+    assert document.texts[0].text.flags == {"qt-format"}
+    assert document.write([None] * 3).decode() == QT
+    outputs = ["\xd6ffnen: %1", "%n Hund(e)", "eins\nzwei"]
+    expected = (
+        QT.replace(
+            '<translation type="unfinished"/>', "<translation>&amp;\xd6ffnen: %1</translation>"
+        )
+        .replace(' type="unfinished"', "")
+        .replace("old", "%n Hund(e)")
+        .replace("<numerusform/>", "<numerusform>%n Hund(e)</numerusform>")
+        .replace("two</source>", "two</source><translation>eins\r\nzwei</translation>")
+    )
+    assert document.write(list(map(MarkedText, outputs))).decode() == expected
+    doubtful = MarkedText(outputs[0], is_doubtful=True)
+    assert document.write([doubtful, None, None]).decode() == QT.replace(
+        "/>", ">&amp;\xd6ffnen: %1</translation>", 1
+    )
+    assert document.write([None] * 3, "pt-BR").decode() == QT.replace("<TS", '<TS language="pt-BR"')
+    assert read_document("a.ts", b'<TS sourcelanguage="en" language="de"/>').language == "de"
+
+
+def test_resx():
+    source = """<root><resheader name="version"><value>code</value></resheader>
+<data name="a" xml:space="preserve"><value>&amp;Open {0}\r\nnow</value>
+<comment>code</comment></data>
+<data name="b" type="System.Drawing.Point"><value>code</value></data>
+<data name="c" mimetype="application/x"><value>code</value></data>
+<data name="&gt;&gt;d.Name"><value>code</value></data>
+<data name=">>d.Name"><value>code</value></data>
+</root>"""
+    document = read_document("a.resx", source.encode())
+    assert [text.text for text in document.texts] == ["Open {0}\nnow"]
+    written = document.write([MarkedText("{0} auf\njetzt")]).decode()
+    assert written == source.replace("&amp;Open {0}\r\nnow", "{0} &amp;auf\r\njetzt")
+
+
+def test_an_empty_target_of_xliff_2():
+    segment = "<segment state='initial'><source>a</source><target/></segment>"
+    document = read_document("a.xlf", f"<xliff>{segment}</xliff>".encode())
+    written = segment.replace(" state='initial'", ' state="translated"')
+    written = written.replace("<target/>", "<target>A</target>")
+    assert in_capitals(document).decode() == f"<xliff>{written}</xliff>"
+
+
+def packed(parts):
+    with BytesIO() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as content:
+            for name, text in parts.items():
+                kind = zipfile.ZIP_STORED if name == "mimetype" else None
+                content.writestr(name, text, kind)
+        return file.getvalue()
+
+
+def parts(content):
+    with zipfile.ZipFile(BytesIO(content)) as file:
+        return {info.filename: (info.compress_type, file.read(info)) for info in file.infolist()}
+
+
+def test_xlsx():
+    sheet = "xl/worksheets/sheet1.xml"
+    shared = (
+        "<sst><si><t>a dog\nruns</t></si><si><r><t>big </t></r><r><rPr><b/></rPr><t>dog</t></r>"
+        '<rPh sb="0" eb="1"><t>code</t></rPh></si><si><t>Name &amp; Age</t></si></sst>'
+    )
+    content = packed(
+        {
+            "xl/sharedStrings.xml": shared,
+            sheet: '<worksheet><c t="str"><f>code</f><v>code</v></c><c t="inlineStr"><is><t>cat</t>'
+            "</is></c></worksheet>",
+            "xl/tables/table1.xml": '<table name="t"><tableColumn id="1" name="Name &amp; Age"/>'
+            "</table>",
+        }
+    )
+    document = read_document("a.xlsx", content)
+    assert [text.text for text in document.texts] == ["a dog\nruns", "big dog", "cat"]
+    assert parts(document.write(document.texts)) == parts(content)
+    written = parts(in_capitals(document))
+    space = ' xml:space="preserve"'
+    assert written["xl/sharedStrings.xml"][1].decode() == shared.replace(
+        "a dog\nruns", "A DOG\nRUNS"
+    ).replace("<t>big ", f"<t{space}>BIG ").replace("<t>dog", f"<t{space}>DOG")
+    assert written[sheet][1] == parts(content)[sheet][1].replace(b"cat", b"CAT")
+
+
+def test_epub():
+    page = (
+        "<?xml version='1.0' encoding='iso-8859-1'?><html><head><title/><script src='a.js'/></head>"
+        "<body><p>A big<a id='page1'/> caf\xe9 <i/>here.</p></body></html>"
+    )
+    content = packed(
+        {"mimetype": "application/epub+zip", "a/one.xhtml": page.encode("latin-1"), "a.opf": "<a/>"}
+    )
+    document = read_document("a.epub", content)
+    assert [text.text for text in document.texts] == ["A big caf\xe9 here."]
+    assert parts(document.write(document.texts)) == parts(content)
+    written = parts(in_capitals(document))
+    assert next(iter(written.items())) == (
+        "mimetype",
+        (zipfile.ZIP_STORED, b"application/epub+zip"),
+    )
+    changed = re.sub("A big|caf\xe9|here", lambda part: part[0].upper(), page)
+    assert written["a/one.xhtml"][1].decode("latin-1") == changed
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.xml", b"<html/>"), ("a.resx", b"<a/>"), ("a.ts", b"<xliff/>"), ("a.xlf", b"<TS/>")],
+)
+def test_a_file_of_another_kind_is_refused(name, content):
+    with pytest.raises(ValueError, match=rf"{name}.*<(?:html|a|xliff|TS)>"):
+        read_document(name, content)
