@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Learns English pronunciation from the CMU dictionary, in a few minutes, and pronounces words:
-#   bash scripts/demo.sh [--minutes 6 | --longer | --full] [--retrain] [--words WORD ...]
+#   bash scripts/demo.sh [--minutes 7 | --longer | --full] [--retrain] [--words WORD ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh demo

@@ -6,7 +6,6 @@ from io import StringIO
 
 import demo
 import forks
-import torch
 from datasets import DatasetDict
 from pronunciations import load_cmudict, split_of
 
@@ -50,19 +49,19 @@ def test_it_trains_pronounces_words_and_reuses_the_model(tmp_path, monkeypatch):
     assert any(line.startswith("two lines: ") for line in lines)
     assert "bash scripts/demo.sh" in (tmp_path / "model/README.md").read_text(encoding="utf-8")
     weights = (tmp_path / "model/model.safetensors").read_bytes()
+    assert any(" of 4 epochs fitted " in line for line in lines)
     assert any("holds a trained model" in line for line in run_demo())
     assert (tmp_path / "model/model.safetensors").read_bytes() == weights
     run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
     assert (tmp_path / "model/model.safetensors").read_bytes() != weights
 
 
-def test_a_training_is_as_long_as_fits(tmp_path, monkeypatch):
+def test_a_training_has_a_time_unless_it_has_steps(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
-    monkeypatch.setattr(demo, "measure_pace", lambda *_: (0.42, torch.get_num_threads(), 1.0))
     monkeypatch.setattr(demo, "run", lambda arguments, *_: seen.append(arguments))
-    for minutes in (0.7, 100):
-        options = {"overwrite": False, "command": ["demo"], "minutes": minutes}
-        demo.train_model("cmudict-demo", tmp_path, SMALL, **options)
-    assert [one.training.max_steps for one in seen] == [100, -1]  # then the epochs of the recipe
-    assert seen[0].command[-2:] == ("--max_steps", "100")
+    for words in ([], ["--max-steps", "3"]):
+        options = {"overwrite": False, "command": ["demo"], "minutes": 0.7}
+        demo.train_model("cmudict-demo", tmp_path, [*SMALL, *words], **options)
+    assert [one.model.minutes for one in seen] == [0.7, None]
+    assert seen[1].training.max_steps == 3

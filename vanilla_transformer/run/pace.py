@@ -33,10 +33,13 @@ logger = logging.get_logger(__name__)
 _STEPS = 10
 _PAIRS = 20_000
 """Training pairs that the timed steps are drawn from."""
-_SCORED = 64
+_SCORED = 128
 """Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""
-_FINAL_SEARCH = 3
-"""How many times as long as within the training the search of the last scores takes."""
+_FINAL_SEARCH = 2
+"""How many times as long as that the last scores take: five beams, and outputs half as long.
+
+Measured on a model of Multi30k after 160 steps: 2.8 times as long as its own greedy search.
+"""
 
 
 class _EnoughStepsError(Exception):
