@@ -7,7 +7,9 @@ from unicodedata import normalize
 import pytest
 
 from vanilla_transformer.data import filters
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.filters import active_filters, pair_key, reasons_to_drop
+from vanilla_transformer.data.parallel_data import load_parallel_data
 
 DROPPED = [
     ("empty", " ", "Hund", {}),
@@ -166,3 +168,15 @@ def test_codes_of_three_letters_count_and_unknown_codes_are_refused():
     assert reason("a dog", "собака", {}, ("eng_Latn", "deu")) == "script"
     with pytest.raises(ValueError, match="Russian"):
         reason("a dog", "собака", {}, ("en", "Russian"))
+
+
+def test_swapped_columns_are_told(tmp_path, caplog):
+    english = ["The file could not be opened because it does not exist.", "Save the changes now?"]
+    german = ["Die Datei existiert nicht und wurde nicht geöffnet.", "Änderungen jetzt speichern?"]
+    file = tmp_path / "train.tsv"
+    file.write_text("".join(f"{a}\t{b}\n" for a, b in zip(german, english, strict=True)))
+    for source, target, is_told in (("en", "de", True), ("de", "en", False), ("nb", "da", False)):
+        caplog.clear()
+        options = {"source_language": source, "target_language": target}
+        load_parallel_data(DataArguments(train_file=str(file), **options))
+        assert ("swapped" in caplog.text) == is_told

@@ -83,6 +83,18 @@ def test_what_makes_a_training_or_its_scores_worthless_is_told(corpus, tmp_path,
     assert "warm-up" not in printed
 
 
+def test_what_is_not_scored_and_what_is_not_learnt_is_told(corpus, tmp_path, capsys):
+    main(arguments(corpus, tmp_path / "out", "train", max_steps=2))
+    assert "nothing is scored" in capsys.readouterr().err
+    copies = {"validation_target": corpus / "val.en"}
+    argv = arguments(corpus, tmp_path / "copies", "train", "validation", max_steps=2, **copies)
+    main(argv)
+    printed = capsys.readouterr().err
+    assert "nothing is scored" not in printed
+    assert "no better than the unchanged sources (chrF" in printed
+    assert "100.0 of the sources" in printed
+
+
 def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("vanilla_transformer"), "handlers", [])
     caplog.set_level(logging.NOTSET, "vanilla_transformer")  # as in a new process

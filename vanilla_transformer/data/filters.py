@@ -1,15 +1,16 @@
 """What drops a pair of a corpus from the training: one table of filters."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 from unicodedata import decimal, normalize
 
 import regex
 
 from vanilla_transformer.documents.patterns import find_forms, normal_form
-from vanilla_transformer.languages import is_detectable, letters_of, may_be_in
+from vanilla_transformer.languages import are_related, is_detectable, letters_of, may_be_in
 
 _LEAST_LETTERS = 20
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
@@ -73,6 +74,25 @@ def _is_other_language(source: str, target: str, _: float, languages: Languages)
         and not may_be_in(text, language)
         for text, language in zip((source, target), languages, strict=True)
     )
+
+
+def are_swapped(pairs: Iterable[tuple[str, str, Languages]]) -> bool:
+    """Returns whether most pairs are in each other's language, if a detector is installed.
+
+    Pairs of few letters, and of languages that the detector does not know or confuses, say nothing.
+    """
+    if find_spec("py3langid") is None:
+        return False
+    votes = [
+        may_be_in(source, of_target) and may_be_in(target, of_source)
+        for source, target, (of_source, of_target) in pairs
+        if of_source
+        and of_target
+        and min(sum(map(str.isalpha, text)) for text in (source, target)) >= _LEAST_LETTERS
+        and all(map(is_detectable, (of_source, of_target)))
+        and not are_related(of_source, of_target)
+    ]
+    return sum(votes) > len(votes) / 2
 
 
 def _is_other_markup(source: str, target: str, *_: Any) -> bool:

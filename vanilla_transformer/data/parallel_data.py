@@ -26,10 +26,13 @@ from vanilla_transformer.data.file_formats import (
     open_data_set,
     read_pairs,
 )
-from vanilla_transformer.data.filters import pair_key, reasons_to_drop
-from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
+from vanilla_transformer.data.filters import are_swapped, pair_key, reasons_to_drop
+from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
 
 logger = logging.get_logger(__name__)
+
+_ASKED = 100
+"""Rows of a corpus whose languages are compared with its options."""
 
 _REFERENCES = "references"
 _FEATURES = Features(
@@ -80,6 +83,8 @@ def load_parallel_data(
     reports, shares = [], None
     for split in (split for split in SPLITS if split in tables):
         kept = [_kept_rows(entry, split, table) for entry, table in tables[split]]
+        for (entry, _), rows in zip(tables[split], kept, strict=True):
+            _warn_of_swapped_columns(rows.select(range(min(_ASKED, len(rows)))), split, entry)
         limit = getattr(args, LIMITS[split])
         parts = used = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
         if split == "train":
@@ -107,6 +112,16 @@ def load_parallel_data(
             ]
         splits[split] = _joined(parts)
     return ParallelData(DatasetDict(splits), reports, shares)
+
+
+def _warn_of_swapped_columns(rows: Dataset, split: str, entry: Corpus) -> None:
+    languages = languages_of_rows(rows)
+    if are_swapped(zip(rows["source"], rows["target"], languages, strict=True)):
+        source, target = languages[0]
+        logger.warning(
+            f"Most sources of the {split} data{f' of {entry.name}' * bool(entry.name)} are in "
+            f"{target}, and most targets in {source}: the columns, or the languages, are swapped."
+        )
 
 
 def load_tables(

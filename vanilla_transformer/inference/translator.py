@@ -561,7 +561,8 @@ class Translator:
             others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens). "
+                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens), or "
+                "train the model longer if they repeat themselves. "
                 f"They are in {', '.join(names[:MOST_NAMED])}{others}."
             )
         if num_unknown:

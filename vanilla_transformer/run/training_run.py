@@ -21,13 +21,14 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.row_languages import languages_of_rows
+from vanilla_transformer.data.row_languages import distinct_directions, languages_of_rows
 from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
+from vanilla_transformer.run.expectations import nearest_result
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
@@ -37,6 +38,7 @@ from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES
+from vanilla_transformer.training.metrics import score_texts
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
@@ -106,8 +108,20 @@ def run(
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
         for report in run.plan.texts.data.reports:
             logger.info(report.describe())
+        if "validation" not in run.plan.splits:
+            logger.info("No validation data: nothing is scored, and the last step is kept.")
+        if run.plan.texts.init_from is None:
+            _say_what_to_expect(run.plan)
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.finished_figures() or run.train_and_score()
+
+
+def _say_what_to_expect(plan: RunPlan) -> None:
+    """Names a measured training that is like the one that begins."""
+    targets = {known_tag(target) for _, target, *_ in distinct_directions(plan.splits["train"])}
+    pairs, minutes = len(plan.splits["train"]), plan.options.model.minutes
+    if sentence := nearest_result(targets, pairs, minutes):
+        logger.info(sentence)
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
@@ -230,11 +244,27 @@ class _Run(Assembly):
                     f"{self.scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
                     "longer if they repeat themselves."
                 )
+            self._warn_of_copies(split)
             figures = {**figures, **scores}
             self._save_figures(figures)  # a kill loses no score
             if split == "validation" and self.is_main and self.scorer.outputs:
                 self._calibrate(plan.splits[split])
         return figures
+
+    def _warn_of_copies(self, split: str) -> None:
+        """Warns of outputs that are no better than the sources themselves."""
+        rows, outputs = self.plan.splits[split], self.scorer.last_predictions
+        if len(outputs) != len(rows):  # only the loss was computed
+            return
+        own, copied = (
+            score_texts("chrf", texts, references_of(rows))["chrf"]
+            for texts in (outputs, list(rows["source"]))
+        )
+        if own <= copied:
+            logger.warning(
+                f"{split.capitalize()}: the outputs are no better than the unchanged sources (chrF "
+                f"{own:.1f}, and {copied:.1f} of the sources). Train longer, or on more pairs."
+            )
 
     def _calibrate(self, rows: Any) -> None:
         """Writes what tells the quality of outputs, learnt from those of the last evaluation."""
