@@ -15,4 +15,4 @@ if [ -z "${TMPDIR:-}" ] && [ "${room:-0}" -ge 8 ] && [ "${free:-0}" -ge 12 ]; th
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
 fi
-python -m pytest -n 2 --dist worksteal "$@"
+python -m pytest -n 2 --dist worksteal -v --disable-warnings "$@"

@@ -11,8 +11,18 @@ from toy import REPOSITORY, run_python
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-WORKFLOW = REPOSITORY / ".github" / "workflows" / "tests.yml"
-JOBS = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+GITHUB = REPOSITORY / ".github"
+SCHEMAS = {
+    **dict.fromkeys(GITHUB.glob("workflows/*.yml"), "vendor.github-workflows"),
+    **dict.fromkeys(GITHUB.glob("ISSUE_TEMPLATE/*.yml"), "vendor.github-issue-forms"),
+    GITHUB / "dependabot.yml": "vendor.dependabot",
+    REPOSITORY / "CITATION.cff": "vendor.citation-file-format",
+}
+JOBS = {
+    name: job
+    for path in GITHUB.glob("workflows/*.yml")
+    for name, job in yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].items()
+}
 
 
 def steps(job):
@@ -40,10 +50,11 @@ def test_what_the_workflow_runs_exists(job):
     assert set(JOBS[job].get("needs", ())) <= set(JOBS)
 
 
-def test_the_workflow_has_the_fields_of_its_schema(tmp_path):
-    bad = tmp_path / "bad.yml"
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_what_github_reads_has_the_fields_of_its_schema(path, tmp_path):
+    bad = tmp_path / path.name
     bad.write_text("on: push\njobs: {x: {steps: []}}\n")
-    for path, is_good in ((WORKFLOW, True), (bad, False)):
-        check = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
-        done = run_python(*check, path)
+    for file, is_good in ((path, True), (bad, False)):
+        check = ("-m", "check_jsonschema", "--builtin-schema", SCHEMAS[path])
+        done = run_python(*check, file)
         assert (done.returncode == 0) is is_good, done.stdout + done.stderr

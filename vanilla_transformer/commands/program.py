@@ -104,7 +104,8 @@ def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
     summaries = (f"  {name:<10} {_import_subcommand(name).SUMMARY}" for name in SUBCOMMANDS)
     description = "\n".join(
         (
-            "Trains and runs the Transformer of 'Attention Is All You Need' on your texts.",
+            "Train, adapt and serve translation models on your own texts; the Transformer of the "
+            "paper inside, readable.",
             "\nSubcommands:",
             *summaries,
             f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand, and",
