@@ -311,6 +311,13 @@ def test_a_record_tells_the_tag_of_a_direction(tmp_path, rows, languages, tag):
     assert read_of(tagged_translator(rows, tmp_path), "a b", **languages) == [f"{tag}a b"]
 
 
+def test_further_pairs_need_no_source_language_where_a_model_has_one(tmp_path):
+    translator = tagged_translator(TAGGED, tmp_path)
+    record_directions(translator.tokenizer, [(None, "de", ""), (None, "it", "")])
+    assert read_of(translator, "a b", tgt_lang="de") == ["<2de> a b"]
+    assert read_of(translator, "a b", tgt_lang="it") == ["a b"]
+
+
 @pytest.mark.parametrize("word", ["<url>", "<user>", "@name"])
 def test_other_tokens_that_begin_a_text_are_no_tags(tmp_path, word):
     translator = tagged_translator(TAGGED, tmp_path, limit=6, others=["<url>", "<user>", "@name"])

@@ -93,7 +93,8 @@ def recorded_directions(tokenizer: Any) -> list[Row]:
 def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str] = ()) -> None:
     """Saves with a tokenizer which directions its model learns, unless it has them already.
 
-    Of several rows of a direction, one without a tag counts: others mark a kind of text.
+    Of several rows of a direction, one without a tag counts: others mark a kind of text. A row
+    without a source is left out where a known direction has its target.
 
     Args:
         tags: Further words that begin sources.
@@ -101,10 +102,12 @@ def record_directions(tokenizer: Any, rows: Collection[Row], tags: Iterable[str]
     if language_tokens(tokenizer):
         return
     record = tokenizer.init_kwargs
-    plain_last = sorted(rows, key=lambda row: not row[2])
-    known = {
-        (source, target): tag for source, target, tag in (*plain_last, *record.get(_RECORD, []))
-    }
+    saved = record.get(_RECORD, [])
+    targets = {target for _, target, _ in saved}
+    plain_last = sorted(
+        (row for row in rows if row[0] or row[1] not in targets), key=lambda row: not row[2]
+    )
+    known = {(source, target): tag for source, target, tag in (*plain_last, *saved)}
     if known:
         record[_RECORD] = [[*languages, tag] for languages, tag in known.items()]
         others = {*tags, *(tag for *_, tag in rows), *record.get(_OTHER_TAGS, [])}

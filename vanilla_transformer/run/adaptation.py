@@ -9,7 +9,9 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
+from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 import torch
@@ -63,8 +65,8 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
-_FEW_TEXTS = 100
-"""Test pairs below which only a large difference is significant."""
+_MOST_PAIRS = 100_000
+"""Test pairs above which a difference is none that anybody sees."""
 _OWN_OUTPUTS = "own-outputs"
 _STARTS = ("adapt.json", "before", "trimmed", "grown", "data")
 """What an adaptation has written before its training begins, besides its own outputs."""
@@ -102,12 +104,14 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         return None
 
     def compare(name: str) -> ModelComparison:
+        print_message(f"Both models translate the {name} pairs.")
         return compare_models(
             [str(start.before), str(after)],
             DataArguments(corpora=list(map(json.dumps, start.entries[name]))),
             metrics=list(dict.fromkeys([*options.metrics, "chrf"])),  # a BLEU of 0 tells nothing
             bleu_tokenize=options.bleu_tokenize,
             tags=start.splits.tags,
+            progress=True,
         )
 
     own = compare("test")
@@ -324,11 +328,23 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         fallen = [name for name in comparison.scores if _significant_gain(comparison, name) < 0]
         if fallen:
             yield f"On the {title} test set it is significantly worse in {', '.join(fallen)}."
-    if (count := len(done.own.sources)) < _FEW_TEXTS:
+    if not gain and (needed := _deciding_pairs(done.own)):
         yield (
-            f"The test has {count} pairs, and so few decide little: only a large difference is "
-            "significant. Give more, with `--test` or `--held-out`."
+            f"The test has {len(done.own.sources):,} pairs. If the difference stays, about "
+            f"{needed:,} would decide: give more, with `--test` or `--held-out`."
         )
+
+
+def _deciding_pairs(comparison: ModelComparison) -> int | None:
+    """Returns with how many test pairs the same difference is significant; None: with very many.
+
+    The deviation of a mean falls with the square root of their number.
+    """
+    gains = [after - before for before, after in zip(*comparison.text_scores.values(), strict=True)]
+    if not (mean := fmean(gains)):
+        return None
+    needed = (NormalDist().inv_cdf(1 - SIGNIFICANT / 2) * pstdev(gains) / mean) ** 2
+    return ceil(needed / 10) * 10 if needed < _MOST_PAIRS else None
 
 
 def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
