@@ -82,6 +82,13 @@ def placed(source, output, pairs):
         ("Default: <x/>, type", (0, 1, 2, 3), "Standard:<x/> , Typ"),
         ("one <b>two</b>", (), "eins <b>zwei</b>"),
         ("one <b>two</b>", (), "<b></b>"),
+        # other white space stays between the words that it is between
+        ("run 10\u00a0km <b>now</b>", (0, 1, 2, 3), "lauf 10\u00a0km <b>nun</b>"),
+        ("10\u00a0% of it", (0, 1, 2), "10\u00a0% davon"),
+        ("a <b>x\u200by</b> z", (0, 1, 3, 4), "ein <b>iks\u200byps</b> zet"),
+        ("a   <b>b</b>  c", (0, 1, 2), "ah   <b>be</b>  ce"),
+        ("a  b c", (1, 0, 2), "be ah ce"),
+        ("yes\u00a0! no", (0, 1, 2), "ja! nein"),
         # within a word only where the output has the same
         ("H<b>2</b>O is", (0, 1), "H<b>2</b>O ist"),
         ("H<b><i>2</i></b>O is", (1, 0), "ist H<b><i>2</i></b>O"),
@@ -96,7 +103,7 @@ def placed(source, output, pairs):
     ],
 )
 def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
-    output = _TAG.sub("", expected)
+    output = re.sub(r"\u200b|\s+", " ", _TAG.sub("", expected))
     if "'" in output or "{" in output:  # tokens that are no words of `words`
         spans = [match.span() for match in re.finditer(r"l'|homme|\{0\}|\w+", output)]
         marked = parse(source)
@@ -143,7 +150,7 @@ def check_placed_tags(document):
     """Each tag is there once, pairs are nested, and none is within what is kept."""
     marked, output, links = document
     result = place_tags(marked, output, links)
-    assert result.text == output
+    assert result.text.split() == output.split()
     assert sorted(tag.text for tag in result.tags) == sorted(tag.text for tag in marked.tags)
     positions = [tag.position for tag in result.tags]
     assert positions == sorted(positions)
@@ -153,7 +160,7 @@ def check_placed_tags(document):
             stack.append(tag.text)
         elif tag.kind == "end":
             assert tag.text.replace("/", "") == stack.pop()
-        assert not any(begin < tag.position < end for begin, end in kept_spans(output))
+        assert not any(begin < tag.position < end for begin, end in kept_spans(result.text))
     assert not stack
 
 

@@ -16,10 +16,20 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from vanilla_transformer.documents.kept import Span, TokenLinks, kept_spans, stripped
+from vanilla_transformer.documents.kept import (
+    Edit,
+    Span,
+    TokenLinks,
+    apply_edits,
+    kept_spans,
+    moved,
+    stripped,
+)
 from vanilla_transformer.languages import is_spaced_script_at, word_borders
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
+_OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 _REACH = 12
@@ -84,8 +94,8 @@ class MarkedText:
             if isinstance(part, str):
                 if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
                     opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
-                    moved = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
-                    tags[len(tags) - len(opened) :] = moved
+                    shifted = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
+                    tags[len(tags) - len(opened) :] = shifted
                     text += " "
                 text += part
                 needs_space = needs_space and not part
@@ -114,16 +124,24 @@ class MarkedText:
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:
     """Puts the tags of a source into its output, each of them once.
 
+    White space that is more than a space, such as a no-break space, is in the output where the
+    words on its two sides are side by side there.
+
     Args:
         links: Which parts of the source and the output belong together.
     """
-    if not marked.tags:
+    if not marked.tags and not _OTHER_SPACE.search(marked.text):  # the usual case
         return MarkedText(output)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
-    _Placement(marked.text, output, links).place(root)
-    tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
-    return MarkedText(output, tuple(tags))
+    placement = _Placement(marked.text, output, links)
+    placement.place(root)
+    spaces = sorted(placement.edits_of_spaces(marked.text), key=lambda edit: edit.begin)
+    tags = [
+        replace(marked.tags[old], position=moved((position, position), spaces)[0])
+        for old, position in _in_order(root)
+    ]
+    return MarkedText(apply_edits(output, spaces), tuple(tags))
 
 
 @dataclass
@@ -225,6 +243,7 @@ class _Placement:
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks) -> None:
+        source = source.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
         self.source, self.output = source, output
         self.source_words = sorted({0, *word_borders(source)})
         self.kept = set(kept_spans(output))
@@ -281,6 +300,26 @@ class _Placement:
                     node.start = node.stop = place
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
+
+    def edits_of_spaces(self, source: str) -> Iterator[Edit]:
+        """Yields what puts white space of the source between the same words of the output."""
+
+        def is_same(unit: int, word: int, sign: str) -> bool:
+            if self.is_word[unit]:
+                return bool(self.words[unit] == word)
+            return self.texts[unit] == sign
+
+        gaps = list(zip(self.stops, self.starts[1:], strict=False))
+        for match in _OTHER_SPACE.finditer(source):
+            begin, end = match.span()
+            before = bisect_left(self.ends, begin), self.source[:begin][-1:]
+            behind = bisect_left(self.begins, end), self.source[end:][:1]
+            for unit, gap in enumerate(gaps):
+                is_space = gap[0] < gap[1] and not self.output[slice(*gap)].strip(WHITE_SPACE)
+                if is_space and is_same(unit, *before) and is_same(unit + 1, *behind):
+                    yield Edit(*gap, match[0])
+                    gaps[unit] = 0, 0
+                    break
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the part of the output that a pair encloses; None: nothing is linked with it."""
