@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -192,6 +193,52 @@ def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, writ
 def test_front_matter_stays(sign):
     source = f"{sign}\ntitle: a dog\n\nx = 1\n{sign}\n\nlook\n"
     assert translated(source, "sieh") == source.replace("look", "sieh")
+
+
+YAML = """---
+title: a dog
+"description": "two  dogs: \\u00e9" # note
+tags: [a cat, 'it''s a cat', 12]
+summary: >
+  some
+  cats
+draft: true
+---
+look
+"""
+
+
+def test_values_of_the_keys_of_front_matter_are_texts_where_asked():
+    keys = ["title", "description", "tags", "summary", "draft"]
+    document = read_document("a.md", YAML.encode(), keys)
+    texts = ["a dog", "two  dogs: \u00e9", "a cat", "it's a cat", "some cats", "look"]
+    assert [text.text.strip() for text in document.texts] == texts
+    assert document.write(document.texts).decode() == YAML
+    loud = [MarkedText(f"{text.text}: #1", text.tags) for text in document.texts]
+    written = document.write(loud).decode()
+    values = yaml.safe_load(written.split("---")[1])
+    expected = yaml.safe_load(YAML.split("---")[1])
+    assert values == {
+        "title": "a dog: #1",
+        "description": "two  dogs: \u00e9: #1",
+        "tags": ["a cat: #1", "it's a cat: #1", 12],
+        "summary": "some cats: #1\n",
+        "draft": True,
+    }
+    assert list(values) == list(expected)
+    assert '"two  dogs: \u00e9: #1" # note\n' in written
+    assert written.endswith("---\nlook: #1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "place"),
+    [("a.md", "---\na: b: c\n---\n", "line 2"), ("a.md", "+++\na = 1\n+++\n", "line 1")],
+)
+def test_front_matter_that_cannot_be_read_is_named(name, source, place):
+    with pytest.raises(ValueError, match=place):
+        read_document(name, source.encode(), ["a"])
+    with pytest.raises(ValueError, match=r"a\.txt"):
+        read_document("a.txt", source.encode(), ["a"])
 
 
 BLOCKS = ["a dog", "runs *far* away", "**all `code`**", "[a b](c)", "`x`, `y`", "![i](j)", "_d_!"]

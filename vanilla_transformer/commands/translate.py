@@ -85,7 +85,7 @@ def _translate_document(options: Options, path: str) -> None:
     from vanilla_transformer.inference.documents import translate_document
 
     file = Path(path)
-    document = read_document(path, file.read_bytes())
+    document = read_document(path, file.read_bytes(), options.files.front_matter or ())
     translator = load_translator(options)
     (direction,) = translator.directions(1, **options.languages.named())
     language = options.languages.target_language or direction.target or "translated"

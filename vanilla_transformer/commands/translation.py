@@ -40,6 +40,10 @@ class Files(ResumedFile):
         "stays; --output is report.LANGUAGE.docx by default",
         metavar="FILE",
     )
+    front_matter: list[str] | None = option(
+        "keys of the front matter of Markdown whose values are translated, such as title",
+        metavar="KEY",
+    )
     json: bool = option(
         "write a JSON object per line: source, outputs, scores, tokens, token scores", False
     )
@@ -169,6 +173,10 @@ class Options(ModelOptions):
                 "--corpus, --n-best and --ensemble-with",
             ),
             (files.quality and not files.tsv, "--quality is a column of --tsv"),
+            (
+                files.front_matter and not files.document,
+                "--front-matter names keys of the file of --document",
+            ),
             (
                 files.fuzzy_below and not (files.document or "").lower().endswith(_TWO_LANGUAGES),
                 "--fuzzy-below marks messages of a --document of the kinds "

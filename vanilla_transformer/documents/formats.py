@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -47,11 +47,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
-def read_document(name: str, content: bytes) -> MessageDocument:
+def read_document(name: str, content: bytes, front_matter: Collection[str] = ()) -> MessageDocument:
     """Takes the texts out of a file.
 
     Args:
         name: Name of the file, whose end tells its kind.
+        front_matter: The keys of the front matter of Markdown whose values are texts, too.
 
     Raises:
         ValueError: If the kind is not known, or the content is not of this kind; the error names
@@ -60,8 +61,11 @@ def read_document(name: str, content: bytes) -> MessageDocument:
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
+    read: Callable[..., Document] = FORMATS[suffix]
+    if front_matter and read is not _read_markdown:
+        raise ValueError(f"{name}: only Markdown has front matter.")
     try:
-        return MessageDocument(FORMATS[suffix](content))
+        return MessageDocument(read(content, front_matter) if front_matter else read(content))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
@@ -80,6 +84,10 @@ def _decoded(content: bytes) -> str:
 
 def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
     return read_html(*decode_markup(content), dialect)
+
+
+def _read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTemplate:
+    return read_markdown(_decoded(content), front_matter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +239,8 @@ FORMATS: dict[str, Callable[[bytes], Document]] = {
     ".htm": _read_html,
     ".html": _read_html,
     ".json": _read_json,
-    ".markdown": lambda content: read_markdown(_decoded(content)),
-    ".md": lambda content: read_markdown(_decoded(content)),
+    ".markdown": _read_markdown,
+    ".md": _read_markdown,
     ".odp": partial(PackedDocument, form=ODT),
     ".odt": partial(PackedDocument, form=ODT),
     ".po": PoFile,

@@ -1,12 +1,15 @@
 """The texts of Markdown: paragraphs, headings and cells, with emphasis and links as tags."""
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 from unicodedata import category
+
+import yaml
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -22,7 +25,7 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.languages import JOINED_LINES
 
 _CELLS = ("td_open", "th_open")
-_BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n.*?\n\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
+_BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _NEW_LINE = re.compile(r"\r\n?|\n")
 _TARGET = r"(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)"
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
@@ -97,11 +100,33 @@ class _MarkdownPlace(Place):
         ]
 
 
-def read_markdown(source: str) -> FileTemplate:
+@dataclass(frozen=True, kw_only=True)
+class _FrontMatterPlace(Place):
+    """A text of YAML.
+
+    Attributes:
+        style: The quotation mark around it. None: it has none and needs none.
+    """
+
+    style: str | None
+
+    def write(self, output: MarkedText) -> str:
+        text = super().write(output)
+        written = yaml.safe_dump(text, default_style=self.style, allow_unicode=True, width=math.inf)
+        return str(written).split("\n")[0]
+
+
+def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTemplate:
     """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
 
     Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
     `[!NOTE]` and `:::`, stay as they are.
+
+    Args:
+        front_matter: The keys of front matter whose values are texts all the same.
+
+    Raises:
+        ValueError: If front matter with such keys is no YAML.
     """
     with optional_packages():
         from markdown_it import MarkdownIt
@@ -114,11 +139,12 @@ def read_markdown(source: str) -> FileTemplate:
         parser.use(plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
     parser.disable(["text_join", "footnote_inline"])
-    first = _BEFORE.match(source).end()  # type: ignore[union-attr]  # it matches nothing, too
+    head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
+    first = head.end()
     starts = [first, *(match.end() for match in _NEW_LINE.finditer(source, first)), len(source)]
     read_to = list(starts)  # of each line
     env: dict[str, Any] = {}
-    places: list[Place] = []
+    places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
     for before, token in pairwise(parser.parse(source[first:], env)):
         if token.type != "inline" or not token.map:
             continue
@@ -150,6 +176,25 @@ def read_markdown(source: str) -> FileTemplate:
             items = join_codes(_items(children, content, prefixes))
             places += find_place((lines[0][1], read_to[lines[-1][0]]), items, make)
     return FileTemplate(source, sorted(places, key=lambda place: place.end))
+
+
+def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:
+    """Yields the places of the texts, and of those in lists, that keys have as values."""
+    try:
+        root = yaml.compose(head[2])
+    except yaml.MarkedYAMLError as error:
+        mark: Any = error.problem_mark
+        raise ValueError(f"line {mark.line + 2}: {error.problem}.") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError("line 1: front matter whose keys are named must have keys, in YAML.")
+    for key, value in root.value:
+        for node in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            if key.value in keys and node.tag == "tag:yaml.org,2002:str":
+                begin = head.start(2) + node.start_mark.index
+                end = begin + len(head.string[begin : head.start(2) + node.end_mark.index].rstrip())
+                style = '"' if node.style in ("|", ">") else node.style
+                make = partial(_FrontMatterPlace, style=style)
+                yield from find_place((begin, end), [node.value], make)
 
 
 def _as_cell(text: str) -> str:
