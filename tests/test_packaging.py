@@ -1,18 +1,13 @@
-"""What is imported is declared, and the wheel translates by its own files."""
+"""What is imported is declared, and an extra that is missing is named."""
 
 import ast
-import os
 import re
-import subprocess
 import sys
 import tomllib
-import zipfile
 from importlib.metadata import packages_distributions
 
-import pytest
 from toy import REPOSITORY, run_python
 
-from vanilla_transformer import __version__
 from vanilla_transformer.extras import EXTRAS
 
 PACKAGE = REPOSITORY / "vanilla_transformer"
@@ -117,27 +112,3 @@ def test_a_missing_extra_is_one_line(tmp_path):
         assert line.startswith(f"vanilla-transformer {words.split()[0]}: error: The package '")
         assert line.endswith(f'pip install ".[{extra}]"')
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_the_wheel_translates_by_its_own_files(trained, tmp_path):
-    """That it needs nothing else but its requirements is tried by the workflow of a release."""
-    pip = (sys.executable, "-m", "pip", "-q")
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, REPOSITORY], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.split("-")[1] == __version__
-    names = zipfile.ZipFile(wheel).namelist()
-    assert len({name.split("/")[0] for name in names}) == 2  # and its metadata
-    assert {f"{PACKAGE.name}/{path.relative_to(PACKAGE)}" for path in FILES} <= set(names)
-    data = ("py.typed", "run/model_card_template.md", "page/page.css", "page/page.js")
-    assert {f"{PACKAGE.name}/{name}" for name in data} <= set(names)
-    subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True)
-    done = subprocess.run(
-        [sys.executable, "-m", PACKAGE.name, "translate", trained, "a dog sees a cat ."],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "Hund sieht Katze .\n"

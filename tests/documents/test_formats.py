@@ -14,7 +14,6 @@ from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText, place_tags
 
-FULL_PO = 'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "done"\nmsgstr "fertig"\n'
 SRT = (
     "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>A dog runs\r\nand sleeps now.</i>\r\n\r\n"
     "2\r\n00:00:03,000 --> 00:00:04,000\r\n- Who?\r\n- A <b>big</b> dog.\r\n\r\n"
@@ -93,25 +92,6 @@ def written_run(text, properties=""):
 
 
 BOLD, FOOTNOTE = "<w:rPr><w:b/></w:rPr>", '<w:r><w:footnoteReference w:id="2"/></w:r>'
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.srt", SRT),
-        ("a.vtt", VTT),
-        ("a.json", JSON),
-        ("a.json", '"\ufefftext"'),
-        ("a.txt", "\ufeffA line\r\n\r\n  and\u2028one\n"),
-        ("a.txt", ""),
-        ("a.srt", "\n"),
-        ("a.html", "<p class='x'>A <b>dog</b> &lt;&nbsp;<br>runs.</p>\r\n<script>a</script>"),
-        ("a.po", FULL_PO),
-    ],
-)
-def test_a_file_whose_texts_stay_is_equal_to_the_byte(name, content):
-    document = read_document(name, content.encode())
-    assert document.write(document.texts) == content.encode()
 
 
 @pytest.mark.parametrize(

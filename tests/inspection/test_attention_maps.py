@@ -45,17 +45,6 @@ def test_without_a_target_the_model_writes_it(trained):
     assert text == "Hund mag Boot ."
 
 
-def test_a_target_may_be_token_ids(trained, maps):
-    """They need not be those that the tokenizer would make of the text."""
-    model, tokenizer = load_model(str(trained))
-    ids = tokenizer(text_target="Hund mag Boot .")["input_ids"]
-    found = attention_maps(model, tokenizer, "a dog likes a boat .", ids)
-    assert found.predicted == maps.predicted
-    assert torch.equal(found.cross, maps.cross)
-    shorter = attention_maps(model, tokenizer, "a dog likes a boat .", ids[:2])
-    assert shorter.predicted == maps.predicted[:2]
-
-
 def test_an_alignment_names_the_strongest_source_token(maps):
     for head in (None, 0):
         pairs = maps.alignment(layer=0, head=head)

@@ -201,23 +201,3 @@ def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, trainin
 
 
 # --- compilation ---------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {**FUSED, "decoder_vocab_size": 52}], ids=["", "fused"])
-def test_a_compiled_training_step_takes_batches_of_other_sizes(tiny_model, tiny_batch, changes):
-    model = tiny_model(dropout=0.0, **changes).train()
-    options = {"fullgraph": True, "backend": "eager", "dynamic": True}
-    compiled, sizes = (
-        torch.compile(copy.deepcopy(model), **options),
-        [((7, 4), (5, 6)), ((3,), (2,))],
-    )
-    for source_lens, target_lens in sizes:
-        batch = tiny_batch(
-            source_lens, target_lens, decoder_vocab=changes.get("decoder_vocab_size")
-        )
-        for each in (model, compiled):
-            each.zero_grad()
-            each(**batch).loss.backward()
-        for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
-            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)

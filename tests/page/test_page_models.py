@@ -119,15 +119,6 @@ def test_a_request_that_cannot_be_computed_names_the_cause(models, request_for, 
         models.answer(replace(request_for(), **changes))
 
 
-def test_models_have_short_names_unless_these_are_equal(trained, tmp_path):
-    twins = [tmp_path / name / trained.name for name in ("one", "two")]
-    for twin in twins:
-        twin.parent.mkdir()
-        twin.symlink_to(trained)
-    assert list(PageModels([str(trained)]).by_name) == [trained.name]
-    assert list(PageModels([str(twin) for twin in twins]).by_name) == list(map(str, twins))
-
-
 def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"config\.json"):
         PageModels([str(trained), str(tmp_path)])
