@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from vanilla_transformer.model.normalization import make_norm
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.normalization import NORMS, make_norm
 
 
 def layer_norm(row, eps):
@@ -26,6 +27,10 @@ def unbiased_std(row, eps):
 
 
 FORMULAS = {"layer_norm": layer_norm, "rms_norm": rms_norm, "unbiased_std": unbiased_std}
+
+
+def test_each_norm_that_can_be_chosen_has_a_formula():
+    assert {*FORMULAS} == {*NORMS} == {*CHOICES["norm_type"]}
 
 
 @pytest.mark.parametrize("name", FORMULAS)

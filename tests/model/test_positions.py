@@ -11,6 +11,11 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    BIASED_SCHEMES,
+    CHOICES,
+    PACKED_SCHEMES,
+)
 from vanilla_transformer.model.positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
@@ -39,6 +44,12 @@ SCHEMES = {
     "alibi": lambda: AlibiPositions(6),
     "rope": lambda: RotaryPositions(8, 10000.0),
 }
+LEARNED = ("learned", "relative")  # from weights, compared below
+
+
+def test_each_scheme_that_can_be_chosen_is_compared():
+    assert {*SCHEMES, *LEARNED, "none"} == {*CHOICES["position_embedding_type"]}
+    assert {*BIASED_SCHEMES, *PACKED_SCHEMES, "learned"} == {*CHOICES["position_embedding_type"]}
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -19,9 +19,7 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import (
-    CHOICES,
-)
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)
@@ -38,8 +36,8 @@ def draw_config(seed):
         "tie_word_embeddings": flag(),
         "activation_function": rng.choice((*sorted(ACT2FN), *LEARNED)),
         "gated_ffn": flag(),
-        "norm_placement": rng.choice(("post", "pre", "none")),
-        "norm_type": rng.choice(("layer_norm", "rms_norm", "unbiased_std")),
+        "norm_placement": rng.choice(CHOICES["norm_placement"]),
+        "norm_type": rng.choice(CHOICES["norm_type"]),
         "layer_norm_eps": rng.choice((1e-6, 1e-5, 1e-3)),
         "final_layer_norm": rng.choice((None, True, False)),
         "normalize_embedding": flag(),
@@ -55,7 +53,7 @@ def draw_config(seed):
         "relative_attention_max_distance": rng.choice((17, 128)),
         "label_smoothing": rng.choice((0.0, 0.1)),
         "use_cache": flag(),
-        "classifier_pooling": rng.choice(("mean", "first")),
+        "classifier_pooling": rng.choice(CHOICES["classifier_pooling"]),
         "classifier_dropout": rng.choice((None, 0.1)),
         "pad_token_id": rng.choice((0, 1)),
         "eos_token_id": rng.choice((2, [2, 3])),
