@@ -154,6 +154,16 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     result.press("Control+a")
     assert page.evaluate("`${getSelection()}`") == result.inner_text()
     assert (complaints, page.evaluate("document.documentElement.scrollWidth")) == ([], 390)
+    assert "toy" in page.locator("#models").inner_text()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the translation").click()
+    page.wait_for_function("navigator.clipboard.readText()")
+    assert page.evaluate("navigator.clipboard.readText()") == result.inner_text()
+    file = {"name": "a.txt", "mimeType": "text/plain", "buffer": LINE.encode()}
+    page.get_by_label("A file").set_input_files(file)
+    with page.expect_download() as started:
+        page.get_by_role("link", name="a.de.txt").click()
+    assert started.value.path().read_text() == OUTPUT
     page.get_by_label("Text").fill("a " * 2000)
     page.get_by_role("button", name="Translate").click()
     page.locator("#status.problem").get_by_text("exceeds text limit").wait_for()

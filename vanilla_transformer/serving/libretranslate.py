@@ -259,6 +259,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "language": {
                     side: {"code": code, "name": _name_of(code)} for side, code in first.items()
                 },
+                "models": list(service.models.by_name),
                 "suggestions": False,
                 "supportedFilesFormat": list(FORMATS),
             }
