@@ -1,5 +1,6 @@
 """What happens on the page when a person clicks, chooses or ticks."""
 
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -59,6 +60,8 @@ class PageEvents:
         computes = {**private, **shows}
         asked = [*parts.search, parts.off, *parts.choices]
         start = [parts.button.click, parts.text.submit]
+        computing = f"() => {json.dumps(hint_html('Computing …'))}"  # in the browser, at once
+        gr.on(start, None, None, parts.status, js=computing, **private)
         gr.on(start, self.run, asked, parts.results, **shows, api_name="run")
         if runs_at_once:
             page.load(self.run, asked, parts.results, **computes)
