@@ -167,6 +167,7 @@ def test_flags_decide_what_a_placeholder_is(flag, text, parts):
     ("text", "without", "output", "written"),
     [
         ("&Close", "Close", "Schlie\xdfen", "S&chlie\xdfen"),
+        ("&About {app}", "About {app}", "Zu {app} mehr", "&Zu {app} mehr"),
         ("_Close", "Close", "Fenster", "_Fenster"),
         ("Save _As...", "Save As...", "\u53e6\u5b58\u4e3a...", "\u53e6\u5b58\u4e3a(_A)..."),
         ("E&xit", "Exit", "Beenden", "&Beenden"),

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import regex
 
+from vanilla_transformer.documents.kept import kept_spans, meets
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import Item, is_translated, marked_text, split_edges
 
@@ -17,7 +18,7 @@ _ACCELERATOR = regex.compile(
     r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
 )
 _LONGEST_LABEL = 80
-_LETTER = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]")
+_LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{(?:[^{{}}']|'[^']*')*\}}|[{{}}#]")
@@ -108,7 +109,7 @@ class _Text:
         signs = list(_ACCELERATOR.finditer(text))
         if len(signs) == 1:
             begin, end = signs[0].span()
-            self._sign, self._letter = text[begin:end], text[end]
+            self._sign, self._letter, self._flags = text[begin:end], text[end], text.flags
             tags = _moved(marked.tags, begin, -1)
             self.texts = [as_message(MarkedText(text[:begin] + text[end:], tags), text.flags)]
 
@@ -117,13 +118,18 @@ class _Text:
         (output,) = outputs
         if not self._sign:
             return output
-        text, added = output.text, self._sign
-        letter = regex.escape(self._letter)
-        same = regex.search(rf"\b(?i:{letter})", text) or regex.search(rf"(?i:{letter})", text)
-        found = same or _LETTER.search(text)
-        if found:
-            place = found.start()
-        else:  # as Chinese and Japanese programs have it
+        text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
+        kept = kept_spans(text, flags=self._flags)
+        place = next(
+            (
+                found.start()
+                for pattern in (rf"\b{letter}", letter, _LETTER)
+                for found in regex.finditer(pattern, text)
+                if not meets(found.span(), kept)
+            ),
+            None,
+        )
+        if place is None:  # as Chinese and Japanese programs have it
             place, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
         return MarkedText(
             f"{text[:place]}{added}{text[place:]}", _moved(output.tags, place, len(added))
