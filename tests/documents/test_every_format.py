@@ -300,3 +300,21 @@ def test_texts_alone_change(suffix):
         outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
         expected = build(suffix, seed, is_translated=True)
         assert parts(document.write(outputs)) == parts(expected)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_damaged_file_is_refused_by_its_name_or_written(suffix):
+    for seed in range(60):
+        random = Random(seed)
+        content = bytearray(build(suffix, seed % 5, is_translated=False))
+        begin = random.randrange(len(content))
+        end = begin + random.choice([0, 1, 1, 20, len(content)])
+        content[begin:end] = random.choice([b"", b"\0", b"\xff", b"<", b'"', b"&", b"{", b"\n"])
+        try:
+            document = read_document(f"a{suffix}", bytes(content))
+        except ValueError as error:
+            if str(error).startswith(f"a{suffix}"):
+                continue
+            raise
+        outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
+        document.write(outputs, "de")

@@ -232,11 +232,15 @@ def test_answers_tell_what_is_cut_off(trained, cache, tmp_path):
         assert running.ask("GET", path)[2] == content.decode()
 
 
+def packed(name, content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
 def bomb():
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/document.xml", b" " * 20_000_000)
-    return packed.getvalue()
+    return packed("word/document.xml", b" " * 20_000_000)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +258,45 @@ def bomb():
 )
 def test_wrong_files_are_refused(server, name, content, fields):
     assert send_file(server, name, content, **fields)[0] == 400
+
+
+UNKNOWN = b"<?xml version='1.0' encoding='klingon'?><{}/>"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "place"),
+    [
+        ("arb", b'{"a":\n 1', "line 2"),
+        ("docx", packed("word/other.xml", "<a/>"), "word/document.xml"),
+        ("epub", packed("a.xhtml", "<p>\xff".encode("latin-1")), "a.xhtml"),
+        ("epub", packed("a.opf", "<a/>"), "html"),
+        ("htm", b"<html>\n<meta charset=klingon>", "line 2"),
+        ("html", b"a\n\xff", "line 2"),
+        ("json", b'{"a":\n "\\ud800"}', "line 2"),
+        ("markdown", b"a\n\xff", "line 2"),
+        ("md", b"\0", "zeros"),
+        ("odp", packed("meta.xml", "<a/>"), "content.xml"),
+        ("odt", packed("content.xml", "<a>"), "content.xml"),
+        ("po", b'msgid "a"\nmsgstr "', "line 2"),
+        ("pot", b'msgid ""\nmsgstr "Content-Type: text/plain; charset=klingon\\n"', "line 2"),
+        ("pptx", packed("ppt/presentation.xml", "<a/>"), "ppt/slides"),
+        ("pptx", packed("ppt/slides/slide1.xml", UNKNOWN), "slide1.xml: line 1"),
+        ("resx", b"<root>", "line 1"),
+        ("srt", b"a\n\xff", "line 2"),
+        ("ts", b"const a = 1;", "line 1"),
+        ("vtt", b"WEBVTT\n\xff", "line 2"),
+        ("xhtml", UNKNOWN, "line 1"),
+        ("xlf", UNKNOWN, "line 1"),
+        ("xliff", b"<a>\n</b>", "line 2"),
+        ("xlsx", packed("xl/worksheets/a.xml", "<a/>")[:-9], "zip"),
+        ("xml", b"<a/>", "<resources>"),
+    ],
+)
+def test_a_broken_document_is_refused_with_its_place(server, suffix, content, place):
+    status, _, answer = send_file(server, f"a.{suffix}", content)
+    assert status == 400
+    assert f"a.{suffix}" in answer["error"]
+    assert place in answer["error"]
 
 
 def test_a_model_of_several_targets_takes_one_for_each_request(cache):

@@ -8,7 +8,6 @@ import html
 import io
 import re
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -321,23 +320,27 @@ class PackedDocument:
         form: XmlFormat,
         read: Callable[[bytes], FileTemplate] | None = None,
     ) -> None:
-        self._content = content
+        self._parts: list[tuple[zipfile.ZipInfo, bytes]] = []
         self._members: dict[str, FileTemplate] = {}
-        name = "no intact zip file of this kind"
+        name = "no intact zip file"
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                names: list[str] = []
-                for name in filter(re.compile(form.names[0]).fullmatch, packed.namelist()):
-                    names += re.findall(form.names[1], packed.read(name).decode())
-                form = replace(form, kept_texts="|".join([form.kept_texts, *map(_literal, names)]))
-                for name in filter(re.compile(form.members).fullmatch, packed.namelist()):
-                    member = packed.read(name)
-                    self._members[name] = read(member) if read else read_xml(member, form)
-        except (ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # a password
+                for info in packed.infolist():
+                    name = info.filename
+                    self._parts.append((info, packed.read(info)))
+            parts = {info.filename: part for info, part in self._parts}
+            names: list[str] = []
+            for name in filter(re.compile(form.names[0]).fullmatch, parts):
+                names += re.findall(form.names[1], parts[name].decode())
+            form = replace(form, kept_texts="|".join([form.kept_texts, *map(_literal, names)]))
+            for name in filter(re.compile(form.members).fullmatch, parts):
+                part = parts[name]
+                self._members[name] = read(part) if read else read_xml(part, form)
+        except Exception as error:  # a damaged zip file raises many kinds
             raise ValueError(f"{name}: {error}") from error
         if not any(map(re.compile(form.main).fullmatch, self._members)):
-            part = form.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
-            raise ValueError(f"this zip file has no part {part}, where the texts are.")
+            main = form.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
+            raise ValueError(f"this zip file has no part {main}, where the texts are.")
         self.texts = [text for member in self._members.values() for text in member.texts]
         self.places = [
             f"{name}, text {number}"
@@ -357,12 +360,9 @@ class PackedDocument:
             name: member.write(list(islice(remaining, len(member.texts))))
             for name, member in self._members.items()
         }
-        with (
-            zipfile.ZipFile(io.BytesIO(self._content)) as old,
-            zipfile.ZipFile(result, "w") as new,
-        ):
-            for info in old.infolist():
-                new.writestr(info, written.get(info.filename) or old.read(info))
+        with zipfile.ZipFile(result, "w") as packed:
+            for info, part in self._parts:
+                packed.writestr(info, written.get(info.filename) or part)
         return result.getvalue()
 
 
