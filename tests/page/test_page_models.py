@@ -85,15 +85,6 @@ def test_a_line_too_long_for_maps_has_outputs_and_a_reason(models, request_for):
     assert f"The line has {MOST_TOKENS + 2} tokens" in drawn.alignment
 
 
-def test_samples_repeat_with_their_seed_and_come_best_first(models, request_for):
-    asked = request_for(temperature=2.0, n_best=4, seed=5)
-    first = models.answer(asked).outputs
-    assert models.answer(asked).outputs == first
-    scores = [one.score for one in first[0]]
-    assert scores == sorted(scores, reverse=True)
-    assert models.answer(replace(asked, seed=6)).outputs != first
-
-
 def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):
     requests = [
         request_for(),
