@@ -28,6 +28,7 @@ from vanilla_transformer.training.training_log import peak_of
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
+pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
 ENDS = [2, 7]
 
