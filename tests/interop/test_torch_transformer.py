@@ -57,14 +57,6 @@ def test_the_program_converts_a_checkpoint_of_a_training(tmp_path):
     assert model.config.decoder_start_token_id == 2
 
 
-def test_a_stored_table_must_hold_the_sinusoids(tmp_path):
-    source = random_model("sinusoidal")
-    with pytest.raises(ValueError, match="`pe` is not known"):
-        read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal"})
-    with pytest.raises(ValueError, match="`pe`: it does not hold the positions `sinusoidal_half`"):
-        read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal_half:pe"})
-
-
 def test_what_the_weights_do_not_show_must_be_given(tmp_path):
     source = random_model()
     with pytest.raises(ValueError, match="3 problem") as error:

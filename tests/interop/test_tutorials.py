@@ -64,17 +64,6 @@ def test_fused_rows_that_do_not_fit_are_named(system, rows, message):
         convert_tutorial(f"system-{system}", weights_of_a() | fused, 2)
 
 
-def test_a_choice_can_depart_from_the_system():
-    """A system A that was trained with an output bias and scaled embeddings."""
-    weights = weights_of_a() | {"output.bias": torch.ones(22)}
-    config, found = convert_tutorial(
-        "system-a", weights, 2, lm_head_bias=True, scale_embedding=True
-    )
-    model = VanillaTransformerForConditionalGeneration(config)
-    model.load_state_dict(found)
-    assert torch.equal(model.lm_head.bias, torch.ones(22))
-
-
 def test_padding_of_the_source_moves_to_the_place_of_the_targets():
     weights = weights_of_a()
     config, found = convert_tutorial("system-a", weights, 2, source_pad_token_id=17, pad_token_id=5)

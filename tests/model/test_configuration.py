@@ -135,13 +135,6 @@ def test_the_number_of_key_value_heads_is_stored(tiny_config, tmp_path, side):
     assert fields[f"{side}_num_key_value_heads"] == heads
 
 
-def test_tools_read_the_key_value_heads_of_the_stack_that_runs(tiny_config):
-    grouped = {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2}
-    config = tiny_config(**grouped)
-    assert config.get_text_config(decoder=True).num_key_value_heads == 2
-    assert config.get_text_config(encoder=True).num_key_value_heads == 1
-
-
 def test_equal_vocabularies_are_shared(tiny_config):
     assert tiny_config(decoder_vocab_size=50).share_encoder_decoder_embeddings is False
     assert tiny_config(decoder_vocab_size=40).share_encoder_decoder_embeddings is True

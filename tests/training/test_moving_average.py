@@ -108,16 +108,3 @@ def test_what_cannot_be_is_refused(tmp_path):
     run(tmp_path / "mean", max_steps=3)[0].train()
     with pytest.raises(ValueError, match=r"`ema_decay` \(.*, now None\) changed"):
         trainer(tmp_path / "mean", max_steps=6, **SAVED).train(resume_from_checkpoint=True)
-
-
-def test_a_checkpoint_that_a_later_callback_asks_for_is_exact(tmp_path):
-    def save(state, control, net):
-        control.should_save |= state.global_step == 2
-
-    options = {"max_steps": 4, "learning_rate": 0.02, "logging_steps": 1}
-    callbacks = [ExponentialMovingAverage(0.5), callback("on_step_end", save)]
-    whole = trainer(tmp_path, callbacks=callbacks, **options)
-    whole.train()
-    resumed = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert_same_weights(resumed, whole)
