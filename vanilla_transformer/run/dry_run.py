@@ -25,6 +25,7 @@ def dry_run(arguments: RunArguments) -> None:
     directory = OutputDirectory(Path(str(training.output_dir)), None, False)
     loaded = compute_on_main_process(training, partial(load_data, arguments, None, directory))
     loading, rows = monotonic() - began, candidate_rows(loaded)
+    logger.info(f"Timing the first steps of up to {len(rows)} models.")
 
     @cache
     def measure(row: Sizes) -> Pace:

@@ -31,7 +31,7 @@ from vanilla_transformer.training.store import OutputDirectory
 logger = logging.get_logger(__name__)
 
 _STEPS = 10
-_PAIRS = 20_000
+_PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
 _SCORED = 128
 """Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""

@@ -38,23 +38,6 @@ logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class RunTexts:
-    """What a run reads before it is planned; one process reads it for all of a machine.
-
-    Attributes:
-        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
-        data: The splits in use, as the model reads them.
-        defaults: The options that the run has chosen itself.
-    """
-
-    directory: OutputDirectory
-    init_from: str | None
-    data: ParallelData
-    tokenizer: Any
-    defaults: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class LoadedData:
     """What a run loads before it has a tokenizer; one process loads it for all of a machine.
 
@@ -70,6 +53,13 @@ class LoadedData:
     data: ParallelData
     facts: RunFacts
     defaults: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunTexts(LoadedData):
+    """What a run reads before it is planned: its data, as the model reads them, and a tokenizer."""
+
+    tokenizer: Any
 
 
 def load_data(
@@ -116,22 +106,21 @@ def load_data(
 
 def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     """Loads or trains the tokenizer of a run, and makes its texts as the model reads them."""
-    directory, init_from, defaults = loaded.directory, loaded.init_from, loaded.defaults
-    if defaults and directory.checkpoint is None:
-        logger.info(describe_choice(defaults, loaded.facts))
-    arguments, splits = arguments.with_defaults(defaults), DatasetDict(loaded.data.splits)
+    if loaded.defaults and loaded.directory.checkpoint is None:
+        logger.info(describe_choice(loaded.defaults, loaded.facts))
+    arguments, splits = arguments.with_defaults(loaded.defaults), DatasetDict(loaded.data.splits)
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    tokenizer = _make_tokenizer(arguments, sample, init_from, has_placeholders=share > 0)
+    tokenizer = _make_tokenizer(arguments, sample, loaded.init_from, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
     if share:
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
     if arguments.data.terms:
         splits["train"] = annotate_terms(splits["train"], tags, num_proc)
-    data = replace(loaded.data, splits=splits)
-    return RunTexts(directory, init_from, data, tokenizer, defaults)
+    texts = {**vars(loaded), "data": replace(loaded.data, splits=splits)}
+    return RunTexts(**texts, tokenizer=tokenizer)
 
 
 def _files_of(arguments: RunArguments) -> list[str]:
