@@ -170,12 +170,9 @@ class _Choices:
                 raise ValueError
         except ValueError:
             self._branches = []
-        self._are_texts = [is_translated(branch.text.text) for branch in self._branches]
-        self.texts = [
-            branch.text
-            for branch, is_text in zip(self._branches, self._are_texts, strict=True)
-            if is_text
-        ]
+        numbers = range(len(self._branches))
+        self._numbers = [n for n in numbers if is_translated(self._branches[n].text.text)]
+        self.texts = [self._branches[number].text for number in self._numbers]
 
     def _read(self, position: int, is_plural: bool = False) -> int:
         """Reads a text up to the brace that closes it, or the end; returns where that is."""
@@ -235,11 +232,9 @@ class _Choices:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
         if list(outputs) == self.texts:
             return self._marked
-        remaining = iter(outputs)
-        texts = [
-            next(remaining) if is_text else branch.text
-            for branch, is_text in zip(self._branches, self._are_texts, strict=True)
-        ]
+        texts = [branch.text for branch in self._branches]
+        for number, output in zip(self._numbers, outputs, strict=True):
+            texts[number] = output
         for branch, text in zip(self._branches, texts, strict=True):
             if any(name not in text.text for name in branch.contents):
                 return None

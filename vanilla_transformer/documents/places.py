@@ -79,16 +79,11 @@ class FileTemplate:
         return place_names(self._source, self._places)
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`.
-
-        Args:
-            outputs: None: the text stays.
-            language: That of the outputs, which the file names if it has a place for it.
-        """
+        """As for `Document`."""
         return self.join(outputs, language).encode(self._encoding, "xmlcharrefreplace")
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
-        """Returns the same as a text."""
+        """Returns what `write` does, as a text."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
             first = len(edits)

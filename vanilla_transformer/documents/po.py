@@ -81,12 +81,7 @@ class PoFile:
         self.language = language[1] if language else ""
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`.
-
-        Args:
-            outputs: None: its message stays.
-            language: That of the outputs, which the file names where it does not name any.
-        """
+        """As for `Document`."""
         remaining = iter(outputs)
         edits: list[Edit] = []
         line_break = "\r\n" if "\r\n" in self._source else "\n"

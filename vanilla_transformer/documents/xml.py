@@ -331,8 +331,9 @@ class PackedDocument:
             parts = {info.filename: part for info, part in self._parts}
             names: list[str] = []
             for name in filter(re.compile(form.names[0]).fullmatch, parts):
-                names += re.findall(form.names[1], parts[name].decode())
-            form = replace(form, kept_texts="|".join([form.kept_texts, *map(_literal, names)]))
+                names += map(html.unescape, re.findall(form.names[1], parts[name].decode()))
+            kept_texts = "|".join([form.kept_texts, *map(re.escape, names)])
+            form = replace(form, kept_texts=kept_texts)
             for name in filter(re.compile(form.members).fullmatch, parts):
                 part = parts[name]
                 self._members[name] = read(part) if read else read_xml(part, form)
@@ -349,12 +350,7 @@ class PackedDocument:
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`.
-
-        Args:
-            outputs: None: the text stays.
-            language: That of the outputs, which these files do not name.
-        """
+        """As for `Document`; these files do not name a language."""
         remaining, result = iter(outputs), io.BytesIO()
         written = {
             name: member.write(list(islice(remaining, len(member.texts))))
@@ -583,7 +579,3 @@ def _read_escapes(element: _Element, block: _Element, breaks: list[str]) -> Iter
 def _with_state(tag: str, state: str) -> str:
     """Returns a start tag with another state of its translation."""
     return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))
-
-
-def _literal(name: str) -> str:
-    return re.escape(html.unescape(name))
