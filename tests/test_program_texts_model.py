@@ -37,6 +37,14 @@ def test_it_translates_into_each_language(translator):
 def test_a_language_must_be_named(translator):
     with pytest.raises(ValueError, match="de, es, fr, ja, zh"):
         translator.translate(SOURCE)
+    with pytest.raises(ValueError, match="de is a target only"):
+        translator.translate(SOURCE, src_lang="de", tgt_lang="fr")
+
+
+def test_it_obeys_the_glossary_of_the_readme(translator):
+    options = {"tgt_lang": "de", "glossary": {"message": "Mitteilung"}}
+    output = translator.translate("The message could not be sent.", **options)
+    assert output == "Die Mitteilung konnte nicht gesendet werden."
 
 
 @pytest.mark.parametrize("code", TRANSLATED)

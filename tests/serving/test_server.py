@@ -418,7 +418,7 @@ def test_many_clients_at_once_get_their_own_answers(server, trained):
 WRONG = {
     "unknown source": ({"source": "xx"}, "xx is not supported"),
     "unknown target": ({"target": "xx"}, "xx is not supported"),
-    "no such direction": ({"source": "de"}, "de is not supported"),
+    "no such direction": ({"source": "de"}, "de is offered as a target only"),
     "no text": ({"q": None}, "missing q parameter"),
     "empty text": ({"q": ""}, "missing q parameter"),
     "no source": ({"source": None}, "missing source parameter"),

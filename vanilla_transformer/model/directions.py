@@ -180,8 +180,8 @@ class Direction:
         tokens, rows = language_tokens(tokenizer), recorded_directions(tokenizer)
         sources = [*tokens] or [row[0] for row in rows if row[0]]
         targets = [*tokens] or list(dict.fromkeys(row[1] for row in rows))
-        source = _find("source", source, sources, closest)
-        target = _find("target", target, targets, closest)
+        source = _find("source", source, sources, targets, closest)
+        target = _find("target", target, targets, sources, closest)
         if tokens:
             names = {index: code for code, index in tokens.items()}
             start, first = settings.decoder_start_token_id, settings.forced_bos_token_id
@@ -236,6 +236,7 @@ def _find(
     side: str,
     language: str | None,
     supported: list[str],
+    on_the_other: list[str],
     closest: Callable[[str, Iterable[str]], str | None],
 ) -> str | None:
     """Returns a language as the model spells it; any one where the model names none."""
@@ -245,8 +246,11 @@ def _find(
     if not supported:
         return language
     if match is None:
+        is_there = closest(language, on_the_other) is not None
+        only = f" ({language} is a {'target' if side == 'source' else 'source'} only)"
         raise ValueError(
-            f"The model has no {side} language {language!r}: it knows {_listed(supported)}."
+            f"The model has no {side} language {language!r}{only if is_there else ''}: it knows "
+            f"{_listed(supported)}."
         )
     return match
 

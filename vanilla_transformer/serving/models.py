@@ -191,7 +191,9 @@ class Models:
         if (source, target) in directions:
             model = directions[source, target]
             return model, model.directions[source, target]
-        if source not in {first for first, _ in directions}:
+        if source in {second for _, second in directions} - {first for first, _ in directions}:
+            message = f"{source} is offered as a target only"
+        elif source not in {first for first, _ in directions}:
             message = f"{source[:35]} is not supported"
         elif target not in {second for _, second in directions}:
             message = f"{target[:35]} is not supported"
