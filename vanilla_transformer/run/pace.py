@@ -30,7 +30,7 @@ from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
 
-_STEPS, _STEPS_ON_A_GPU = 10, 200
+_STEPS, _STEPS_ON_A_GPU = 6, 200
 """Steps that are timed; a GPU records the first step of each size of a batch, which takes long."""
 _PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
