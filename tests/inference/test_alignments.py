@@ -8,6 +8,7 @@ import torch
 from conftest import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.ctranslate2 import aligning_heads
@@ -26,7 +27,7 @@ def random_model(words, **changes):
 def translator_of(model, words, limit=1000):
     settings = model.generation_config
     settings.max_new_tokens = 12
-    return Translator(TransformersEngine(model), words, settings, limit)
+    return Translator(Engines(TransformersEngine(model)), words, settings, limit)
 
 
 def words_tokenizer(kind="word"):
@@ -99,7 +100,7 @@ def test_ctranslate2_links_as_transformers_does(chosen, keys, possible, tmp_path
     for search in ({}, {"num_beams": 3, "n_best": 2}):
         expected = ours.translate(TEXTS, **options, **search)
         assert theirs.translate(TEXTS, **options, **search) == expected
-    assert (theirs._engines.loaded is not None) is not possible
+    assert (theirs.stages.engines.loaded is not None) is not possible
     assert ("leaves out `alignment_heads`" in caplog.text) is not possible
 
 

@@ -25,8 +25,8 @@ def translate(translator, texts, terms, languages=(None, None), **options):
         replace(segment, matches=tuple(Match(0, 0, Term(term, term)) for term in of_text))
         for segment, of_text in zip(split.segments, terms, strict=True)
     ]
-    computed = translator.compute_segments(segments, call)
-    rows = [translator.join_outputs(layout, computed, call) for layout in split.layouts]
+    computed = translator.stages.compute(segments, call)
+    rows = [translator.stages.join(layout, computed, call) for layout in split.layouts]
     return [row if options.get("n_best") else row[0] for row in rows]
 
 

@@ -21,6 +21,7 @@ from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import RowDirections, encode
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.inference import stages
+from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -270,7 +271,7 @@ def tagged_translator(rows, folder, limit=9, others=(), tags=()):
     record_directions(tokenizer, rows, tags)
     tokenizer.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return Translator(None, tokenizer, GenerationConfig(eos_token_id=2), limit)
+    return Translator(Engines(None), tokenizer, GenerationConfig(eos_token_id=2), limit)
 
 
 def read_of(translator, text, **languages):

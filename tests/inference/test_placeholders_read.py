@@ -4,6 +4,7 @@ import pytest
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
 
 TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]
@@ -47,7 +48,7 @@ def translator_of(tokenizer, limit=100, **options):
     settings = GenerationConfig(
         decoder_start_token_id=0, eos_token_id=2, pad_token_id=1, max_length=200
     )
-    return Translator(Copying(tokenizer, **options), tokenizer, settings, limit)
+    return Translator(Engines(Copying(tokenizer, **options)), tokenizer, settings, limit)
 
 
 def read_by(translator):

@@ -12,6 +12,7 @@ from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.results import (
@@ -258,7 +259,7 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
     line = "今天天气很好、我们在公园里走路。z. B. so"
     tokenizer = VanillaTransformerTokenizer.train([line], kind="char")
     tokenizer.src_lang, tokenizer.tgt_lang = "deu_Latn", "eng_Latn"
-    translator = Translator(None, tokenizer, GenerationConfig(eos_token_id=2), 9)
+    translator = Translator(Engines(None), tokenizer, GenerationConfig(eos_token_id=2), 9)
     split = translator.split_texts([line])
     pieces = ["今天天气很好、", "我们在公园里走", "路。", "z. B. so"]
     assert [segment.text for segment in split.segments] == pieces
@@ -270,7 +271,7 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
         tokenizer.tgt_lang = language
         (segment, *_) = translator.split_texts([line]).segments
         outputs = [[replace(segment, output=piece)] for piece in ["今天", "我", "路", "で"]]
-        (output,) = translator.join_outputs(layout, outputs, call)
+        (output,) = translator.stages.join(layout, outputs, call)
         assert output.text == space.join(("今天", "我", "路", "で"))
 
 

@@ -80,16 +80,17 @@ def write_document(
         language: What `target_of_document` returns.
         fuzzy_below: Outputs of a lower quality are marked as doubtful.
     """
-    placed = [
-        replace(marked, is_doubtful=output.quality is not None and output.quality < fuzzy_below)
-        if output.is_complete
-        else None
-        for marked, output in zip(with_tags_placed(document.texts, outputs), outputs, strict=True)
-    ]
-    places = [
-        place for marked, place in zip(placed, document.places, strict=True) if marked is None
-    ]
-    return document.write(placed, language), places
+    written: list[MarkedText | None] = []
+    untranslated = []
+    placed = with_tags_placed(document.texts, outputs)
+    for marked, output, place in zip(placed, outputs, document.places, strict=True):
+        if output.is_complete:
+            is_doubtful = output.quality is not None and output.quality < fuzzy_below
+            written.append(replace(marked, is_doubtful=is_doubtful))
+        else:
+            written.append(None)
+            untranslated.append(place)
+    return document.write(written, language), untranslated
 
 
 def with_tags_placed(

@@ -13,6 +13,7 @@ from transformers.utils import logging
 from vanilla_transformer.inference.engines import EnsembleEngine, TransformersEngine
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.search import Search
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
@@ -30,15 +31,17 @@ class Engines:
     """The engine of a model, and that of transformers for what only it computes.
 
     Args:
-        load_model: Loads the model for transformers. None: `engine` is that of transformers.
-        exact: Whether a search that the engine cannot do is an error.
+        load: Loads that of transformers. None: `engine` is one.
+        exact: Whether a search that `engine` cannot do is an error.
     """
 
     def __init__(
-        self, engine: Engine, tokenizer: Any, load_model: Callable[[], Any] | None, exact: bool
+        self,
+        engine: Engine,
+        load: Callable[[], TransformersEngine] | None = None,
+        exact: bool = True,
     ) -> None:
-        self.engine, self._tokenizer, self._exact = engine, tokenizer, exact
-        self._load_model, self._loading = load_model, Lock()
+        self.engine, self._load, self._exact, self._loading = engine, load, exact, Lock()
         self.loaded: TransformersEngine | None = None
 
     @property
@@ -46,14 +49,20 @@ class Engines:
         """The engine of transformers, whose model is loaded when it is first used."""
         if isinstance(self.engine, TransformersEngine):
             return self.engine
-        assert self._load_model is not None
+        assert self._load is not None
         with self._loading:  # several threads may ask at once
-            if self.loaded is None:
-                self.loaded = TransformersEngine(self._load_model(), tokenizer=self._tokenizer)
+            self.loaded = self.loaded or self._load()
         return self.loaded
 
-    def without(self, problems: list[str]) -> Engine:
-        """Returns the engine, or that of transformers where the former has problems."""
+    def for_search(self, search: Search) -> Engine:
+        """Returns the engine, or that of transformers for a search that the former cannot do."""
+        return self._without(self.engine.problems(search))
+
+    def for_scores(self, search: Search) -> Engine:
+        """Returns the same for the scores of outputs."""
+        return self._without(self.engine.token_problems(search.settings))
+
+    def _without(self, problems: list[str]) -> Engine:
         if not problems:
             return self.engine
         what = "; ".join(problems)
@@ -66,7 +75,7 @@ class Engines:
         return self.transformers
 
 
-def load_engine(
+def load_engines(
     name: str,
     paths: list[str],
     config: Any,
@@ -74,15 +83,15 @@ def load_engine(
     device: str,
     compute_type: str,
     workers: int,
-) -> Engine:
+) -> Engines:
     """Loads models with the engine that computes them; see `Translator.from_pretrained`.
 
     Args:
-        name: One of `ENGINES`. "auto" takes CTranslate2 if it can, otherwise transformers.
         config: The config of the first model.
     """
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
+    exact = name != "auto"
     if name != "transformers":
         limits = "; ".join(_limits_of_ctranslate2(paths, config, device))
         if name == "auto":
@@ -91,16 +100,21 @@ def load_engine(
                 logger.info(f"Transformers computes, not the faster CTranslate2: {limits}.")
         elif limits:
             raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
+
+    def load_transformers() -> TransformersEngine:
+        return TransformersEngine(load_weights(paths[0]).to(device).eval(), tokenizer=tokenizer)
+
     if name == "ctranslate2":
         from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
 
         (path,) = paths
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        return CTranslate2Engine(folder, config, tokenizer, compute_type, device, workers)
+        engine = CTranslate2Engine(folder, config, tokenizer, compute_type, device, workers)
+        return Engines(engine, load_transformers, exact)
+    if len(paths) == 1:
+        return Engines(load_transformers())
     models = [load_weights(path).to(device).eval() for path in paths]
-    if len(models) > 1:
-        return EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])])
-    return TransformersEngine(models[0], tokenizer=tokenizer)
+    return Engines(EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])]))
 
 
 def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:

@@ -55,13 +55,6 @@ class TranslatorCall:
     searches_again: bool = True
     cuts_again: bool = False
 
-    def with_first_token(self, begin: FirstTokens) -> "TranslatorCall":
-        """Returns the call for targets that begin with these tokens."""
-        settings = with_first_token(self.search.settings, begin)
-        if settings is self.search.settings:
-            return self
-        return replace(self, search=replace(self.search, settings=settings))
-
 
 class Stages:
     """The stages of one model; each takes and returns segments.
@@ -84,7 +77,52 @@ class Stages:
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Segment]]:
-        """Computes the outputs of each segment, best first; all begin with the same token.
+        """Computes `n_best` outputs for each segment, best first.
+
+        Segments whose targets begin with the same token share batches, and those with parts that
+        are kept, which are aligned.
+        """
+
+        def compute(key: tuple[FirstTokens, bool], alike: list[Segment]) -> list[list[Segment]]:
+            return self._compute(alike, self.begun(call, key[0]), on_batch)
+
+        keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
+        rows = map_grouped(segments, keys, compute)
+        if not call.cuts_again:
+            return rows
+        sentences = {
+            number: parts
+            for number, row in enumerate(rows)
+            if not row[0].is_complete and len(parts := self.reader.sentences(segments[number])) > 1
+        }
+        again = [part for row in sentences.values() for part in row if isinstance(part, Segment)]
+        computed = iter(self.compute(self.reader.read(again), replace(call, cuts_again=False)))
+        for number, parts in sentences.items():
+            pieces = [
+                [part] * len(rows[number]) if isinstance(part, Cut) else next(computed)
+                for part in parts
+            ]
+            rows[number] = [
+                replace(output, pieces=of_rank)
+                for output, *of_rank in zip(rows[number], *pieces, strict=True)
+            ]
+        return rows
+
+    def begun(self, call: TranslatorCall, begin: FirstTokens) -> TranslatorCall:
+        """Returns a call for targets that begin with these tokens."""
+        settings = with_first_token(call.search.settings, begin)
+        if settings is call.search.settings:
+            return call
+        search = replace(call.search, settings=settings)
+        return replace(call, search=search, engine=self.engines.for_search(search))
+
+    def _compute(
+        self,
+        segments: Sequence[Segment],
+        call: TranslatorCall,
+        on_batch: Callable[[int], None] | None,
+    ) -> list[list[Segment]]:
+        """Computes the outputs of segments whose targets begin with the same token.
 
         Those whose outputs repeat themselves are searched once more, without repetition. Those
         whose outputs lack terms are computed once more, from what has the terms if the model
@@ -113,9 +151,9 @@ class Stages:
         numbers = [number for number, row in enumerate(rows) if any(map(has_lost_its_way, row))]
         if search is None or not numbers:
             return rows
-        engine = self.engines.without(self.engines.engine.problems(search))
         segments = [rows[number][0] for number in numbers]
-        again = self._outputs(segments, replace(call, search=search, engine=engine))
+        call = replace(call, search=search, engine=self.engines.for_search(search))
+        again = self._outputs(segments, call)
         for number, row in zip(numbers, again, strict=True):
             known = {output.hypothesis.ids for output in rows[number]}
             others = [output for output in row if output.hypothesis.ids not in known]

@@ -13,16 +13,13 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
-from vanilla_transformer.documents.lines import TextLayout
-from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
-from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engine
+from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
 from vanilla_transformer.inference.loading import (
     default_device,
     load_generation_settings,
     load_tokenizer,
-    load_weights,
 )
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.results import (
@@ -48,7 +45,7 @@ from vanilla_transformer.model.directions import Direction, FirstTokens, languag
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
-from vanilla_transformer.search import Search, SearchError, learned_positions
+from vanilla_transformer.search import Search, SearchError, end_tokens_of, learned_positions
 
 logger = logging.get_logger(__name__)
 
@@ -77,38 +74,30 @@ class LongSourceError(ValueError):
 class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
+    `split_texts`, `stages.compute` and `stages.join` are the steps of `translate`, for callers that
+    put the segments of several texts into batches of their own.
+
     Args:
         source_limit: Longest source in tokens; longer lines are split.
-        load_model: Loads the model for what only transformers computes. None: `engine` is that of
-            transformers.
-        exact: Whether only this engine may compute. If not, a search that it cannot do goes to
-            transformers.
         config: The config of the model, which limits lengths. None: nothing does.
         calibration: Tells the quality of outputs. None: it is not known.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        engines: Engines,
         tokenizer: Any,
         settings: GenerationConfig,
         source_limit: int,
-        load_model: Callable[[], Any] | None = None,
-        exact: bool = True,
         config: Any = None,
         calibration: Calibration | None = None,
     ) -> None:
-        self.engine = engine
-        self.tokenizer = tokenizer
-        self.settings = settings
+        self.engine: Engine = engines.engine
+        self.tokenizer, self.settings, self.config = tokenizer, settings, config
         self.source_limit = source_limit
-        self.config = config
-        ends = settings.eos_token_id
-        self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
         self.reader = Reader(tokenizer, source_limit)
-        self._engines = Engines(engine, tokenizer, load_model, exact)
-        self.calibration = calibration
-        self._stages = Stages(self.reader, self._engines, self.end_token_id, calibration)
+        end = next(iter(end_tokens_of(settings)), None)
+        self.stages = Stages(self.reader, engines, end, calibration)
 
     @classmethod
     def from_pretrained(
@@ -136,12 +125,6 @@ class Translator:
                 one, otherwise `config.max_position_embeddings`.
             workers: Batches that CTranslate2 computes at the same time when several threads call;
                 the other engines compute in the threads that call.
-
-        Raises:
-            ValueError: If the engine is unknown or cannot compute the model, or if the models of
-                an ensemble have different vocabularies.
-            FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
-            OSError: If the export to CTranslate2 cannot be written to the cache.
         """
         paths = [str(name) for name in ([path] if isinstance(path, str | Path) else path)]
         for folder in paths:
@@ -149,17 +132,11 @@ class Translator:
         first, device = paths[0], device or default_device()
         tokenizer = load_tokenizer(first)  # it says what a name that the Hub lacks is
         config = AutoConfig.from_pretrained(first)
-
-        def load_model() -> Any:
-            return load_weights(first).to(device).eval()
-
         return cls(
-            load_engine(engine, paths, config, tokenizer, device, compute_type, workers),
+            load_engines(engine, paths, config, tokenizer, device, compute_type, workers),
             tokenizer,
             load_generation_settings(first, config),
             _source_limit(max_source_tokens, tokenizer, config),
-            load_model,
-            engine != "auto" or len(paths) > 1,
             config,
             Calibration.load(Path(first)) if len(paths) == 1 else None,
         )
@@ -173,11 +150,11 @@ class Translator:
                 mode is restored afterwards.
         """
         return cls(
-            TransformersEngine(model, tokenizer=tokenizer),
+            Engines(TransformersEngine(model, tokenizer=tokenizer)),
             tokenizer,
             model.generation_config,
             _source_limit(None, tokenizer, model.config),
-            config=model.config,
+            model.config,
         )
 
     def translate(
@@ -214,27 +191,23 @@ class Translator:
             tgt_lang: Language of the outputs, in the same form. A model of several target languages
                 needs it.
             n_best: Outputs per text. None: one, without a list around it.
-            return_scores: Whether to return scores and token scores too.
-            return_tokens: Whether to return tokens too.
-            return_alignment: Whether to return links of tokens from cross-attention too.
-            return_word_alignment: Whether to return links of words too, made from those of tokens.
-            return_links: Whether to return the links of tokens too with the places of the tokens
-                in the text and the output.
+            return_scores: Whether to return `score`, `token_scores` and `quality` of `Translation`.
+            return_tokens: Whether to return its `tokens`.
+            return_alignment: Whether to return its `alignment`, from cross-attention.
+            return_word_alignment: Whether to return its `word_alignment`.
+            return_links: Whether to return its `links`.
             minimum_risk: Chooses among `candidates` outputs the one that is most similar to the
-                others (Kumar and Byrne 2004): "chrf", "bleu", or a function that returns the
-                similarity of an output and a reference, higher for better.
+                others: see `metric_by_name`.
             candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
                 otherwise the best of a beam of this width.
-            keep: Whether placeholders, addresses, paths, options, emoji and characters that the
-                vocabulary lacks are put into an output that lacks them, where the alignment puts
-                them, and placeholders that its source lacks are taken out. See `documents.kept`.
+            keep: Whether an output gets the placeholders, addresses and the like that it lacks,
+                and loses placeholders that its source lacks. See `documents.kept`.
             keep_patterns: Regular expressions, of the library `regex`, of what is kept besides.
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
                 their sources. Where an output lacks some, a model that is trained with terms reads
                 them; what is lacking then, a search by transformers puts into it.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            progress: Whether to show on standard error how many texts are done: a bar on a
-                terminal, otherwise a line at most once a minute.
+            progress: Whether to show on standard error how many texts are done.
             in_sentences: Whether each sentence is translated alone.
             cuts_again: Whether a line whose output is cut off at the longest length is translated
                 once more, each sentence alone.
@@ -245,9 +218,8 @@ class Translator:
 
         Returns:
             For a text its output, for a list a list of outputs, for another iterable an iterator.
-            An output is a text. It is a `Translation` if scores, tokens or alignments are asked
-            for, and a list of these with `n_best`. A warning tells which outputs are cut off at the
-            longest length.
+            An output is a text; a `Translation` if something is to be returned with it, and a list
+            of outputs with `n_best`.
         """
         if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
             raise ValueError(
@@ -311,17 +283,14 @@ class Translator:
         candidates: int | None = None,
         **options: Any,
     ) -> TranslatorCall:
-        """Decides what `compute_segments` computes, and with which engine.
-
-        `plan_call`, `split_texts`, `compute_segments` and `join_outputs` are the steps of
-        `translate`, for callers that put the segments of several texts into batches of their own.
+        """Decides what is computed, and with which engine.
 
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
         """
         search = self.resolve_search(n_best, candidates, **options)
-        engine = self._engines.without(self.engine.problems(search))
+        engine = self.stages.engines.for_search(search)
         return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
 
     def directions(
@@ -376,54 +345,6 @@ class Translator:
             split = split.with_parts(map(self.reader.sentences, split.segments))
         split = replace(split, segments=self.reader.read(split.segments))
         return without_unknown(self.reader.cut(split))
-
-    def compute_segments(
-        self,
-        segments: Sequence[Segment],
-        call: TranslatorCall,
-        on_batch: Callable[[int], None] | None = None,
-    ) -> list[list[Segment]]:
-        """Computes `n_best` outputs for each segment, best first; see `Stages.compute`.
-
-        Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned.
-        """
-
-        def compute(key: tuple[FirstTokens, bool], alike: list[Segment]) -> list[list[Segment]]:
-            begun = call.with_first_token(key[0])
-            if begun is not call:
-                engine = self._engines.without(self.engine.problems(begun.search))
-                begun = replace(begun, engine=engine)
-            return self._stages.compute(alike, begun, on_batch)
-
-        keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        rows = map_grouped(segments, keys, compute)
-        if not call.cuts_again:
-            return rows
-        sentences = {
-            number: parts
-            for number, row in enumerate(rows)
-            if not row[0].is_complete and len(parts := self.reader.sentences(segments[number])) > 1
-        }
-        again = [part for row in sentences.values() for part in row if isinstance(part, Segment)]
-        call = replace(call, cuts_again=False)
-        computed = iter(self.compute_segments(self.reader.read(again), call))
-        for number, parts in sentences.items():
-            pieces = [
-                [part] * len(rows[number]) if isinstance(part, Cut) else next(computed)
-                for part in parts
-            ]
-            rows[number] = [
-                replace(output, pieces=of_rank)
-                for output, *of_rank in zip(rows[number], *pieces, strict=True)
-            ]
-        return rows
-
-    def join_outputs(
-        self, layout: TextLayout, outputs: Sequence[Sequence[Segment]], call: TranslatorCall
-    ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments, in the order of their scores."""
-        return self._stages.join(layout, outputs, call)
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of a segment, whose ids `split_texts` returned."""
@@ -509,11 +430,11 @@ class Translator:
         call = TranslatorCall(self.resolve_search(), self.engine, details, batch_tokens)
 
         def compute(begin: FirstTokens, pairs: list[Segment]) -> list[Segment]:
-            begun = call.with_first_token(begin)
+            search = self.stages.begun(call, begin).search
             if details.linked:
-                return self._stages.link(pairs, begun)
-            engine = self._engines.without(self.engine.token_problems(begun.search.settings))
-            return self._stages.score(pairs, replace(begun, engine=engine))
+                return self.stages.link(pairs, replace(call, search=search))
+            engine = self.stages.engines.for_scores(search)
+            return self.stages.score(pairs, replace(call, search=search, engine=engine))
 
         return map_grouped(pairs, [pair.direction.begin for pair in pairs], compute)
 
@@ -544,9 +465,9 @@ class Translator:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
                 split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
                 num_computed = 0
-                computed = self.compute_segments(split.segments, call, on_batch)
+                computed = self.stages.compute(split.segments, call, on_batch)
                 for number, layout in enumerate(split.layouts, start=num_done):
-                    outputs = self.join_outputs(layout, computed, call)
+                    outputs = self.stages.join(layout, computed, call)
                     if metric is not None:
                         outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
                     cut_off += [number for output in outputs if not output.is_complete]

@@ -214,9 +214,9 @@ def score_training(
             def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:
                 progress.update(min(progress.done + count, most))
 
-            computed = translator.compute_segments(split.segments, call, on_batch)
+            computed = translator.stages.compute(split.segments, call, on_batch)
             for number, layout in zip(numbers, split.layouts, strict=True):
-                (done[number],) = translator.join_outputs(layout, computed, call)
+                (done[number],) = translator.stages.join(layout, computed, call)
             progress.update(len(done))
     shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]

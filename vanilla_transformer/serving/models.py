@@ -76,7 +76,7 @@ class ServedModel:
         self._batch_tokens = computation.batch_tokens
         self._patterns = computation.keep_patterns
         self._metrics = metrics
-        self.batcher = Batcher(translator.compute_segments, computation, metrics, source.name)
+        self.batcher = Batcher(translator.stages.compute, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plan = lru_cache(PLANS_KEPT)(self._plan_query)
 
@@ -136,7 +136,7 @@ class ServedModel:
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
     ) -> Answers:
-        join = self.translator.join_outputs
+        join = self.translator.stages.join
         source_tokens = []
         if call.details.alignment:
             source_tokens = [
@@ -279,7 +279,7 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
             call = translator.plan_call(num_beams=computation.num_beams, max_new_tokens=2)
             direction = replace(_direction_of(source, translator), choices=())
             split = translator.split_texts(["a"], [direction])
-            translator.compute_segments(split.segments, call)
+            translator.stages.compute(split.segments, call)
             loaded[source.path] = translator
     return Models(
         ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models
