@@ -46,6 +46,7 @@ class LenientFields(Fields):
 
     model_config = ConfigDict(extra="ignore", strict=False)
     not_given: ClassVar[tuple[Any, ...]] = (None, "")
+    api_key: Text = Field("", description="API key, where the server asks for one")
 
 
 SomeFields = TypeVar("SomeFields", bound=Fields)

@@ -55,9 +55,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
 
     class TranslateFields(LenientFields):
         q: Texts = Field(description="A text, or a list of texts (in JSON only)")
-        source: Text = Field(
-            description="Code of the source language, as in /languages, or auto: it is detected"
-        )
+        source: Text = Field(description="Code of the source language, see /languages, or auto")
         target: Text = Field(description="Code of the target language")
         format: Literal["text", "html"] = Field(
             "text", description="In html, text is translated, and inline tags go with their words"
@@ -72,7 +70,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         quality: bool = Field(
             False, description="Tell the expected chrF of outputs, 0 to 100 or null; not in html"
         )
-        api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
     async def answer_texts(
@@ -166,7 +163,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         source: Text = Field(description="Code of the source language, or auto")
         target: Text = Field(description="Code of the target language")
         glossary: GlossaryField = None
-        api_key: Text = Field("", description="API key, where the server asks for one")
 
     @app.post(
         "/translate_file",
@@ -179,17 +175,13 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         name, content = Path(asked.file.filename or "").name, await asked.file.read()
         document = await asyncio.to_thread(_read_file, name, content, _EXPANDED * limits.max_body)
         service.check_size([text.text for text in document.texts])
-        languages, glossary = (
-            (asked.source, asked.target),
-            service.glossaries.chosen(asked.glossary),
-        )
+        glossary = service.glossaries.chosen(asked.glossary)
         try:
             language = target_of_document(document, asked.target)
         except ValueError as error:
             raise RequestError(400, f"{name}: {error}") from error
-        outputs, _, _ = await answer_texts(
-            request, document.texts, *languages, glossary=glossary, in_sentences=True
-        )
+        fields = request, document.texts, asked.source, asked.target
+        outputs, _, _ = await answer_texts(*fields, glossary=glossary, in_sentences=True)
         best = [row[0] for row in outputs]
         written, untranslated = await asyncio.to_thread(write_document, document, best, language)
         parts, key = Path(name), files.keep(written)
@@ -211,7 +203,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
 
     class DetectFields(LenientFields):
         q: Text = Field(description="A text")
-        api_key: Text = Field("", description="API key, where the server asks for one")
 
     @app.post(
         "/detect",
