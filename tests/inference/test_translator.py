@@ -196,7 +196,8 @@ def test_texts_that_are_cut_off_all_the_same_are_named(engines, heard):
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
 def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
     """Marian and BART force the end at the longest length: the output is cut off all the same."""
-    monkeypatch.setattr(engines[name].settings, "forced_eos_token_id", engines[name].end_token_id)
+    settings = engines[name].settings
+    monkeypatch.setattr(settings, "forced_eos_token_id", settings.eos_token_id)
     options = {"num_beams": 1, "return_tokens": True, "return_scores": True}
     found = engines[name].translate([LINE], max_new_tokens=3, **options)
     assert (found[0].text, found[0].is_complete) == ("Hund sieht", False)
