@@ -71,6 +71,24 @@ def test_outputs_that_repeat_themselves_are_searched_again(translator, search, m
         assert scores == sorted(scores, reverse=True)
 
 
+STAY = [
+    *("tax tax tax", "very very very good", "ha ha ha", "| --- | --- | --- | --- |"),
+    "978-3-16-148410-0, 978-3-16-148410-0, 978-3-16-148410-0",
+    *("Save", "Open", "Cancel", "Image", "Dictionary", "Yes", "No", "Help"),
+]
+
+
+@pytest.mark.parametrize("language", ["de", "ja"])
+def test_texts_that_repeat_themselves_and_single_words_stay_as_they_were(
+    translator, language, monkeypatch
+):
+    search = {"return_scores": True, "tgt_lang": language, "num_beams": 1}
+    found = translator.translate(STAY, **search)
+    assert not any(output.repeated for output in found)
+    monkeypatch.setattr(stages, "has_lost_its_way", lambda output: False)
+    assert translator.translate(STAY, **search) == found
+
+
 def test_what_only_transformers_can_search_it_searches_again(monkeypatch):
     translator = Translator.from_pretrained(FOLDER, "auto", "cpu")
     monkeypatch.setattr(translator.engine, "generate", None)
