@@ -9,10 +9,10 @@ from vanilla_transformer.documents.kept import Edit, apply_edits
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.messages import as_message
 from vanilla_transformer.documents.places import (
+    FileTemplate,
     Place,
     decode_text,
     find_place,
-    place_names,
     split_text,
 )
 
@@ -49,13 +49,8 @@ class _PoPlace(Place):
         return "\n".join(f'"{line}"' for line in written)
 
 
-class PoFile:
-    """A file of messages.
-
-    Attributes:
-        texts: What is to be translated: messages, or the plural forms of their translations.
-        places: Where each of them is, such as "line 3".
-        language: That of the translations, as the file names it. "": it does not.
+class PoFile(FileTemplate):
+    """A file of messages, whose texts are these, or the plural forms of their translations.
 
     Raises:
         ValueError: If the file is damaged; the error names the line.
@@ -63,8 +58,8 @@ class PoFile:
 
     def __init__(self, content: bytes) -> None:
         charset = _CHARSET.search(content.decode("latin-1"))
-        self._encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
-        self._source = source = decode_text(content, self._encoding)
+        encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
+        source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
         self._messages: list[tuple[str, int, list[Place]]] = []
         while match := _MESSAGE.match(source, position):
@@ -75,8 +70,7 @@ class PoFile:
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
         places = [place for _, _, of_message in self._messages for place in of_message]
-        self.texts = [place.text for place in places]
-        self.places = place_names(source, places)
+        super().__init__(source, places, encoding)
         language = _LANGUAGE.search(source)
         self.language = language[1] if language else ""
 
