@@ -58,12 +58,14 @@ class _MarkdownPlace(Place):
     Attributes:
         signs: Characters as the source writes them, such as a star with a backslash.
         around: The kind of token that it is in, such as "paragraph_open".
-        parser: Reads what is written, to compare it with what is meant.
+        structure: Its markup.
+        parser: Reads what is written, to compare its markup.
         env: The references of the file.
     """
 
     signs: Mapping[str, str]
     around: str
+    structure: list[str]
     parser: Any
     env: Mapping[str, Any]
 
@@ -79,11 +81,11 @@ class _MarkdownPlace(Place):
         parts = [*self.before, *replace(output, tags=tuple(tags)).parts(), *self.after]
         output = marked_text(parts).with_spaces()
         written = _join(output, self.signs)
-        if self._structure(written) != self._structure(_meant(output)):
+        if self._structure(written) != self.structure:
             written = _join(output, None)
         return _as_cell(written) if self.around in _CELLS else written
 
-    def _structure(self, written: str) -> list[Any]:
+    def _structure(self, written: str) -> list[str]:
         """Returns the markup that a reader of Markdown sees in a block."""
         labels = self.env.get("footnotes", {}).get("refs", ())
         env = {**self.env, "footnotes": {"refs": dict.fromkeys(labels, -1)}}
@@ -93,11 +95,7 @@ class _MarkdownPlace(Place):
                 return [first.type]
         else:
             block, *_ = self.parser.parseInline(written, env)
-        return [
-            (child.type, child.attrs, child.type != "image" and child.content)
-            for child in block.children
-            if child.type not in ("text", "text_special", "softbreak")
-        ]
+        return _markup_of(block.children)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +168,7 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
                 _MarkdownPlace,
                 signs={x.content: x.markup for x in children if x.type == "text_special"},
                 around=before.type,
+                structure=_markup_of(children),
                 parser=parser,
                 env=env,
             )
@@ -195,6 +194,15 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
                 style = '"' if node.style in ("|", ">") else node.style
                 make = partial(_FrontMatterPlace, style=style)
                 yield from find_place((begin, end), [node.value], make)
+
+
+def _markup_of(children: Sequence[Any]) -> list[str]:
+    """Returns what a block has besides text, in any order."""
+    return sorted(
+        f"{child.type} {child.attrs} {child.type != 'image' and child.content}"
+        for child in children
+        if child.type not in ("text", "text_special", "softbreak")
+    )
 
 
 def _as_cell(text: str) -> str:
@@ -254,20 +262,6 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
         for item in texts
         if item
     ]
-
-
-def _meant(output: MarkedText) -> str:
-    """Returns a text with the same markup, in which all of it is what it should be."""
-    spaces = {"begin": " {}x", "end": "x{} ", "empty": "x{}x"}
-    written = ""
-    for part in output.parts():
-        if isinstance(part, str):
-            written += part and "x"
-        elif part.kind == "empty" and part.text[:1] in "*_~":  # code in emphasis
-            written += f"x {part.text} x"
-        else:
-            written += spaces[part.kind].format(part.text)
-    return written
 
 
 def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
