@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--limit", type=int, default=1000, help="number of sentences")
     parser.add_argument("--num-beams", type=int, default=1)
+    parser.add_argument("--target-language", help="that of the outputs, if the model has several")
     options = parser.parse_args(arguments)
     files = options.sources, options.references
     learnt = zip(*map(read_lines, options.learn_from or files), strict=True)
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append((*pair, *chance.choice(places)))
     rows = rows[: options.limit]
     translator = Translator.from_pretrained(options.model)
-    search = {"num_beams": options.num_beams}
+    search = {"num_beams": options.num_beams, "tgt_lang": options.target_language}
     outputs = translator.translate([row[0] for row in rows], return_links=True, **search)
     parts = [
         (source[:begin].strip(), source[begin:end], source[end:].strip())
