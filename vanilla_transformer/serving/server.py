@@ -42,8 +42,9 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
     try:
         listener = socket.create_server((place.host, place.port), family=family)
     except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]  # Python adds the address
         raise OSError(
-            f"{place.host}, port {place.port}: {error.strerror}: choose --port."
+            f"{place.host}, port {place.port}: {reason}. Choose another one with --port."
         ) from error
     with listener:
         host, port = listener.getsockname()[:2]
