@@ -32,7 +32,7 @@ def test_a_model_in_the_middle_of_training_generates_without_dropout(trained):
 
 
 def test_directories_without_a_model_of_ours_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         check_model_directory(str(tmp_path))
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     with pytest.raises(ValueError, match="'bart'"):
