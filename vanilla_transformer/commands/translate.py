@@ -19,6 +19,7 @@ from vanilla_transformer.commands.files import (
 from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.commands.translation import (
     Options,
+    load_memory,
     load_translator,
     print_outputs,
     print_review,
@@ -82,7 +83,9 @@ def _translate_document(options: Options, path: str) -> None:
     from transformers import set_seed
 
     from vanilla_transformer.documents.formats import read_document
+    from vanilla_transformer.documents.memory import Memory
     from vanilla_transformer.inference.documents import translate_document
+    from vanilla_transformer.inference.memories import read_versions
 
     file = Path(path)
     document = read_document(path, file.read_bytes(), options.files.front_matter or ())
@@ -92,9 +95,22 @@ def _translate_document(options: Options, path: str) -> None:
     output = options.files.output or str(file.with_suffix(f".{language}{file.suffix}"))
     check_output(replace(options.files, output=output), {"--document": path})
     set_seed(options.computation.seed)
+    memory = load_memory(translator, options)
+    memories = [] if options.search.no_memory else [Memory(document.pairs)]
+    memories += [] if memory is None else [memory]
+    former: list[Any] = []
+    if options.files.previous and options.files.existing:
+        former = read_versions(options.files.previous, options.files.existing, document)
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:
+        known = [output.from_memory for output in outputs if output.from_memory]
+        if known:
+            similar = sum(not found.is_exact for found in known)
+            doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
+            print(
+                f"{len(known)} of {len(outputs)} texts come from memory{doubtful}.", file=sys.stderr
+            )
         places = [f"{path}, {place}" for place in document.places]
         texts = [marked.text for marked in document.texts]
         if percent is not None:
@@ -105,6 +121,8 @@ def _translate_document(options: Options, path: str) -> None:
         document,
         review,
         fuzzy_below,
+        memories,
+        former,
         return_scores=percent is not None or fuzzy_below > 0,
         progress=True,
         **options.of_translation(),

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sized
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import tee
 from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,6 +23,7 @@ from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argumen
 from vanilla_transformer.rules import refuse
 
 if TYPE_CHECKING:
+    from vanilla_transformer.documents.memory import Memory
     from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
 
@@ -44,6 +46,12 @@ class Files(ResumedFile):
         "keys of the front matter of Markdown whose values are translated, such as title",
         metavar="KEY",
     )
+    previous: str | None = option(
+        "a former version of --document: with --existing, what did not change since then keeps its "
+        "translation (docs/memory.md)",
+        metavar="FILE",
+    )
+    existing: str | None = option("the translation of --previous", metavar="FILE")
     json: bool = option(
         "write a JSON object per line: source, outputs, scores, tokens, token scores", False
     )
@@ -116,6 +124,16 @@ class Search(KeptOptions, GenerationOptions):
         type=os.path.abspath,  # workers have another working directory
         metavar="FILE",
     )
+    memory: list[str] = option(
+        "former translations, whose texts are not translated again: .tsv of source and target, "
+        ".tmx, .po, .xliff (docs/memory.md)",
+        [],
+        type=os.path.abspath,
+        metavar="FILE",
+    )
+    no_memory: bool = option(
+        "do not take the translations that a document has itself for its other texts", False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +183,11 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
+                bool(files.previous) != bool(files.existing)
+                or (files.previous and not files.document),
+                "--previous and --existing are two files, for --document",
+            ),
+            (
                 files.review
                 and (
                     files.resume or corpus or self.search.n_best or self.computation.ensemble_with
@@ -200,6 +223,7 @@ class Options(ModelOptions):
             "model": file_identity(self.model),
             "ensemble_with": [file_identity(path) for path in self.computation.ensemble_with],
             "glossary": self.search.glossary and file_identity(self.search.glossary),
+            "memory": [file_identity(path) for path in self.search.memory],
         }
 
     def of_translation(self) -> dict[str, Any]:
@@ -212,6 +236,20 @@ class Options(ModelOptions):
             **self.languages.named(),
             **search.given(),
         }
+
+
+@lru_cache(maxsize=1)  # the shards of a corpus share it
+def _read_memory(paths: tuple[str, ...], source: str | None, target: str | None) -> "Memory":
+    from vanilla_transformer.inference.memories import read_memory
+
+    return read_memory(paths, source, target)
+
+
+def load_memory(translator: "Translator", options: Options) -> "Memory | None":
+    """Reads the former translations, if there are any."""
+    paths = tuple(options.search.memory)
+    (direction,) = translator.directions(1, **options.languages.named())
+    return _read_memory(paths, direction.source, direction.target) if paths else None
 
 
 def load_translator(options: Options) -> "Translator":
@@ -274,6 +312,7 @@ def print_outputs(
         progress=progress,
         cuts_again=True,
         name_text=name_text,
+        memory=load_memory(translator, options),
         **options.of_translation(),
     )
     reviewed = []

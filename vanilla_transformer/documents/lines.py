@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.documents.sentences import Cut
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 
@@ -15,9 +16,13 @@ class TextLayout:
     """A text whose segments are numbers into a list of segments.
 
     Between these stand cuts, and the rest of the text, which stays as it is.
+
+    Attributes:
+        suggestion: What a memory has for the text.
     """
 
     parts: tuple[str | int | Cut, ...]
+    suggestion: Suggestion | None = None
 
     @property
     def segments(self) -> list[int]:
@@ -31,7 +36,7 @@ class TextLayout:
         changed: list[str | int | Cut] = []
         for part in self.parts:
             changed += parts[part] if isinstance(part, int) else [part]
-        return TextLayout(tuple(changed))
+        return replace(self, parts=tuple(changed))
 
     def in_language(self, tag: Callable[[], str | None]) -> list[str | int]:
         """Returns the parts, with cuts as a language joins the parts of a text.

@@ -11,7 +11,14 @@ import regex
 
 from vanilla_transformer.documents.kept import kept_spans, meets
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import Item, is_translated, marked_text, split_edges
+from vanilla_transformer.documents.memory import Pair
+from vanilla_transformer.documents.places import (
+    Item,
+    is_translated,
+    marked_text,
+    split_edges,
+    split_text,
+)
 
 _ACCELERATOR = regex.compile(
     r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
@@ -20,6 +27,7 @@ _ACCELERATOR = regex.compile(
 _LONGEST_LABEL = 80
 _LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
+_SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{(?:[^{{}}']|'[^']*')*\}}|[{{}}#]")
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
@@ -27,17 +35,41 @@ _END = re.compile(r"\s*\}")
 
 
 class Message(str):
-    """A text of a program, with its flags of gettext, such as `c-format`."""
+    """A text of a program.
 
-    __slots__ = ("flags",)
+    Attributes:
+        flags: Those of gettext, such as `c-format`.
+        context: What tells it from equal texts.
+    """
+
+    __slots__ = ("context", "flags")
     flags: frozenset[str]
+    context: str
 
 
-def as_message(marked: MarkedText, flags: frozenset[str]) -> MarkedText:
+def as_message(marked: MarkedText, flags: frozenset[str], context: str = "") -> MarkedText:
     """Returns a text as that of a program."""
     message = Message(marked.text)
-    message.flags = flags
+    message.flags, message.context = flags, context
     return replace(marked, text=message)
+
+
+def pair_of_messages(source: str, target: str, context: str = "") -> Pair:
+    """Returns the pair of a message, without what a text in the place of its source lacks."""
+    source, target = (
+        split_edges(split_text(_without_sign(text)[0]))[1].write()
+        for text in (source, _SIGN_BEHIND.sub("", target))
+    )
+    return Pair(source, target, context)
+
+
+def _without_sign(text: str) -> tuple[str, int, str]:
+    """Returns a text without the sign before the letter of a key, its place, and the sign."""
+    signs = list(_ACCELERATOR.finditer(text)) if len(text) <= _LONGEST_LABEL else []
+    if len(signs) != 1:
+        return text, 0, ""
+    begin, end = signs[0].span()
+    return text[:begin] + text[end:], begin, text[begin:end]
 
 
 class Document(Protocol):
@@ -45,9 +77,13 @@ class Document(Protocol):
 
     Attributes:
         language: That of the translations, as the file names it. "": it does not.
+        pairs: Its texts that are translated already, as a memory knows them.
+        marks_doubt: Whether it can say that a translation is to be checked.
     """
 
     language: str
+    pairs: Sequence[Pair]
+    marks_doubt: bool
 
     @property
     def texts(self) -> Sequence[MarkedText]:
@@ -71,6 +107,7 @@ class MessageDocument:
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
+        self.pairs, self.marks_doubt = document.pairs, document.marks_doubt
         self._messages = [
             _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
             for text in document.texts
@@ -104,14 +141,13 @@ class _Text:
     def __init__(self, marked: MarkedText) -> None:
         self.texts, self._sign, self._letter = [marked], "", ""
         text = marked.text
-        if not isinstance(text, Message) or len(text) > _LONGEST_LABEL:
+        if not isinstance(text, Message):
             return
-        signs = list(_ACCELERATOR.finditer(text))
-        if len(signs) == 1:
-            begin, end = signs[0].span()
-            self._sign, self._letter, self._flags = text[begin:end], text[end], text.flags
-            tags = _moved(marked.tags, begin, -1)
-            self.texts = [as_message(MarkedText(text[:begin] + text[end:], tags), text.flags)]
+        label, begin, self._sign = _without_sign(text)
+        if self._sign:
+            self._letter, self._flags = label[begin], text.flags
+            without = MarkedText(label, _moved(marked.tags, begin, -1))
+            self.texts = [as_message(without, text.flags, text.context)]
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
         """Puts the sign before the same letter, best where a word begins, or the first one."""
@@ -203,7 +239,7 @@ class _Choices:
                 items.append(token[0].replace("''", "'"))
         before, marked, after = split_edges(items)
         if isinstance(text, Message):
-            marked = as_message(marked, text.flags)
+            marked = as_message(marked, text.flags, text.context)
         self._branches.append(_Branch(before, marked, after, contents))
         return stop
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.tags import TEXT, split_tags
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
@@ -59,6 +60,8 @@ class FileTemplate:
 
     Attributes:
         language: That of the translations, as the file names it. "": it does not.
+        pairs: Its texts that are translated already, as a memory knows them.
+        marks_doubt: Whether it can say that a translation is to be checked.
 
     Args:
         source: The content of the file.
@@ -68,6 +71,8 @@ class FileTemplate:
     """
 
     language = ""
+    pairs: Sequence[Pair] = ()
+    marks_doubt = False
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self.texts = [place.text for place in places]

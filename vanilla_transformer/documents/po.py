@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from vanilla_transformer.documents.kept import Edit, apply_edits
+from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.messages import as_message
+from vanilla_transformer.documents.memory import Pair
+from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
@@ -56,19 +57,24 @@ class PoFile(FileTemplate):
         ValueError: If the file is damaged; the error names the line.
     """
 
+    marks_doubt = True
+
     def __init__(self, content: bytes) -> None:
         charset = _CHARSET.search(content.decode("latin-1"))
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
+        pairs: list[Pair] = []
         self._messages: list[tuple[str, int, list[Place]]] = []
         while match := _MESSAGE.match(source, position):
             self._messages.append((match["comments"], position, list(_places(match))))
+            pairs += _pairs(match)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
+        self.pairs = pairs
         places = [place for _, _, of_message in self._messages for place in of_message]
         super().__init__(source, places, encoding)
         language = _LANGUAGE.search(source)
@@ -109,18 +115,32 @@ class PoFile(FileTemplate):
 
 def _places(message: re.Match[str]) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
+    flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
+    for span, source, target in _translations(message):
+        if target and "fuzzy" not in flags:
+            continue
+        for place in find_place(span, split_text(source), _PoPlace):
+            yield replace(place, text=as_message(place.text, flags, context), stays=False)
+
+
+def _pairs(message: re.Match[str]) -> Iterator[Pair]:
+    """Yields the translations of a message that are neither empty nor fuzzy."""
+    if "fuzzy" not in _flags_of(message["comments"]):
+        context = _text_of(message["context"] or "")
+        for _, source, target in _translations(message):
+            yield pair_of_messages(source, target, context)
+
+
+def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str]]:
+    """Yields where a translation of a message stands, its source, and what it says."""
     if not (message["context"] or _text_of(message["id"])):  # the header
         return
-    flags = _flags_of(message["comments"])
     targets = list(_TARGET.finditer(message["targets"]))
     for target in targets:
-        if _text_of(target[2]) and "fuzzy" not in flags:
-            continue
         is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
         begin, end = (message.start("targets") + place for place in target.span(2))
-        text = _text_of(message["plural" if is_plural and message["plural"] else "id"])
-        for place in find_place((begin, end), split_text(text), _PoPlace):
-            yield replace(place, text=as_message(place.text, flags), stays=False)
+        source = _text_of(message["plural" if is_plural and message["plural"] else "id"])
+        yield (begin, end), source, _text_of(target[2])
 
 
 def _flags_of(comments: str) -> frozenset[str]:

@@ -16,7 +16,8 @@ from operator import itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
-from vanilla_transformer.documents.messages import as_message
+from vanilla_transformer.documents.memory import Pair
+from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
@@ -278,17 +279,17 @@ def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    return _XmlFile(source, list(_Reader(source, form).places()), encoding, form)
+    return _XmlFile(source, encoding, form)
 
 
 class _XmlFile(FileTemplate):
-    """A file of XML, with its kind as a further argument."""
+    """A file of XML."""
 
-    def __init__(
-        self, source: str, places: Sequence[Place], encoding: str, form: XmlFormat
-    ) -> None:
-        super().__init__(source, places, encoding)
-        self._languages = form.languages
+    def __init__(self, source: str, encoding: str, form: XmlFormat) -> None:
+        reader = _Reader(source, form)
+        super().__init__(source, list(reader.places()), encoding)
+        self._languages, self.pairs = form.languages, reader.pairs
+        self.marks_doubt = bool(form.target)
         for tag, attribute in form.languages:
             named = re.search(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
             self.language = self.language or (named[1] if named else "")
@@ -313,6 +314,8 @@ class PackedDocument:
     """
 
     language = ""
+    pairs: Sequence[Pair] = ()
+    marks_doubt = False
 
     def __init__(
         self,
@@ -368,6 +371,7 @@ class _Reader:
 
     source: str
     form: XmlFormat
+    pairs: list[Pair] = field(default_factory=list)
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
@@ -407,9 +411,12 @@ class _Reader:
         """Yields the place of a source and its target, from the begin of the unit around them."""
         name = self.form.target
         source, target = unit.child("source"), unit.child(name)
-        if source is None or unit.attribute("approved") == "yes":
+        if source is None:
             return
+        is_approved = unit.attribute("approved") == "yes"
         name = f"{source.prefix}{name}"
+        if target is None and is_approved:
+            return
         if target is None:
             end = (unit.child("seg-source") or source).end
             indent = self.source[unit.inside : source.begin]
@@ -420,7 +427,8 @@ class _Reader:
             states = target.attribute("state"), unit.attribute("state"), target.attribute("type")
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
-            if target.inside < target.close and not is_asked:
+            if is_approved or (target.inside < target.close and not is_asked):
+                self.pairs.extend(self._pair(source, target))
                 return
         old = self.source[target.inside : target.close] if target else ""
         forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
@@ -433,6 +441,12 @@ class _Reader:
             frames.append(_IN_PLURAL.split(f"{head}{forms}{tail}") if count else [head, tail])
         for place in self._block(source):
             yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
+
+    def _pair(self, source: _Element, target: _Element) -> Iterator[Pair]:
+        """Yields the pair of a unit that is translated."""
+        texts = [place.text.write() for side in (source, target) for place in self._block(side)]
+        if len(texts) == 2:
+            yield Pair(*texts) if self.form.flags is None else pair_of_messages(*texts)
 
     def _block(self, block: _Element) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text."""

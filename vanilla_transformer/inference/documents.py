@@ -6,8 +6,10 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.memory import Memory, Suggestion, suggestions_for
 from vanilla_transformer.documents.messages import Document
+from vanilla_transformer.documents.places import marked_text, split_text
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
@@ -21,34 +23,79 @@ def translate_document(
     document: Document,
     on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
     fuzzy_below: int = 0,
+    memories: Sequence[Memory] | None = None,
+    former: Sequence[Suggestion | None] = (),
     **options: Any,
 ) -> bytes:
     """Returns a document with its texts translated, sentence by sentence.
 
-    A text whose output is cut off at the longest length stays; a warning names its place.
+    A text whose output is cut off at the longest length stays; a warning names its place. One that
+    a memory has is not translated.
 
     Args:
         document: What `documents.formats.read_document` returns.
         on_outputs: Is called with the output of each text.
         fuzzy_below: As for `write_document`.
+        memories: What is known of its texts. None: the translations that it has itself.
+        former: Translations that its texts keep.
         **options: As for `Translator.translate`.
     """
     target = options.get("tgt_lang")
     (direction,) = translator.directions(1, options.get("src_lang"), target)
     language = target_of_document(document, target or direction.target)
-    texts = [marked.text for marked in document.texts]
-    outputs = translator.translate(
-        texts,
+    if memories is None:
+        memories = [Memory(document.pairs)]
+    known = known_outputs(document.texts, memories, document.marks_doubt)
+    for number, found in enumerate(former):
+        if found is not None:
+            known[number] = Translation(found.target, from_memory=found)
+    rest = [number for number, output in enumerate(known) if output is None]
+    translated = translator.translate(
+        [document.texts[number].text for number in rest],
         return_links=True,
         in_sentences=True,
-        name_text=document.places.__getitem__,
+        name_text=lambda number: document.places[rest[number]],
         **options,
     )
+    remaining = iter(translated)
+    outputs = [output or next(remaining) for output in known]
     on_outputs(outputs)
     written, untranslated = write_document(document, outputs, language, fuzzy_below)
     if untranslated:
         logger.warning(f"The source stays in {', '.join(untranslated)}.")
     return written
+
+
+def known_outputs(
+    texts: Sequence[MarkedText], memories: Sequence[Memory], similar: bool = False
+) -> list[Translation | None]:
+    """Returns what memories have for texts; None: the model is to translate it.
+
+    Args:
+        similar: Whether translations of similar texts count.
+    """
+    written = [marked.write() for marked in texts]
+    contexts = [getattr(marked.text, "context", "") for marked in texts]
+    known: list[Translation | None] = []
+    for text, found in zip(texts, suggestions_for(written, memories, contexts), strict=True):
+        marked = _with_tags_of(text, found.target) if found else None
+        known.append(None)
+        if found and marked and (found.is_exact or similar):
+            known[-1] = Translation(marked.text, from_memory=replace(found, marked=marked))
+    return known
+
+
+def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
+    """Returns a translation with the tags of its text. None: it has others."""
+    translated, tags = marked_text(split_text(target)), list[Tag]()
+    remaining = list(text.tags)
+    for tag in translated.tags:
+        same = next((own for own in remaining if own.text == tag.text), None)
+        if same is None:
+            return None
+        remaining.remove(same)
+        tags.append(replace(same, position=tag.position))
+    return None if remaining else MarkedText(translated.text, tuple(tags))
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:
@@ -78,15 +125,15 @@ def write_document(
 
     Args:
         language: What `target_of_document` returns.
-        fuzzy_below: Outputs of a lower quality are marked as doubtful.
+        fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
+            texts are.
     """
     written: list[MarkedText | None] = []
     untranslated = []
     placed = with_tags_placed(document.texts, outputs)
     for marked, output, place in zip(placed, outputs, document.places, strict=True):
         if output.is_complete:
-            is_doubtful = output.quality is not None and output.quality < fuzzy_below
-            written.append(replace(marked, is_doubtful=is_doubtful))
+            written.append(replace(marked, is_doubtful=_is_doubtful(output, fuzzy_below)))
         else:
             written.append(None)
             untranslated.append(place)
@@ -98,6 +145,14 @@ def with_tags_placed(
 ) -> list[MarkedText]:
     """Returns outputs with the tags of their texts; without tags, no links are needed."""
     return [
-        place_tags(marked, output.text, output.links or NO_LINKS)
+        output.from_memory.marked
+        if output.from_memory and output.from_memory.marked
+        else place_tags(marked, output.text, output.links or NO_LINKS)
         for marked, output in zip(texts, outputs, strict=True)
     ]
+
+
+def _is_doubtful(output: Translation, fuzzy_below: int) -> bool:
+    if output.from_memory is not None:
+        return not output.from_memory.is_exact
+    return output.quality is not None and output.quality < fuzzy_below

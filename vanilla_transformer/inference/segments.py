@@ -27,6 +27,7 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import TextLayout, split_lines
+from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
@@ -207,22 +208,31 @@ class Reader:
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
     def split(
-        self, texts: Sequence[str], directions: Sequence[Direction], demands: Demands
+        self,
+        texts: Sequence[str],
+        directions: Sequence[Direction],
+        demands: Demands,
+        suggestions: Sequence[Suggestion | None],
     ) -> SplitTexts:
         """Splits texts into lines."""
-        layouts, lines = split_lines(texts)
+        found = list(zip(texts, suggestions, strict=True))
+        layouts, lines = split_lines(
+            ["" if known and known.is_exact else text for text, known in found]
+        )
         of_lines: Iterator[tuple[Direction, frozenset[str]]] = (
             (direction, getattr(text, "flags", frozenset()))
             for direction, layout, text in zip(directions, layouts, texts, strict=True)
             for _ in layout.segments
         )
-        return SplitTexts(
-            layouts,
-            [
-                Segment(line, direction.for_text(line, self._tags), demands=demands, flags=flags)
-                for line, (direction, flags) in zip(lines, of_lines, strict=True)
-            ],
-        )
+        segments = [
+            Segment(line, direction.for_text(line, self._tags), demands=demands, flags=flags)
+            for line, (direction, flags) in zip(lines, of_lines, strict=True)
+        ]
+        layouts = [
+            TextLayout((known.target,) if known and known.is_exact else layout.parts, known)
+            for layout, known in zip(layouts, suggestions, strict=True)
+        ]
+        return SplitTexts(layouts, segments)
 
     def read(self, segments: Sequence[Segment]) -> list[Segment]:
         """Decides what is kept of segments, and what the model reads of them."""

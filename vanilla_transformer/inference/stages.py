@@ -382,6 +382,7 @@ class Stages:
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
             marks=tuple(sorted(marks)),
+            from_memory=layout.suggestion,
         )
         if not details.scores or not parts:
             return translation

@@ -13,6 +13,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
+from vanilla_transformer.documents.memory import Memory, suggestions_for
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
 from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
@@ -174,6 +175,7 @@ class Translator:
         keep: bool = True,
         keep_patterns: Sequence[str] = (),
         glossary: GlossaryLike | None = None,
+        memory: Memory | None = None,
         batch_tokens: int = 4096,
         progress: bool = False,
         in_sentences: bool = False,
@@ -206,6 +208,8 @@ class Translator:
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
                 their sources. Where an output lacks some, a model that is trained with terms reads
                 them; what is lacking then, a search by transformers puts into it.
+            memory: Former translations: an equal text has its stored translation,
+                and `from_memory` of a result tells of a similar one. See `documents.memory`.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done.
             in_sentences: Whether each sentence is translated alone.
@@ -242,6 +246,7 @@ class Translator:
             keep=keep,
             keep_patterns=keep_patterns,
             glossary=terms,
+            memory=memory,
             in_sentences=in_sentences,
         )
         given = [texts] if isinstance(texts, str) else texts
@@ -328,19 +333,24 @@ class Translator:
         keep: bool = True,
         keep_patterns: Sequence[str] = (),
         glossary: Glossary | None = None,
+        memory: Memory | None = None,
         in_sentences: bool = False,
     ) -> SplitTexts:
         """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as `keep_patterns`, `glossary` and `in_sentences` are.
+            keep: As for `translate`, as `keep_patterns`, `glossary`, `memory` and
+                `in_sentences` are.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
-        split = self.reader.split(texts, directions or self.directions(len(texts)), demands)
+        suggestions = suggestions_for(texts, [] if memory is None else [memory])
+        split = self.reader.split(
+            texts, directions or self.directions(len(texts)), demands, suggestions
+        )
         if in_sentences:
             split = split.with_parts(map(self.reader.sentences, split.segments))
         split = replace(split, segments=self.reader.read(split.segments))

@@ -17,9 +17,11 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.memory import Memory, Pair
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
+    known_outputs,
     target_of_document,
     with_tags_placed,
     write_document,
@@ -82,11 +84,12 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         marks: bool = False,
         quality: bool = False,
         in_sentences: bool = False,
+        document: Document | None = None,
     ) -> tuple[list[list[Translation]], str, int]:
         """Returns the outputs of texts, the code of their language, and the confidence in it."""
-        texts, confidence = [text.text for text in marked], 0
+        confidence = 0
         if source == "auto":
-            sample = "\n".join(texts)[:_ENOUGH]
+            sample = "\n".join(text.text for text in marked)[:_ENOUGH]
             detect = service.models.detect_source
             source, confidence = await asyncio.to_thread(detect, sample, target)
         model, languages = service.models.for_direction(source, target)
@@ -94,8 +97,16 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         details = OutputOptions(quality, links=any(text.tags for text in marked), marks=marks)
         options = (("num_beams", beams),)
         query = Query(n_best, details, options, glossary, in_sentences, cuts_again=True)
-        answers = await service.answer(request, model, texts, query, languages)
-        return answers.outputs, source, confidence
+        memories = [Memory(document.pairs)] if document else []
+        if service.memory is not None:
+            codes = service.models.served_codes(source, target)
+            memories.append(await asyncio.to_thread(service.memory.of, *codes))
+        similar = document is not None and document.marks_doubt
+        known = await asyncio.to_thread(known_outputs, marked, memories, similar)
+        rest = [text.text for text, output in zip(marked, known, strict=True) if output is None]
+        remaining = iter((await service.answer(request, model, rest, query, languages)).outputs)
+        outputs = [[output] * n_best if output else next(remaining) for output in known]
+        return outputs, source, confidence
 
     @app.post(
         "/translate",
@@ -181,7 +192,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         except ValueError as error:
             raise RequestError(400, f"{name}: {error}") from error
         fields = request, document.texts, asked.source, asked.target
-        outputs, _, _ = await answer_texts(*fields, glossary=glossary, in_sentences=True)
+        outputs, _, _ = await answer_texts(
+            *fields, glossary=glossary, in_sentences=True, document=document
+        )
         best = [row[0] for row in outputs]
         written, untranslated = await asyncio.to_thread(write_document, document, best, language)
         parts, key = Path(name), files.keep(written)
@@ -200,6 +213,30 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     async def download_file(key: str, name: str) -> Response:
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
         return Response(files.find(key), media_type="application/octet-stream", headers=headers)
+
+    class SuggestFields(LenientFields):
+        q: Text = Field(description="A text")
+        s: Text = Field(description="Its translation")
+        source: Text = Field(description="Code of the language of the text")
+        target: Text = Field(description="Code of the language of the translation")
+
+    @app.post(
+        "/suggest",
+        tags=[TAG],
+        summary="Corrects the translation of a text, for this and all later requests.",
+        openapi_extra=describe_body(SuggestFields, JSON, FORM),
+    )
+    async def suggest(request: Request) -> JSONResponse:
+        asked = await service.read_fields(request, SuggestFields)
+        if service.memory is None:
+            raise RequestError(403, "This server takes no suggestions: it has no --memory.")
+        service.check_size([asked.q, asked.s])
+        if not (asked.q.strip() and asked.s.strip()):
+            raise RequestError(400, "Invalid request: q and s are the text and its translation")
+        service.models.for_direction(asked.source, asked.target)
+        codes = service.models.served_codes(asked.source, asked.target)
+        await asyncio.to_thread(service.memory.add, *codes, Pair(asked.q, asked.s))
+        return JSONResponse({"success": True})
 
     class DetectFields(LenientFields):
         q: Text = Field(description="A text")
@@ -251,7 +288,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                     side: {"code": code, "name": _name_of(code)} for side, code in first.items()
                 },
                 "models": list(service.models.by_name),
-                "suggestions": False,
+                "suggestions": service.memory is not None,
                 "supportedFilesFormat": list(FORMATS),
             }
         )

@@ -180,14 +180,18 @@ class Models:
                 found.setdefault(direction, model)
         return found
 
+    def served_codes(self, source: str, target: str) -> tuple[str, str]:
+        """Returns the codes of a direction as they are served, in whatever spelling they come."""
+        source = _closest_code(source, [first for first, _ in self.directions])
+        targets = [second for first, second in self.directions if first == source]
+        return source, _closest_code(target, targets)
+
     def for_direction(self, source: str, target: str) -> tuple[ServedModel, Languages]:
         """Returns the model of a direction, and what to ask it for, or refuses it (400).
 
         Codes may have any spelling; see `closest_tag`.
         """
-        directions = self.directions
-        source = _closest_code(source, [first for first, _ in directions])
-        target = _closest_code(target, [second for first, second in directions if first == source])
+        directions, (source, target) = self.directions, self.served_codes(source, target)
         if (source, target) in directions:
             model = directions[source, target]
             return model, model.directions[source, target]

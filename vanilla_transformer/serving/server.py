@@ -19,6 +19,7 @@ from vanilla_transformer.serving.generation_routes import add_generation_routes
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
+from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
 from vanilla_transformer.serving.service import Service
@@ -79,7 +80,8 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    service = Service(models, settings, metrics, Glossaries(dict(settings.glossary)))
+    memory = None if settings.memory is None else StoredMemory(settings.memory)
+    service = Service(models, settings, metrics, Glossaries(dict(settings.glossary)), memory)
     app = FastAPI(
         title="vanilla-transformer",
         version=__version__,

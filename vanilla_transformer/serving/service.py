@@ -11,6 +11,7 @@ from fastapi import Request
 from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
+from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Answers, Languages, Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
@@ -26,6 +27,7 @@ class Service:
     settings: Settings
     metrics: Metrics
     glossaries: Glossaries
+    memory: StoredMemory | None
 
     async def read_fields(self, request: Request, fields: type[SomeFields]) -> SomeFields:
         """Reads the body of a request, and checks its key and its fields."""

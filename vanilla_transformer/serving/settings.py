@@ -183,6 +183,11 @@ class Settings:
         type=parse_glossary,
         metavar="NAME=FILE",
     )
+    memory: str | None = option(
+        "corrections: what /suggest adds to this file is the translation of its text from then on "
+        "(docs/memory.md)",
+        metavar="FILE",
+    )
     address: Address = Address()
     computation: Computation = Computation()
     limits: Limits = Limits()

@@ -1,0 +1,108 @@
+"""Finishes half-translated PO files, with and without their own memory.
+
+Of each catalogue a share of the messages is hidden, in blocks of neighbours. They are translated by
+the model alone, by the target of the most similar message that is left, and by the model with the
+memory of what is left. The table has the scores by the similarity to that message: BLEU, chrF, and
+the share of outputs that equal the person's.
+
+    python scripts/experiments/half_translated.py model_cards/program-texts catalogues --language de
+
+The directory holds `PROGRAM/LANGUAGE.po`, or `.po.gz`.
+"""
+
+import argparse
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import sacrebleu
+from sacrebleu.significance import PairedTest
+
+from vanilla_transformer import Translator
+from vanilla_transformer.documents.memory import Memory, Pair
+from vanilla_transformer.documents.po import PoFile
+from vanilla_transformer.languages import score_tokenizer
+
+CLASSES = (0.8, 0.6, 0.4, 0.0)
+BLOCK = 10
+"""Messages of a block that is hidden."""
+
+
+def hide(pairs: Sequence[Pair], share: float, chance: Random) -> tuple[list[Pair], list[Pair]]:
+    """Divides the messages of a file into those that are left and those that are hidden."""
+    begins = range(0, len(pairs), BLOCK)
+    hidden = set(chance.sample(begins, round(share * len(begins))))
+    rows: tuple[list[Pair], list[Pair]] = [], []
+    for number, pair in enumerate(pairs):
+        rows[number - number % BLOCK in hidden].append(pair)
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model")
+    parser.add_argument("catalogues", type=Path)
+    parser.add_argument("--language", required=True, help="that of the targets, such as de")
+    parser.add_argument("--programs", nargs="+", help="those of the catalogues; all by default")
+    parser.add_argument("--share", type=float, default=0.3, help="of the messages that are hidden")
+    parser.add_argument("--most", type=int, default=300, help="hidden messages of a catalogue")
+    options = parser.parse_args()
+    translator = Translator.from_pretrained(options.model)
+    rows: dict[float, list[tuple[str, str, str, str]]] = {least: [] for least in CLASSES}
+    for path in sorted(options.catalogues.glob(f"*/{options.language}.po*")):
+        if options.programs and path.parent.name not in options.programs:
+            continue
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        pairs = [pair for pair in PoFile(content).pairs if pair.source.strip()]
+        left, hidden = hide(pairs, options.share, Random(1))
+        hidden, memory = hidden[: options.most], Memory(left)
+        sources = [pair.source for pair in hidden]
+        plain, with_memory = (
+            translator.translate(
+                sources,
+                tgt_lang=options.language,
+                in_sentences=True,
+                memory=known,
+                return_tokens=True,
+            )
+            for known in (None, memory)
+        )
+        for pair, alone, output in zip(hidden, plain, with_memory, strict=True):
+            nearest = memory.similar(pair.source, 0.0)
+            similarity, copied = (nearest.similarity, nearest.target) if nearest else (0.0, "")
+            known = output.from_memory
+            text = known.target if known else output.text
+            group = next(least for least in CLASSES if similarity >= least)
+            rows[group].append((pair.target, copied, alone.text, text))
+    tokenizer = score_tokenizer(options.language)
+    print("| similarity | messages | system | BLEU | chrF | equal | p |\n" + "|---" * 7 + "|")
+    for least, of_class in rows.items():
+        if not of_class:
+            continue
+        references, copies, plain_texts, finished = (
+            list(side) for side in zip(*of_class, strict=True)
+        )
+        bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
+        systems = {"copied": copies, "model": plain_texts, "with memory": finished}
+        scores = {name: bleu.corpus_score(systems[name], [references]).score for name in systems}
+        better = max(("copied", "model"), key=lambda name: scores[name])
+        compared: list[tuple[str, Sequence[str]]] = [
+            (better, systems[better]),
+            ("with memory", finished),
+        ]
+        _, results = PairedTest(compared, {"BLEU": bleu}, [references], test_type="bs")()
+        p_values = {"with memory": f"{results['BLEU'][1].p_value:.3f}"}  # type: ignore[union-attr]  # sacrebleu says "str | Result"
+        for name, outputs in systems.items():
+            equal = sum(map(str.__eq__, outputs, references)) / len(references)
+            cells = (
+                *(f"{least:.0%}", len(references), name, f"{scores[name]:.1f}"),
+                f"{chrf.corpus_score(outputs, [references]).score:.1f}",
+                *(f"{equal:.1%}", p_values.get(name, "")),
+            )
+            print(f"| {' | '.join(map(str, cells))} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""`translate --memory`, and the translations that a document has itself."""
+
+import json
+import zipfile
+from functools import partial
+
+import pytest
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference.memories import read_memory
+
+translate = partial(run_subcommand, "translate")
+HEAD = """msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+"Language: de\\n"
+
+"""
+TRANSLATED = """#: finished
+msgid "a dog sees the old cat ."
+msgstr "Der Hund sieht die alte Katze."
+
+#: fuzzy, so it is no source of others
+#, fuzzy
+msgid "a bird finds a child ."
+msgstr "Kind Kind"
+
+msgctxt "menu"
+msgid "&Open %s"
+msgstr "&Öffne %s"
+
+"""
+
+
+def po(*messages):
+    return HEAD + TRANSLATED + "".join(f'{m}\nmsgstr ""\n\n' for m in messages)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    file = tmp_path / "old.tsv"
+    file.write_text("a dog sees a cat .\tDer Hund sieht die Katze!\nwith <b>tag</b>\tX\n", "utf-8")
+    return str(file)
+
+
+def test_lines_that_a_memory_has_are_not_translated(trained, memory, capsys):
+    lines = ["A dog sees a cat", "a dog sees a bird .", "a bird finds a child ."]
+    translate([str(trained), *lines, "--memory", memory])
+    own, others = (
+        capsys.readouterr().out.splitlines()[0],
+        "Hund sieht Vogel .\nVogel findet Kind .\n",
+    )
+    assert own == "Der Hund sieht die Katze"
+    translate([str(trained), *lines, "--json", "--memory", memory])
+    rows = [json.loads(line)["outputs"][0] for line in capsys.readouterr().out.splitlines()]
+    assert rows[0]["from_memory"]["is_exact"]
+    assert rows[1]["from_memory"]["source"] == "a dog sees a cat ."
+    assert rows[1]["from_memory"]["similarity"] == pytest.approx(0.8)
+    assert "from_memory" not in rows[2]
+    assert [row["text"] for row in rows[1:]] == others.splitlines()
+
+
+def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
+    file, output = tmp_path / "a.po", tmp_path / "out.po"
+    messages = (
+        'msgid "A dog sees the old cat ."',
+        'msgid "a dog sees the new cat ."',
+        'msgctxt "other"\nmsgid "&Open %d"',
+        '#, c-format\nmsgid "_Open %d:"',
+        'msgid "a dog finds a boat ."',
+    )
+    file.write_text(po(*messages), "utf-8")
+    words = [str(trained), "--document", str(file), "--output", str(output)]
+    translate(words)
+    written = output.read_text("utf-8")
+    assert f'{messages[0]}\nmsgstr "Der Hund sieht die alte Katze."' in written
+    assert f'#, fuzzy\n{messages[1]}\nmsgstr "Der Hund sieht die alte Katze."' in written
+    assert f'{messages[3]}\nmsgstr "_Öffne %d:"' in written
+    assert f'{messages[4]}\nmsgstr "Hund findet Boot ."' in written
+    assert f'#, fuzzy\n{messages[2]}\nmsgstr "&Öffne %d"' in written  # that was another context
+    assert 'msgid "a bird finds a child ."\nmsgstr "Vogel findet Kind ."' in written
+    assert written.count("#, fuzzy") == 2
+    assert written.startswith(HEAD + TRANSLATED[:60])
+    translate([*words, "--no-memory", "--overwrite"])
+    assert f'{messages[1]}\nmsgstr "Der Hund' not in output.read_text("utf-8")
+
+
+def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_path):
+    file, memory = tmp_path / "a.html", tmp_path / "m.tsv"
+    memory.write_text("a <b>dog</b> sees a cat .\tDie <b>Dogge</b> sieht.\n", "utf-8")
+    file.write_text("<p>a <b>dog</b> sees a cat .</p><p>a <i>dog</i> sees a cat .</p>", "utf-8")
+    output = tmp_path / "out.html"
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    first, second = output.read_text("utf-8").split("</p>")[:2]
+    assert first == "<p>Die <b>Dogge</b> sieht."
+    assert second == "<p><i>Hund</i> sieht Katze ."
+
+
+TMX = """<?xml version="1.0"?><tmx version="1.4"><body>
+<tu><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>eins</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>two</seg></tuv><tuv xml:lang="de"><seg></seg></tuv></tu>
+</body></tmx>"""
+
+
+def test_a_memory_is_read_from_tsv_tmx_and_po(tmp_path):
+    files = {
+        "a.tsv": "three\tdrei\tmore\nfour\t\nfive\tfive\n",
+        "b.tmx": TMX,
+        "c.po": HEAD + 'msgid "six"\nmsgstr "sechs"\n\n#, fuzzy\nmsgid "seven"\nmsgstr "sieb"\n',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    memory = read_memory([str(tmp_path / name) for name in files], "en", "de")
+    assert len(memory) == 3
+    found = {text: memory.exact(text) for text in ("one", "three", "six")}
+    assert [pair.target for pair in found.values()] == ["eins", "drei", "sechs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.tsv", "one\tdrei\ntwo\n", "a.tsv, line 2"),
+        ("a.po", HEAD.replace("de", "fr"), "fr"),
+        ("a.tmx", "<tmx><body>", "a.tmx"),
+        ("a.json", "{}", "a.json"),
+        ("a.tsv", b"one\t\xff\n", "line 1"),
+    ],
+)
+def test_what_is_no_memory_is_refused_with_its_place(tmp_path, name, content, problem):
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=problem):
+        read_memory([str(file)], "en", "de")
+
+
+VERSIONS = {
+    "json": '{{"a": "{}", "b": "{}", "c": "{}"}}',
+    "md": "# {}\n\n- {}\n- {}\n",
+    "html": "<h1>{}</h1><p>{}<p>{}",
+    "srt": "1\n00:01 --> 00:02\n{}\n\n2\n00:02 --> 00:03\n{}\n\n3\n00:03 --> 00:04\n{}\n",
+}
+
+
+@pytest.mark.parametrize("kind", VERSIONS)
+def test_what_did_not_change_since_the_former_version_keeps_its_translation(
+    trained, tmp_path, kind, capsys
+):
+    form = VERSIONS[kind]
+    texts = ["a dog .", "a dog .", "a  bird sees a cat ."]
+    files = {name: tmp_path / f"{name}.{kind}" for name in ("old", "existing", "new", "out")}
+    files["old"].write_text(form.format(*texts), "utf-8")
+    files["existing"].write_text(form.format("Ein Hund!", "Der Hund,", "Vogel!"), "utf-8")
+    former = ["--previous", str(files["old"]), "--existing", str(files["existing"])]
+    words = [str(trained), "--output", str(files["out"]), "--overwrite", *former, "--document"]
+    translate([*words, str(files["old"])])
+    assert files["out"].read_bytes() == files["existing"].read_bytes()
+    files["new"].write_text(form.format("a dog .", "a bird finds a child .", texts[2]), "utf-8")
+    translate([*words, str(files["new"])])
+    expected = form.format("Ein Hund!", "Vogel findet Kind .", "Vogel!")
+    assert files["out"].read_text("utf-8") == expected
+    assert "2 of 3 texts come from memory" in capsys.readouterr().err
+    files["existing"].write_text(form.format("Ein Hund!", "", "Vogel!"), "utf-8")
+    with pytest.raises(ValueError, match=f"existing.{kind} is no translation of .*old.{kind}"):
+        translate([*words, str(files["new"])])
+
+
+UNITS = """<xliff version="1.2"><file original="a" source-language="en" datatype="plaintext"
+ target-language="de"><body>
+<trans-unit id="1"><source>a <g id="1">dog</g> runs .</source><target state="translated">\
+Der <g id="1">Hund</g> &amp; so.</target></trans-unit>
+<trans-unit id="2"><source>A <g id="1">dog</g> runs</source></trans-unit>
+<trans-unit id="3"><source>a <g id="7">dog</g> runs .</source></trans-unit>
+<trans-unit id="4"><source>a small <g id="1">dog</g> runs .</source></trans-unit>
+<trans-unit id="5"><source>a cat runs .</source><target state="new">Katze</target></trans-unit>
+</body></file></xliff>"""
+
+
+def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
+    file, output = tmp_path / "a.xliff", tmp_path / "out.xliff"
+    file.write_text(UNITS, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    units = output.read_text("utf-8").split("</trans-unit>")
+    assert units[1].endswith('>Der <g id="1">Hund</g> &amp; so</target>')
+    assert units[2].endswith('>Der <g id="7">Hund</g> &amp; so.</target>')
+    assert units[3].endswith('>Der <g id="1">Hund</g> &amp; so.</target>')
+    assert "needs-review-translation" in units[3]
+    assert "needs-review-translation" not in units[1]
+
+
+def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):
+    form = (
+        '<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>{} </w:t></w:r><w:r><w:rPr><w:b/></w:rPr>'
+        "<w:t>{}</w:t></w:r></w:p>{}</w:body></w:document>"
+    )
+    more = "<w:p><w:r><w:t>a bird finds a child .</w:t></w:r></w:p>"
+    documents = {
+        "old.docx": form.format("a dog sees", "a cat .", ""),
+        "existing.docx": form.format("Die Katze sieht", "der Hund.", ""),
+        "new.docx": form.format("a dog sees", "a cat .", more),
+    }
+    for name, content in documents.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as packed:
+            packed.writestr("word/document.xml", content)
+    paths = [str(tmp_path / name) for name in documents]
+    output = tmp_path / "out.docx"
+    words = ["--previous", paths[0], "--existing", paths[1], "--output", str(output)]
+    translate([str(trained), "--document", paths[2], *words])
+    with zipfile.ZipFile(output) as packed:
+        written = packed.read("word/document.xml").decode()
+    expected = documents["existing.docx"].removesuffix("</w:body></w:document>")
+    assert written.replace(' xml:space="preserve"', "").startswith(expected)
+    assert "Vogel findet Kind ." in written

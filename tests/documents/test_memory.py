@@ -1,0 +1,143 @@
+"""Pairs are found again by what is equal or similar, with the parts of the text."""
+
+from threading import Thread
+
+import pytest
+
+from vanilla_transformer.documents.memory import Memory, Pair
+
+FILE = Pair("Cannot open %s.", "%s kann nicht geöffnet werden.")
+
+
+def exact(pairs, text, **options):
+    found = Memory(Pair(*pair) for pair in pairs).exact(text, **options)
+    return found and found.target
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "target"),
+    [
+        (FILE, "Cannot open %d", "%d kann nicht geöffnet werden"),
+        (FILE, "cannot open {path}.", "{path} kann nicht geöffnet werden."),
+        (FILE, "  Cannot open %s.\n", "  %s kann nicht geöffnet werden.\n"),
+        (FILE, "CANNOT OPEN %s!", "%s KANN NICHT GEÖFFNET WERDEN!"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%s of {n}", "{n}: %s"),
+        (("3 of 12 files", "3 von 12 Dateien"), "4 of 4 files", "4 von 4 Dateien"),
+        (("3 of 3 files", "3 von 3 Dateien"), "1 of 4 files", "1 von 4 Dateien"),
+        (("Name", "名称"), "Name:", "名称\uff1a"),
+        (("Name:", "名称\uff1a"), "Name", "名称"),
+        (("See https://a.org/x.", "Siehe https://a.org/x."), "See /b/c", "Siehe /b/c"),
+        (("Type it twice", "Tippen Sie es zwei Mal"), "Type it twice", "Tippen Sie es zwei Mal"),
+    ],
+)
+def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target):
+    assert exact([pair], text) == target
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        (FILE, "Cannot close %s."),
+        (FILE, "Cannot open it."),
+        (("Save %s", "Sichern"), "Save %d"),  # the translation has lost the placeholder
+        (("Save it", "%s sichern"), "Save it"),  # and here it has one that the text lacks
+        (("Save", ""), "Save"),
+        (("OK", "OK"), "OK"),
+        (("...", "…"), "!"),
+    ],
+)
+def test_what_differs_or_lacks_a_part_is_no_match(pair, text):
+    assert exact([pair], text) is None
+
+
+def test_of_several_translations_context_neighbours_frequency_and_the_last_one_decide():
+    pairs = [
+        ("File", "Datei"),
+        ("Open", "Öffnen", "menu"),
+        ("Door", "Tür"),
+        ("Open", "Offen", "state"),
+        ("Open", "Auf"),
+        ("Open", "Auf"),
+        ("Open", "Geöffnet"),
+        ("open", "offen"),
+    ]
+    assert exact(pairs, "Open", context="menu") == "Öffnen"
+    assert exact(pairs, "Open", context="state") == "Offen"
+    assert exact(pairs, "Open", context="other") in ("Auf", "Geöffnet")
+    assert exact(pairs, "Open") == "Auf"
+    assert exact(pairs, "open") == "offen"
+    assert exact([*pairs[:-3], ("Open", "Weit offen")], "Open") == "Weit offen"
+    near = [
+        ("File", "Datei"),
+        ("Open", "Öffnen"),
+        ("Sky", "Himmel"),
+        ("Open", "Weit"),
+        ("Open", "Weit"),
+    ]
+    assert exact(near, "Open", before="File") == "Öffnen"
+    assert exact(near, "Open", behind="Sky") == "Öffnen"
+
+
+def test_similar_texts_are_found_by_their_words():
+    memory = Memory(
+        [
+            Pair("Could not open the file %s.", "Die Datei %s konnte nicht geöffnet werden."),
+            Pair("Could not open the folder.", "Der Ordner konnte nicht geöffnet werden."),
+            Pair("Close", "Schließen"),
+        ]
+    )
+    found = memory.similar("could not close the file {name}", 0.6)
+    assert found.target == "Die Datei {name} konnte nicht geöffnet werden"
+    assert (found.similarity, found.is_exact) == (pytest.approx(5 / 6), False)
+    assert memory.similar("Close", 0.6, without_equal=True) is None
+    assert memory.similar("Could not open the folder", 0.6, without_equal=True) is None
+    assert memory.similar("Nothing of it", 0.6) is None
+    assert memory.similar("", 0.6) is None
+    assert Memory().similar("Close", 0.1) is None
+
+
+def test_similar_texts_in_scripts_without_spaces_are_found_by_their_letters():
+    memory = Memory([Pair("文件无法打开", "The file cannot be opened")])
+    assert memory.similar("文件无法关闭", 0.6).target == "The file cannot be opened"
+
+
+def brute_force(pairs, text, least):
+    """The similarity of the best pair, compared with all."""
+    from rapidfuzz.distance import Levenshtein
+
+    return max(
+        Levenshtein.normalized_similarity(text.split(), source.split()) for source, _ in pairs
+    )
+
+
+def test_the_index_misses_no_similar_text():
+    from random import Random
+
+    chance = Random(3)
+    words = [f"w{'abcdefghij'[n]}" for n in range(10)]
+
+    def draw():
+        return " ".join(chance.choices(words, k=chance.randint(1, 9)))
+
+    pairs = [(draw(), "x") for _ in range(300)]
+    memory = Memory(Pair(*pair) for pair in pairs)
+    for _ in range(100):
+        text = draw()
+        best, found = brute_force(pairs, text, 0.5), memory.similar(text, 0.5)
+        assert (found.similarity if found else 0) == pytest.approx(best if best >= 0.5 else 0)
+
+
+def test_several_threads_add_and_search():
+    memory = Memory()
+
+    def add(name):
+        for number in range(200):
+            memory.add(Pair(f"{name} opens the door {'again ' * number}", f"{name} Tür"))
+            assert memory.similar(f"{name} opens the door", 0.5)
+
+    threads = [Thread(target=add, args=(name,)) for name in ("he", "she")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(memory) == 400

@@ -1,0 +1,78 @@
+"""`serve --memory`: corrections that count from the next request on, and none of which is lost."""
+
+import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from servers import serving
+
+from vanilla_transformer.documents.memory import Pair
+from vanilla_transformer.serving.memories import StoredMemory
+
+LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+
+
+def test_a_correction_answers_all_later_requests(trained, tmp_path):
+    file = tmp_path / "memory.tsv"
+    with serving(f"en-de={trained}", "--memory", file) as server:
+        assert server.ask("GET", "/frontend/settings")[2]["suggestions"] is True
+        assert server.translate(LINE)[2] == {"translatedText": OUTPUT}
+        values = {"q": LINE, "source": "en-US", "target": "DE"}
+        first = server.post("/suggest", {**values, "s": "Ein Hund.\tKatze!\nIst da."})
+        assert first[2] == {"success": True}
+        server.form("/suggest", **values, s="Der Hund sieht sie.")
+        texts = [LINE.upper(), "a bird finds a child .", LINE]
+        expected = ["DER HUND SIEHT SIE.", "Vogel findet Kind .", "Der Hund sieht sie."]
+        assert server.translate(texts)[2]["translatedText"] == expected
+        html = server.translate(f"<p>{LINE}</p>", format="html")[2]["translatedText"]
+        assert html == "<p>Der Hund sieht sie.</p>"
+        with serving(f"en-de={trained}", "--memory", file) as other:
+            assert other.translate(LINE)[2]["translatedText"] == "Der Hund sieht sie."
+            other.form("/suggest", **values, s="Er sieht sie.")
+        assert server.translate(LINE)[2]["translatedText"] == "Er sieht sie."
+        for wrong in ({"s": " "}, {"source": "fr"}, {"q": ""}):
+            assert server.post("/suggest", {**values, "s": "x", **wrong})[0] == 400
+    lines = file.read_text("utf-8").splitlines()
+    assert lines[0] == f"{LINE}\tEin Hund. Katze! Ist da.\ten\tde"
+    assert len(lines) == 3
+
+
+def test_a_server_without_a_memory_takes_no_corrections(trained):
+    with serving(f"en-de={trained}") as server:
+        values = {"q": LINE, "s": "Hund", "source": "en", "target": "de"}
+        assert server.post("/suggest", values)[0] == 403
+        assert server.translate(LINE)[2] == {"translatedText": OUTPUT}
+
+
+def add_many(path, name):
+    memory = StoredMemory(path)
+    for number in range(500):
+        memory.add("en", "de", Pair(f"{name} opens door {number} again", f"{name} {number}"))
+
+
+def test_two_servers_lose_nothing(tmp_path):
+    path = str(tmp_path / "memory.tsv")
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        list(pool.map(add_many, [path, path], ["he", "she"]))
+    lines = (tmp_path / "memory.tsv").read_text("utf-8").splitlines()
+    assert len(set(lines)) == 1000
+    assert all(
+        re.fullmatch(r"(s?he) opens door (\d+) again\t\1 \2\ten\tde", line) for line in lines
+    )
+
+
+def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):
+    file = tmp_path / "memory.tsv"
+    memory = StoredMemory(str(file))
+    memory.add("en", "de", Pair("one", "eins"))
+    with file.open("a") as stream:
+        stream.write("two\tzw")
+    assert memory.of("en", "de").exact("two") is None
+    memory.add("en", "de", Pair("three", "drei"))
+    assert memory.of("en", "de").exact("three").target == "drei"
+    assert StoredMemory(str(file)).of("en", "de").exact("one").target == "eins"
+    assert memory.of("en", "fr").exact("one") is None
+    file.write_text("one\teins\n")
+    with pytest.raises(ValueError, match=r"memory\.tsv, line 1"):
+        StoredMemory(str(file))

@@ -1,0 +1,289 @@
+"""A memory of translations: pairs of texts, found by sources that are equal or similar.
+
+What sources have in the places of placeholders and numbers, their case and the signs at their ends
+do not count: a translation gets those of the text. Similarity is that of Levenshtein's distance in
+words.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple
+from unicodedata import normalize
+
+import numpy as np
+import regex
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import extract
+
+from vanilla_transformer.documents.kept import Edit, apply_edits, kept_spans, meets
+from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.languages import to_upper, word_parts
+
+LEAST_SIMILARITY = 0.6
+"""From which similarity on the translation of a similar text is better than that of a model."""
+
+_NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
+_END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
+_WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
+_WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
+_LETTER = regex.compile(r"\p{L}")
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
+_PART = "\0"
+_MOST_COMPARED = 512  # of the pairs that share the most words
+
+
+class Pair(NamedTuple):
+    """A text and its translation, with what tells it from equal texts, such as `msgctxt`."""
+
+    source: str
+    target: str
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What a memory has for a text.
+
+    Attributes:
+        source: The stored source.
+        target: Its translation, with the placeholders, numbers and end of the text.
+        similarity: From 0 to 1.
+        is_exact: Whether the sources are equal, but for what is set apart.
+        marked: The translation with the tags of the text, where that has tags.
+    """
+
+    source: str
+    target: str
+    similarity: float
+    is_exact: bool = False
+    marked: MarkedText | None = field(default=None, repr=False)
+
+
+class _Form:
+    """A text without what is set apart.
+
+    Attributes:
+        begin: White space at its begin.
+        spans: What is set apart within it, in order: placeholders, numbers and the like.
+        parts: What stands there.
+        end: Signs and white space at its end.
+        body: The rest.
+        key: The same in any case.
+    """
+
+    def __init__(self, text: str) -> None:
+        begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
+        kept = [span for span in kept_spans(text) if span[0] < end]
+        end = max([begin, end, *(span[1] for span in kept)])
+        numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
+        self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
+        self.parts = [text[slice(*span)] for span in self.spans]
+        self.begin, self.end = text[:begin], text[end:]
+        body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
+        self.body = " ".join(normalize("NFC", body).split())
+        self.key = self.body.lower()
+        words = (self.key[slice(*span)] for span in word_parts(self.key))
+        self.words = [word for word in words if word == _PART or _WORD.search(word)]
+
+
+class Memory:
+    """Pairs of one direction; later ones may be added, by several threads.
+
+    Args:
+        corrects: Whether the last of several translations counts, and not the most frequent one.
+    """
+
+    def __init__(self, pairs: Iterable[Pair] = (), corrects: bool = False) -> None:
+        self._corrects = corrects
+        self._lock = Lock()
+        self._sources: list[str] = []
+        self._targets: list[str] = []
+        self._contexts: dict[int, str] = {}
+        self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
+        self._former = array("q")  # the pair before each with the same key; -1: there is none
+        self._ids: dict[str, int] = {}
+        self._pairs_of: list[array[int]] = []  # by the id of a word
+        self._words = array("I")  # of all pairs, one after the other
+        self._ends = array("Q", [0])
+        for pair in pairs:
+            self.add(pair)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def add(self, pair: Pair) -> None:
+        """Adds a pair; one without a translation, or with a text that is its own, is left out."""
+        source, target, context = pair
+        form = _Form(source)
+        if not (_LETTER.search(form.key) and target.strip()) or source == target:
+            return
+        with self._lock:
+            number = len(self._sources)
+            self._sources.append(source)
+            self._targets.append(target)
+            if context:
+                self._contexts[number] = context
+            key = hash(form.key)
+            self._former.append(self._last.get(key, -1))
+            self._last[key] = number
+            ids = [self._ids.setdefault(word, len(self._ids)) for word in form.words]
+            self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
+            for word in set(ids):
+                self._pairs_of[word].append(number)
+            self._words.extend(ids)
+            self._ends.append(len(self._words))
+
+    def exact(
+        self, text: str, context: str = "", before: str = "", behind: str = ""
+    ) -> Suggestion | None:
+        """Returns the translation of an equal text.
+
+        Of several, that of the same context counts; else of the same neighbours; else the most
+        frequent one; else the last.
+
+        Args:
+            context: What tells the text from equal ones. Pairs that have another one do not count.
+            before: The text before it in its file, and `behind` that behind it.
+        """
+        form, forms = _Form(text), dict[str, _Form]()
+        found: list[tuple[tuple[bool, bool, bool], str, str]] = []
+        number = self._last.get(hash(form.key), -1)
+        while number >= 0:
+            source, own = self._sources[number], self._contexts.get(number, "")
+            stored = forms.get(source) or forms.setdefault(source, _Form(source))
+            if stored.key == form.key and not (context and own and own != context):
+                target = _adapted(stored, self._targets[number], form)
+                if target is not None:
+                    is_near = before == self._source_at(number - 1)
+                    is_near |= behind == self._source_at(number + 1)
+                    rank = own == context, is_near, stored.body == form.body
+                    found.append((rank, target, source))
+            number = self._former[number]
+        if not found:
+            return None
+        best = max(rank for rank, *_ in found)
+        # It begins with the last pair, and so does what is equally frequent.
+        pairs = [(target, source) for rank, target, source in found if rank == best]
+        (target, source), _ = Counter(pairs[:1] if self._corrects else pairs).most_common(1)[0]
+        return Suggestion(source, target, 1.0, is_exact=True)
+
+    def _source_at(self, number: int) -> str | None:
+        return self._sources[number] if 0 <= number < len(self) else None
+
+    def similar(self, text: str, least: float, without_equal: bool = False) -> Suggestion | None:
+        """Returns the translation of the most similar text; of equally similar ones, the last.
+
+        Args:
+            least: Smallest similarity, from 0 to 1.
+            without_equal: Whether equal texts do not count.
+        """
+        form = _Form(text)
+        with self._lock:
+            candidates = self._candidates(form, least)
+        for number, similarity in candidates:
+            stored = _Form(self._sources[number])
+            if without_equal and stored.key == form.key:
+                continue
+            target = _adapted(stored, self._targets[number], form)
+            if target is not None:
+                return Suggestion(self._sources[number], target, similarity)
+        return None
+
+    def _candidates(self, form: _Form, least: float) -> list[tuple[int, float]]:
+        """Finds pairs from a similarity on, the most similar first."""
+        size = len(form.words)
+        ids = [self._ids.get(word, 0x10FFFF) for word in form.words]
+        shared = np.zeros(len(self), np.uint16)
+        counts = Counter(ids)
+        for word, count in counts.items():
+            if word < len(self._pairs_of):
+                shared[np.frombuffer(self._pairs_of[word], np.uint32)] += count
+        # Texts that share too few words cannot be similar enough.
+        numbers = np.flatnonzero(shared >= max(least * size, 1))
+        if not len(numbers):
+            return []
+        ends = np.frombuffer(self._ends, np.uint64).astype(np.int64, copy=False)
+        sizes = ends[numbers + 1] - ends[numbers]
+        most = np.minimum(shared[numbers], sizes) / np.maximum(sizes, size)
+        order = np.lexsort((-numbers, -most))[:_MOST_COMPARED]
+        numbers = numbers[order][most[order] >= least]
+        texts = {
+            int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in numbers
+        }
+        found = extract(
+            self._coded(array("I", ids)),
+            texts,
+            scorer=Levenshtein.normalized_similarity,
+            processor=None,
+            limit=None,
+            score_cutoff=max(least, 1e-9),
+        )
+        return sorted(
+            ((number, similarity) for _, similarity, number in found),
+            key=lambda of_pair: (-of_pair[1], -of_pair[0]),
+        )
+
+    @staticmethod
+    def _coded(ids: "array[int]") -> str:
+        """Writes words as characters, which can be compared quickly."""
+        return ids.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _adapted(stored: _Form, target: str, form: _Form) -> str | None:
+    """Returns a target with what is set apart in a text, in the place of that of its source.
+
+    None: it has other parts than its source, or some that the text lacks.
+    """
+    own = _Form(target)
+    parts = own.parts
+    if Counter(own.parts) == Counter(stored.parts) and len(stored.parts) == len(form.parts):
+        waiting: dict[str, list[str]] = {}
+        for former, new in zip(stored.parts, form.parts, strict=True):
+            waiting.setdefault(former, []).append(new)
+        parts = [waiting[part].pop(0) for part in own.parts]
+    elif Counter(own.parts) - Counter(form.parts):
+        return None
+    elif stored.key == form.key and form.parts != stored.parts:
+        return None  # it lacks a part, and nobody knows which one
+    case = to_upper if form.body.isupper() and not stored.body.isupper() else str
+    body, last = "", len(own.begin)
+    for (begin, end), part in zip(own.spans, parts, strict=True):
+        body += case(target[last:begin]) + part
+        last = end
+    body += case(target[last : len(target) - len(own.end)])
+    return form.begin + body + _end_for(body, stored.end, own.end, form.end)
+
+
+def _end_for(body: str, stored: str, own: str, wanted: str) -> str:
+    """Returns the end of a target whose source has another end than the text."""
+    if stored == wanted:
+        return own
+    if wanted in _WIDE and _WIDE_SCRIPT.search(body):
+        return _WIDE[wanted]
+    return wanted
+
+
+def suggestions_for(
+    texts: Sequence[str], memories: Sequence[Memory], contexts: Sequence[str] = ()
+) -> list[Suggestion | None]:
+    """Returns what memories have for the texts of a file, in their order.
+
+    An equal text of the first memory counts; else one of the next; else the most similar one.
+
+    Args:
+        contexts: What tells each text from equal ones. Empty: nothing does.
+    """
+    around = ["", *texts, ""]
+    found: list[Suggestion | None] = []
+    of_texts = zip(around, texts, around[2:], contexts or [""] * len(texts), strict=False)
+    for before, text, behind, context in of_texts:
+        equal = (memory.exact(text, context, before, behind) for memory in memories)
+        similar = (memory.similar(text, LEAST_SIMILARITY) for memory in memories)
+        known = next(filter(None, equal), None)
+        found.append(
+            known or max(filter(None, similar), key=lambda pair: pair.similarity, default=None)
+        )
+    return found

@@ -1,0 +1,72 @@
+"""The memory of a server: a file of corrections, which several servers may read and extend."""
+
+import os
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+from filelock import FileLock
+
+from vanilla_transformer.data.text_files import on_one_line
+from vanilla_transformer.documents.memory import Memory, Pair
+from vanilla_transformer.languages import known_tag
+
+Direction = tuple[str | None, str | None]
+
+
+class StoredMemory:
+    """A file of lines: a source, its translation, and the languages of both, with tabs between.
+
+    Raises:
+        OSError: If the file cannot be read or made.
+        ValueError: If a line is wrong.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._lock = Path(path), Lock()
+        self._memories: defaultdict[Direction, Memory] = defaultdict(partial(Memory, corrects=True))
+        self._position = self._line = 0
+        self._path.touch()
+        self._read_new()
+
+    def of(self, source: str, target: str) -> Memory:
+        """Returns the pairs of a direction, with those that other servers have added."""
+        self._read_new()
+        return self._memories[known_tag(source), known_tag(target)]
+
+    def add(self, source: str, target: str, pair: Pair) -> None:
+        """Adds a pair to the file.
+
+        Args:
+            source: The language of its source, and `target` that of its translation.
+        """
+        cells = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
+        line = "\t".join((*cells, source, target)) + "\n"
+        with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
+            whole = file.read().rfind(b"\n") + 1  # a server that was killed may have left a part
+            file.truncate(whole)
+            file.seek(whole)
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read_new(self) -> None:
+        """Reads the lines that have been added."""
+        with self._lock, self._path.open("rb") as file:
+            file.seek(self._position)
+            content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            for line in whole.splitlines():
+                self._line += 1
+                cells = line.decode().split("\t")
+                if len(cells) != 4:
+                    raise ValueError(
+                        f"{self._path}, line {self._line}: write a source, its translation, and "
+                        "the languages of both, with tabs between."
+                    )
+                source, target, *languages = cells
+                self._memories[known_tag(languages[0]), known_tag(languages[1])].add(
+                    Pair(source, target)
+                )
+            self._position += len(whole)
