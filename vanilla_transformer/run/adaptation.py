@@ -98,7 +98,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     processes = parse_arguments([f"--output_dir={folder}"]).training
     is_main, after = processes.process_index == 0, folder / "training"
     with locked_directory(folder, is_main):
-        start = compute_on_main_process(processes, lambda: _prepare_start(options))
+        start = compute_on_main_process(processes, _prepare_start, options)
         _train(options, start, is_main, command)
     if not is_main:
         return None

@@ -73,9 +73,9 @@ class Assembly:
 def assemble(arguments: RunArguments, loaded: LoadedData) -> Assembly:
     """Makes all that a run works with, of the data that it has loaded."""
     training = arguments.training
-    texts = compute_on_main_process(training, partial(read_texts, arguments, loaded))
+    texts = compute_on_main_process(training, read_texts, arguments, loaded)
     plan = make_plan(arguments, texts)
-    encoded = compute_on_main_process(training, partial(encode_texts, plan))
+    encoded = compute_on_main_process(training, encode_texts, plan)
     set_seed(plan.training.seed)
     scorer = GenerationMetrics(plan.tokenizer, plan.options.model.metrics)
     return Assembly(plan, make_trainer(plan, make_model(plan), scorer, encoded), scorer, encoded)
@@ -87,7 +87,7 @@ def make_model(plan: RunPlan) -> Any:
     The generation config of the model holds the search of the run.
     """
     rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
-    if (init_from := plan.texts.init_from) is None or (rank is not None and checkpoint is not None):
+    if (init_from := plan.init_from) is None or (rank is not None and checkpoint is not None):
         # Where a checkpoint has adapters beside the weights, Trainer loads both.
         model: Any = VanillaTransformerForConditionalGeneration(plan.config)
     else:  # half precision would lose small changes of the weights
@@ -114,8 +114,8 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
-    if (shares := plan.texts.data.shares) is not None:
-        sizes = {report.corpus: report.used + report.copies for report in plan.texts.data.reports}
+    if (shares := plan.data.shares) is not None:
+        sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show

@@ -1,6 +1,6 @@
 """What a training would be in some minutes, and in all its epochs; nothing is kept."""
 
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from time import monotonic
 
@@ -22,8 +22,8 @@ _MINUTES = (10, 30, 120)
 def dry_run(arguments: RunArguments) -> None:
     """Says what would be trained in some times and in all epochs, by timing first steps."""
     began, training = monotonic(), arguments.training
-    directory = OutputDirectory(Path(str(training.output_dir)), None, False)
-    loaded = compute_on_main_process(training, partial(load_data, arguments, None, directory))
+    directory = OutputDirectory(Path(str(training.output_dir)))
+    loaded = compute_on_main_process(training, load_data, arguments, None, directory)
     loading, rows = monotonic() - began, candidate_rows(loaded)
     logger.info(f"Timing the first steps of up to {len(rows)} models.")
 

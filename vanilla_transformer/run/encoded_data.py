@@ -57,7 +57,7 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         arguments = arguments.with_options(prepared=str(folder))
-        loaded = load_data(arguments, directory=OutputDirectory(folder, None, False))
+        loaded = load_data(arguments, directory=OutputDirectory(folder))
         texts = read_texts(arguments, loaded)
         encoded = encode_texts(make_plan(arguments, texts))
     pairs = sum(map(len, encoded.values()))

@@ -61,7 +61,7 @@ def write_model_card(
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
         quality=quality,
-        reports=plan.texts.data.reports,
+        reports=plan.data.reports,
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,
         cell=_as_cell,

@@ -1,11 +1,11 @@
 """How fast a run is on this machine, and what of its training fits into some minutes."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from logging import ERROR, getLogger
+from logging import NOTSET, WARNING, disable
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
+from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.defaults import EVALUATIONS_IN_MINUTES, Sizes, choose_defaults
 from vanilla_transformer.run.model_card import PREFIXES
@@ -71,27 +72,16 @@ class _StepClock(TrainerCallback):
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the parts of a run take; the times are in seconds.
+    """How long the parts of a run take; the times are in seconds."""
 
-    Attributes:
-        plan: Plan of a run like that, on some of the pairs.
-        num_pairs: Number of training pairs.
-        steps: Number of steps of all its epochs.
-        pairs: Training pairs of one step.
-        step: Time of one step.
-        ready: Time until all texts are token ids.
-        evaluation: Time of an evaluation within the training.
-        ending: Time of the scores at the end.
-    """
-
-    plan: RunPlan
+    plan: RunPlan  # of a run like that, on some of the pairs
     num_pairs: int
-    steps: int
-    pairs: float
+    steps: int  # of all epochs
+    pairs: float  # of one step
     step: float
-    ready: float
-    evaluation: float
-    ending: float
+    ready: float  # until all texts are token ids
+    evaluation: float  # of one within the training
+    ending: float  # of the scores at the end
 
     def seconds_of(self, steps: int) -> float:
         """Returns how long a run takes that trains so many steps."""
@@ -121,24 +111,25 @@ class Pace:
 def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pace:
     """Times the first steps of a run on some of its pairs, and the scoring of some texts.
 
-    Args:
-        row: Sizes of a new model, for options that are not given.
+    The row has the sizes of a new model that are not given.
     """
-    splits, num_pairs = loaded.data.splits, len(loaded.data.splits["train"])
+    splits, num_pairs = loaded.splits, len(loaded.splits["train"])
     count = min(_PAIRS, num_pairs)
     some = {"train": splits["train"].shuffle(seed=0).select(range(count))}
     scored = {name: len(splits[name]) for name in PREFIXES if name in splits}
     some |= {name: splits[name].select(range(min(_SCORED, scored[name]))) for name in scored}
-    nowhere = {"resume_from_checkpoint": None, "push_to_hub": False, "report_to": "none"}
-    alone = {"prepared": None, "minutes": None, "disable_tqdm": True}
+    changes: dict[str, Any] = {"resume_from_checkpoint": None, "prepared": None, "minutes": None}
+    changes |= {"push_to_hub": False, "report_to": "none", "disable_tqdm": True}
     clock, began = _StepClock(), monotonic()
-    with TemporaryDirectory() as folder, _silence():
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        disable(WARNING)
+        stack.callback(disable, NOTSET)
         made = assemble(
-            arguments.with_options(output_dir=folder, **nowhere, **alone),
+            arguments.with_options(output_dir=folder, **changes),
             replace(
                 loaded,
-                directory=OutputDirectory(Path(folder), None, False),
-                data=replace(loaded.data, splits=DatasetDict(some), shares=None),
+                directory=OutputDirectory(Path(folder)),
+                data=ParallelData(DatasetDict(some)),
                 defaults=_choose_defaults(arguments, loaded, row),
             ),
         )
@@ -161,18 +152,6 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         evaluation=scoring * scored.get("validation", 0),
         ending=_FINAL_SEARCH * scoring * sum(scored.values()),
     )
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Hides what a training tells."""
-    package = getLogger("vanilla_transformer")
-    level = package.level
-    package.setLevel(ERROR)
-    try:
-        yield
-    finally:
-        package.setLevel(level)
 
 
 def _time_of_a_score(made: Assembly) -> float:
@@ -199,14 +178,11 @@ def fit_into(
     rows: Iterable[tuple[Sizes, int]],
     measure: Callable[[Sizes], Pace],
 ) -> tuple[Sizes, Pace, int]:
-    """Chooses the widest model that a time suffices for, or the narrowest one.
+    """Chooses the widest model that a time suffices for, or the narrowest one: sizes, pace, steps.
 
     Args:
         spent: Returns the seconds of this time that have gone.
         rows: The sizes, the narrowest first, each with how many pairs a training must at least see.
-
-    Returns:
-        The sizes, their pace, and the number of steps.
     """
     found: tuple[Sizes, Pace, int] | None = None
     for row, least in rows:

@@ -24,46 +24,24 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.preparation import RunTexts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
-from vanilla_transformer.training.store import OutputDirectory
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """What a run does. It is made once, when its texts are known; nothing changes it.
+class RunPlan(RunTexts):
+    """What a run has read and what it does. It is made once, and nothing changes it.
 
-    Attributes:
-        texts: What the run has read, as the plan was made for it.
-        max_source_length: Maximum number of tokens of a source; None: no limit.
-        max_target_length: The same for a target.
-        score_tokenizers: sacrebleu's tokenizer for each text of each split that is scored.
-        training: Training arguments with these decisions filled in, for the Trainer.
+    The tokenizer knows how many positions the model has learned.
     """
 
     options: RunArguments
-    texts: RunTexts
     config: VanillaTransformerConfig
-    max_source_length: int | None
+    max_source_length: int | None  # in tokens; None: no limit
     max_target_length: int | None
     search: Search
     attention: str
-    score_tokenizers: dict[str, list[str]]
-    training: TokenBudgetTrainingArguments
-
-    @property
-    def directory(self) -> OutputDirectory:
-        """The output directory."""
-        return self.texts.directory
-
-    @property
-    def splits(self) -> DatasetDict:
-        """The texts of each split."""
-        return self.texts.data.splits
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer, which knows how many positions the model has learned."""
-        return self.texts.tokenizer
+    score_tokenizers: dict[str, list[str]]  # sacrebleu's, for each text of a split that is scored
+    training: TokenBudgetTrainingArguments  # with these decisions, for the Trainer
 
     def fingerprint(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
@@ -80,7 +58,7 @@ class RunPlan:
         return {
             **digests,
             **limits,
-            "shares of the corpora": self.texts.data.shares,
+            "shares of the corpora": self.data.shares,
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
             "metrics": self.options.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
@@ -121,8 +99,8 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
     with torch.device("meta"):  # without memory for weights
         VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
+        **vars(texts),
         options=arguments,
-        texts=texts,
         config=config,
         max_source_length=limits[0],
         max_target_length=limits[1],
@@ -132,7 +110,7 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
             name: choose_score_tokenizers(
                 rows, arguments.model.metrics, arguments.model.bleu_tokenize
             )
-            for name, rows in texts.data.splits.items()
+            for name, rows in texts.splits.items()
             if name != "train"
         },
         training=resolved,
@@ -167,7 +145,7 @@ def _with_languages(
     """
     begins = {
         Direction.resolve(texts.tokenizer, settings, source, target, closest_tag).begin
-        for rows in texts.data.splits.values()
+        for rows in texts.splits.values()
         for source, target, _ in distinct_directions(rows)
     }
     starts = {

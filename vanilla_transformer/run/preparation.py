@@ -39,25 +39,23 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class LoadedData:
-    """What a run loads before it has a tokenizer; one process loads it for all of a machine.
-
-    Attributes:
-        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
-        data: The splits in use.
-        facts: What the defaults were chosen by.
-        defaults: The options that the run has chosen itself.
-    """
+    """What a run loads before it has a tokenizer; one process loads it for all of a machine."""
 
     directory: OutputDirectory
-    init_from: str | None
-    data: ParallelData
+    init_from: str | None  # saved model or checkpoint with its first weights; None: a new model
+    data: ParallelData  # the splits in use
     facts: RunFacts
-    defaults: Mapping[str, Any]
+    defaults: Mapping[str, Any]  # what the run has chosen by the facts
+
+    @property
+    def splits(self) -> DatasetDict:
+        """The texts of each split."""
+        return self.data.splits
 
 
 @dataclass(frozen=True)
 class RunTexts(LoadedData):
-    """What a run reads before it is planned: its data, as the model reads them, and a tokenizer."""
+    """The same, with the texts as the model reads them, and a tokenizer."""
 
     tokenizer: Any
 
@@ -108,7 +106,7 @@ def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     """Loads or trains the tokenizer of a run, and makes its texts as the model reads them."""
     if loaded.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(loaded.defaults, loaded.facts))
-    arguments, splits = arguments.with_defaults(loaded.defaults), DatasetDict(loaded.data.splits)
+    arguments, splits = arguments.with_defaults(loaded.defaults), DatasetDict(loaded.splits)
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc

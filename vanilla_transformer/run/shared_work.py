@@ -18,14 +18,16 @@ _ENDED = (
 )
 
 
-def compute_on_main_process(training: TrainingArguments, compute: Callable[[], T]) -> T:
+def compute_on_main_process(
+    training: TrainingArguments, compute: Callable[..., T], *arguments: Any
+) -> T:
     """Computes a value in the main process of each machine; the others wait, and get a copy.
 
     The value is pickled; data sets whose rows are in files are pickled as the names of these files.
     The others raise an OSError if the main process ends, or its work fails.
     """
     if training.world_size == 1:
-        return compute()
+        return compute(*arguments)
     main = training.process_index - training.local_process_index  # that of this machine
     with _ended_processes():
         mains = gather_object([main])
@@ -37,16 +39,10 @@ def compute_on_main_process(training: TrainingArguments, compute: Callable[[], T
             )
             for first in sorted({*mains})
         }
-    box: list[Any] = [False, None]  # whether the work is done, and its value
-    try:
-        if training.process_index == main:
-            box = [True, compute()]
-    finally:  # also after an error, or the others would wait for ever
-        with _ended_processes():
-            distributed.broadcast_object_list(box, main, groups[main])
-    if not box[0]:
-        raise OSError(_ENDED)
-    value: T = box[1]
+    box: list[Any] = [compute(*arguments) if training.process_index == main else None]
+    with _ended_processes():
+        distributed.broadcast_object_list(box, main, groups[main])
+    value: T = box[0]
     return value
 
 

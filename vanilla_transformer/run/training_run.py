@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from functools import partial
 from logging import ERROR, INFO, getLogger
 from math import isfinite
 from pathlib import Path
@@ -99,18 +98,18 @@ def run(
     """
     training, began = arguments.training, monotonic()
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        loaded = compute_on_main_process(training, partial(load_data, arguments, data))
+        loaded = compute_on_main_process(training, load_data, arguments, data)
         if arguments.model.minutes is not None and loaded.directory.checkpoint is None:
             loaded = fit_minutes(arguments, loaded, began)
         run = _Run(**vars(assemble(arguments, loaded)))
         for callback in callbacks:
             run.trainer.add_callback(callback)
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
-        for report in run.plan.texts.data.reports:
+        for report in run.plan.data.reports:
             logger.info(report.describe())
         if "validation" not in run.plan.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        if run.plan.texts.init_from is None:
+        if run.plan.init_from is None:
             _say_what_to_expect(run.plan)
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.finished_figures() or run.train_and_score()
@@ -128,7 +127,7 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
-    origin = "" if (path := plan.texts.init_from) is None else f" of {path!r}"
+    origin = "" if (path := plan.init_from) is None else f" of {path!r}"
     case = "; sources are lower-cased" if getattr(plan.tokenizer, "do_lower_case", False) else ""
     return (
         f"{pairs}; a vocabulary of {len(plan.tokenizer):,} tokens{case}; the model{origin} has "

@@ -190,8 +190,8 @@ class OutputDirectory:
     """
 
     folder: Path
-    checkpoint: Checkpoint | None
-    overwritten: bool
+    checkpoint: Checkpoint | None = None
+    overwritten: bool = False
 
 
 def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> OutputDirectory:
