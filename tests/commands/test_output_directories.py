@@ -94,7 +94,7 @@ def test_no_command_deletes_files_of_the_user(
     with suppress(SystemExit):
         assert main((command + flag).split()) != 0
     assert file.read_text() == OWN[kept]
-    assert "--overwrite" not in capfd.readouterr().err.replace("arguments: --overwrite", "")
+    assert "--overwrite" not in capfd.readouterr().err.replace("option --overwrite (", "")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
