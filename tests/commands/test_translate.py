@@ -202,7 +202,7 @@ def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, c
         (["--input", "nowhere.txt", "--output", "out.txt", "--overwrite"], "nowhere"),
         (["--input", "bad.txt", "--output", "out.txt", "--overwrite"], r"bad\.txt, line 2"),
         (["--output", "nowhere/out.txt", "a dog"], "directory 'nowhere'"),
-        (["--output", "folder", "--overwrite", "a dog"], "'folder' exists"),
+        (["--output", "folder", "--overwrite", "a dog"], "'folder' is a directory"),
     ],
 )
 def test_what_is_refused_loses_nothing(trained, tmp_path, monkeypatch, options, message):
