@@ -52,8 +52,8 @@ def test_bash_blocks_run_in_order(page, workspace, monkeypatch, capsys, request)
     monkeypatch.chdir(workspace)
     for block in blocks(page):
         if block.language == "bash" and block.mark is None:
-            loops = re.search("^for ", block.code, re.MULTILINE)
-            for line in [block.code] if loops else commands_of(block.code):
+            is_script = re.search("^for |<<", block.code, re.MULTILINE)
+            for line in [block.code] if is_script else commands_of(block.code):
                 run_command(with_server(line, request))
 
 
@@ -121,7 +121,10 @@ def run_command(line):
             assert (REPOSITORY / script).is_file()
         case ["pip", "install", package, *_]:
             assert set(re.findall(r"[\w]+", package)) <= extras()
-        case ["awk" | "cat" | "echo" | "for" | "head" | "mkdir" | "printf" | "paste" | "sed", *_]:
+        case [
+            "awk" | "cat" | "echo" | "for" | "head" | "mkdir" | "printf" | "paste" | "sed" | "tail",
+            *_,
+        ]:
             subprocess.run(["bash", "-ec", line], check=True, timeout=60)
         case _:
             pytest.fail(f"The test does not know how to check {line!r}: add a case.")

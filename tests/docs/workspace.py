@@ -65,7 +65,8 @@ def page_server(workspace):
         *(f"{name}={runs / name}" for name in ("en-de", "de-en", "en-zh")),
         runs / "cmudict-demo",
     ]
-    with serving(*models, "--engine", "transformers") as running:
+    options = ("--engine", "transformers", "--memory", workspace / "corrections.tsv")
+    with serving(*models, *options) as running:
         yield running
 
 
