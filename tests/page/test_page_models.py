@@ -111,7 +111,7 @@ def test_a_request_that_cannot_be_computed_names_the_cause(models, request_for, 
 
 
 def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+    with pytest.raises(ValueError, match=r"config\.json"):
         PageModels([str(trained), str(tmp_path)])
 
 
