@@ -52,8 +52,8 @@ def test_bash_blocks_run_in_order(page, workspace, monkeypatch, capsys, request)
     monkeypatch.chdir(workspace)
     for block in blocks(page):
         if block.language == "bash" and block.mark is None:
-            is_script = re.search("^for |<<", block.code, re.MULTILINE)
-            for line in [block.code] if is_script else commands_of(block.code):
+            loops = re.search("^for ", block.code, re.MULTILINE)
+            for line in [block.code] if loops else commands_of(block.code):
                 run_command(with_server(line, request))
 
 
