@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference.memories import read_memory
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.inference.memories import read_memory, read_versions
 
 translate = partial(run_subcommand, "translate")
 HEAD = """msgid ""
@@ -131,6 +132,51 @@ def test_what_is_no_memory_is_refused_with_its_place(tmp_path, name, content, pr
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=problem):
         read_memory([str(file)], "en", "de")
+
+
+def test_corrections_of_other_languages_are_no_memory(tmp_path):
+    file = tmp_path / "corrections.tsv"
+    file.write_text("one\teins\ten\tde\none\tun\ten\tfr\ntwo\tzwei\ten-US\tde_AT\n", "utf-8")
+    memory = read_memory([str(file)], "en", "de")
+    assert (len(memory), memory.exact("one").target) == (2, "eins")
+    assert len(read_memory([str(file)], None, None)) == 3
+
+
+def test_one_of_several_plurals_is_no_translation_of_another(tmp_path):
+    file = tmp_path / "a.po"
+    forms = ("one dog", "two dogs", "many dogs")
+    plural = 'msgid "%d dog"\nmsgid_plural "%d dogs"\n'
+    file.write_text(
+        f"{HEAD}{plural}" + "".join(f'msgstr[{n}] "%d {f}"\n' for n, f in enumerate(forms)), "utf-8"
+    )
+    memory = read_memory([str(file)], None, None)
+    assert memory.exact("%d dogs", "[1]").target == "%d two dogs"
+    assert memory.exact("%d dogs", "[2]").target == "%d many dogs"
+
+
+def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
+    file = tmp_path / "a.po"
+    file.write_text(f'{HEAD}msgid "Sort by _label"\nmsgstr "Trier par é_tiquette"\n', "utf-8")
+    memory = read_memory([str(file)], None, None)
+    assert memory.exact("Sort by label").target == "Trier par étiquette"
+
+
+@pytest.mark.parametrize(
+    ("existing", "new", "expected"),
+    [
+        ('{"b": "Offen", "a": "Oeffnen"}', '{"a": "Open", "b": "Open"}', ["Oeffnen", "Offen"]),
+        ('{"a": "Oeffnen", "b": "Offen"}', '{"b": "Open", "a": "Open"}', ["Offen", "Oeffnen"]),
+        ('{"a": "Oeffnen", "b": "Offen"}', '{"b": "Open"}', ["Offen"]),
+        ('{"a": "Oeffnen", "b": "Offen"}', '{"new": "Open", "b": "Open"}', ["Oeffnen", "Offen"]),
+    ],
+)
+def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expected):
+    files = {"old.json": '{"a": "Open", "b": "Open"}', "existing.json": existing, "new.json": new}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    old, existing, new = (str(tmp_path / name) for name in files)
+    former = read_versions(old, existing, read_document(new, (tmp_path / "new.json").read_bytes()))
+    assert [found and found.target for found in former] == expected
 
 
 VERSIONS = {

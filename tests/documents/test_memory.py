@@ -28,6 +28,14 @@ def exact(pairs, text, **options):
         (("Name:", "名称\uff1a"), "Name", "名称"),
         (("See https://a.org/x.", "Siehe https://a.org/x."), "See /b/c", "Siehe /b/c"),
         (("Type it twice", "Tippen Sie es zwei Mal"), "Type it twice", "Tippen Sie es zwei Mal"),
+        (("1,000 files", "1.000 Dateien"), "1,000 files", "1.000 Dateien"),
+        (("%s of %s", "%2$s von %1$s"), "%s of %s", "%2$s von %1$s"),
+        (("%d%% done", "%d %% fertig"), "%d%% done", "%d %% fertig"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%1$d of %2$d", "%2$d: %1$d"),
+        (("open %s", "öffne %s"), "Open %s", "Öffne %s"),
+        (("a file", "eine Datei"), "A file", "Eine Datei"),
+        (("FILES", "文件"), "Files", "文件"),
+        (("Really?", "¿De verdad?"), "Really", "De verdad"),
     ],
 )
 def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target):
@@ -44,10 +52,41 @@ def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target
         (("Save", ""), "Save"),
         (("OK", "OK"), "OK"),
         (("...", "…"), "!"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%s of %s"),  # each %s takes the next value
+        (("File", "Datei"), "file"),  # nobody knows which words of a language have capitals
+        (("OPEN FILE", "DATEI ÖFFNEN"), "Open file"),
+        (("Open file", "Datei öffnen"), "Open\nfile"),
+        (("Name\tSize", "Name\tGröße"), "Name size"),
     ],
 )
 def test_what_differs_or_lacks_a_part_is_no_match(pair, text):
     assert exact([pair], text) is None
+
+
+def test_an_equal_text_without_a_known_case_is_a_similar_one():
+    found = Memory([Pair("File", "Datei")]).similar("file", 0.6)
+    assert (found.target, found.similarity, found.is_exact) == ("Datei", 1, False)
+
+
+def test_ends_are_those_that_the_memory_has_for_them():
+    pairs = [("Size:", "Taille :"), ("Wait...", "Attendez…"), ("Why?", "¿Por qué?")]
+    for text, target in (("Name: ", "Nom : "), ("Name...", "Nom…"), ("Name?", "¿Nom?")):
+        assert exact([*pairs, ("Name", "Nom")], text) == target
+    assert exact([("Size:", "サイズ:"), ("Name", "名前")], "Name:") == "名前:"
+
+
+def test_a_text_that_is_equal_to_the_letter_is_the_best():
+    pairs = [("No", "Nein"), ("No.", "Nr."), ("no.", "nr.")]
+    assert [exact(pairs, source) for source, _ in pairs] == [target for _, target in pairs]
+
+
+def test_a_correction_may_be_the_text_itself():
+    assert Memory([Pair("Download", "Download")], corrects=True).exact("Download")
+
+
+def test_a_long_text_that_repeats_a_word_is_found():
+    text = "very " * 70_000
+    assert Memory([Pair(text, "sehr")]).similar(text, 0.6).target.strip() == "sehr"
 
 
 def test_of_several_translations_context_neighbours_frequency_and_the_last_one_decide():

@@ -76,6 +76,14 @@ def byte_level():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_have_the_ids_that_models_begin_with(kind):
+    tokenizer = train(kind)
+    names = ("bos", "pad", "eos", "unk")
+    assert [getattr(tokenizer, f"{name}_token_id") for name in names] == [0, 1, 2, 3]
+    assert tokenizer.convert_ids_to_tokens(range(4)) == ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_survives_saving(kind, tmp_path):
     tokenizer = train(kind, fold_white_space=False)
     tokenizer.save_pretrained(tmp_path)

@@ -31,11 +31,14 @@ def test_a_correction_answers_all_later_requests(trained, tmp_path):
             assert other.translate(LINE)[2]["translatedText"] == "Der Hund sieht sie."
             other.form("/suggest", **values, s="Er sieht sie.")
         assert server.translate(LINE)[2]["translatedText"] == "Er sieht sie."
-        for wrong in ({"s": " "}, {"source": "fr"}, {"q": ""}):
+        unusable = {"q": "see %s", "s": "Sieh"}, {"q": "a dog\na cat"}, {"q": "12"}
+        for wrong in ({"s": " "}, {"source": "fr"}, {"q": ""}, *unusable):
             assert server.post("/suggest", {**values, "s": "x", **wrong})[0] == 400
+        server.form("/suggest", **{**values, "q": "a bird"}, s="a bird")
+        assert server.translate("a bird")[2]["translatedText"] == "a bird"
     lines = file.read_text("utf-8").splitlines()
     assert lines[0] == f"{LINE}\tEin Hund. Katze! Ist da.\ten\tde"
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_a_server_without_a_memory_takes_no_corrections(trained):

@@ -44,7 +44,7 @@ _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
 _SPACE_OF_LINE = re.compile(r"([\r\n]) ")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
+_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
 
 
 def read_document(name: str, content: bytes, front_matter: Collection[str] = ()) -> MessageDocument:
@@ -158,11 +158,22 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
     json.loads(source.removeprefix("\ufeff"))
     make = partial(_JsonPlace, is_ascii=source.isascii() and "\\u" in source)
     places: list[Place] = []
+    keys: list[object] = []
+    path: list[str | int] = []
     end = 0
-    for token in _STRING.finditer(source):
+    for token in _TOKEN.finditer(source):
         if token.start() < end:
             continue
-        if token[1]:
+        if not token[1]:
+            if token[0] in "[{":
+                path.append(0)
+            elif token[0] in "]}":
+                path.pop()
+            elif isinstance(path[-1], int):
+                path[-1] += 1
+            continue
+        if token[2]:
+            path[-1] = token[1]
             if has_notes and token[0].startswith('"@'):
                 value = re.compile(r"\s*").match(source, token.end()).end()  # type: ignore[union-attr]  # it matches nothing, too
                 _, end = json.JSONDecoder().raw_decode(source, value)
@@ -171,8 +182,12 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
         if _SURROGATE.search(text):
             line = source.count("\n", 0, token.start()) + 1
             raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
-        places += find_place(token.span(), split_text(text), make)
-    return FileTemplate(source, places)
+        for place in find_place(token.span(), split_text(text), make):
+            places.append(place)
+            keys.append(tuple(path))
+    template = FileTemplate(source, places)
+    template.keys = keys
+    return template
 
 
 def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:

@@ -1,12 +1,12 @@
 """A memory of translations: pairs of texts, found by sources that are equal or similar.
 
 What sources have in the places of placeholders and numbers, their case and the signs at their ends
-do not count: a translation gets those of the text. Similarity is that of Levenshtein's distance in
-words.
+do not count: a translation gets those of the text, if they are known. Similarity is that of
+Levenshtein's distance in words.
 """
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -18,8 +18,9 @@ import regex
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
-from vanilla_transformer.documents.kept import Edit, apply_edits, kept_spans, meets
+from vanilla_transformer.documents.kept import Copies, Edit, apply_edits, kept_spans, meets
 from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.patterns import is_next
 from vanilla_transformer.languages import to_upper, word_parts
 
 LEAST_SIMILARITY = 0.6
@@ -29,6 +30,7 @@ _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
 _END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
 _WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
 _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
+_BREAK = regex.compile(r"[\n\t]")
 _LETTER = regex.compile(r"\p{L}")
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 _PART = "\0"
@@ -66,15 +68,18 @@ class _Form:
     """A text without what is set apart.
 
     Attributes:
+        text: The text.
         begin: White space at its begin.
         spans: What is set apart within it, in order: placeholders, numbers and the like.
         parts: What stands there.
         end: Signs and white space at its end.
         body: The rest.
         key: The same in any case.
+        breaks: Its line breaks and tabs.
     """
 
     def __init__(self, text: str) -> None:
+        self.text = text
         begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
         kept = [span for span in kept_spans(text) if span[0] < end]
         end = max([begin, end, *(span[1] for span in kept)])
@@ -85,6 +90,7 @@ class _Form:
         body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
         self.body = " ".join(normalize("NFC", body).split())
         self.key = self.body.lower()
+        self.breaks = _BREAK.findall(text.strip())
         words = (self.key[slice(*span)] for span in word_parts(self.key))
         self.words = [word for word in words if word == _PART or _WORD.search(word)]
 
@@ -108,6 +114,7 @@ class Memory:
         self._pairs_of: list[array[int]] = []  # by the id of a word
         self._words = array("I")  # of all pairs, one after the other
         self._ends = array("Q", [0])
+        self._signs = defaultdict[str, Counter[tuple[str, str]]](Counter)
         for pair in pairs:
             self.add(pair)
 
@@ -115,15 +122,23 @@ class Memory:
         return len(self._sources)
 
     def add(self, pair: Pair) -> None:
-        """Adds a pair; one without a translation, or with a text that is its own, is left out."""
+        """Adds a pair; one without a translation is left out.
+
+        So is one with a text that is its own, but for a correction.
+        """
         source, target, context = pair
         form = _Form(source)
-        if not (_LETTER.search(form.key) and target.strip()) or source == target:
+        if not (_LETTER.search(form.key) and target.strip()):
+            return
+        if source == target and not self._corrects:
             return
         with self._lock:
             number = len(self._sources)
             self._sources.append(source)
             self._targets.append(target)
+            begin, _, end = _split_signs(target)
+            if _plain(end) == _plain(form.end):
+                self._signs[_plain(end)][begin, end.rstrip()] += 1
             if context:
                 self._contexts[number] = context
             key = hash(form.key)
@@ -141,25 +156,26 @@ class Memory:
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
-        Of several, that of the same context counts; else of the same neighbours; else the most
-        frequent one; else the last.
+        Of several, that of the same context counts; else of the same text to the letter; else of
+        the same neighbours; else the most frequent one; else the last. A translation whose letters
+        would have another case in the place of the text is none.
 
         Args:
             context: What tells the text from equal ones. Pairs that have another one do not count.
             before: The text before it in its file, and `behind` that behind it.
         """
         form, forms = _Form(text), dict[str, _Form]()
-        found: list[tuple[tuple[bool, bool, bool], str, str]] = []
+        found: list[tuple[tuple[bool, ...], str, str]] = []
         number = self._last.get(hash(form.key), -1)
         while number >= 0:
             source, own = self._sources[number], self._contexts.get(number, "")
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
             if stored.key == form.key and not (context and own and own != context):
-                target = _adapted(stored, self._targets[number], form)
-                if target is not None:
+                target = self._adapted(stored, self._targets[number], form)
+                if target is not None and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
-                    rank = own == context, is_near, stored.body == form.body
+                    rank = own == context, source == text, is_near, stored.body == form.body
                     found.append((rank, target, source))
             number = self._former[number]
         if not found:
@@ -187,16 +203,67 @@ class Memory:
             stored = _Form(self._sources[number])
             if without_equal and stored.key == form.key:
                 continue
-            target = _adapted(stored, self._targets[number], form)
+            target = self._adapted(stored, self._targets[number], form)
             if target is not None:
                 return Suggestion(self._sources[number], target, similarity)
         return None
+
+    def _adapted(self, stored: _Form, target: str, form: _Form) -> str | None:
+        """Returns a target with what is set apart in a text, in the place of that of its source.
+
+        None: it has other parts than its source, or some that the text lacks.
+        """
+        own = _Form(target)
+        parts = own.parts
+        if stored.text == form.text:
+            if not Copies.find(form.text, kept_spans(form.text), target).are_right:
+                return None
+        elif Counter(own.parts) == Counter(stored.parts) and len(stored.parts) == len(form.parts):
+            waiting = defaultdict[str, list[int]](list)
+            for number, part in enumerate(stored.parts):
+                waiting[part].append(number)
+            order = [waiting[part].pop(0) for part in own.parts]
+            parts = [form.parts[number] for number in order]
+            in_order = [number for number in order if is_next(form.parts[number])]
+            if in_order != sorted(in_order):
+                return None  # `%s` would stand for another value
+        elif Counter(own.parts) - Counter(form.parts):
+            return None
+        elif stored.key == form.key and form.parts != stored.parts:
+            return None  # it lacks a part, and nobody knows which one
+        if form.breaks not in (stored.breaks, own.breaks):
+            return None
+        is_upper = _is_in_capitals(form.body) and not _is_in_capitals(stored.body)
+        case = to_upper if is_upper else str
+        body, last = "", len(own.begin)
+        for (begin, end), part in zip(own.spans, parts, strict=True):
+            body += case(target[last:begin]) + part
+            last = end
+        body += case(target[last : len(target) - len(own.end)])
+        if form.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
+            body = to_upper(body[:1]) + body[1:]
+        end = own.end
+        if stored.end != form.end:
+            body, end = self._with_signs(body, form.end)
+        return form.begin + body + end
+
+    def _with_signs(self, body: str, wanted: str) -> tuple[str, str]:
+        """Returns a target as this memory writes targets of sources with an end, and its end."""
+        _, body, _ = _split_signs(body)
+        sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
+        known = self._signs.get(_plain(wanted)) if sign else None
+        if known:
+            (begin, end), _ = known.most_common(1)[0]
+            return begin + body, end + space
+        if sign in _WIDE and _WIDE_SCRIPT.search(body):
+            return body, _WIDE[sign] + space
+        return body, wanted
 
     def _candidates(self, form: _Form, least: float) -> list[tuple[int, float]]:
         """Finds pairs from a similarity on, the most similar first."""
         size = len(form.words)
         ids = [self._ids.get(word, 0x10FFFF) for word in form.words]
-        shared = np.zeros(len(self), np.uint16)
+        shared = np.zeros(len(self), np.uint32)
         counts = Counter(ids)
         for word, count in counts.items():
             if word < len(self._pairs_of):
@@ -232,38 +299,31 @@ class Memory:
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _adapted(stored: _Form, target: str, form: _Form) -> str | None:
-    """Returns a target with what is set apart in a text, in the place of that of its source.
+def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
+    """Returns whether a translation has the case that a text needs.
 
-    None: it has other parts than its source, or some that the text lacks.
+    Which words of a text in capitals have small letters, or the first one, only a person knows.
     """
-    own = _Form(target)
-    parts = own.parts
-    if Counter(own.parts) == Counter(stored.parts) and len(stored.parts) == len(form.parts):
-        waiting: dict[str, list[str]] = {}
-        for former, new in zip(stored.parts, form.parts, strict=True):
-            waiting.setdefault(former, []).append(new)
-        parts = [waiting[part].pop(0) for part in own.parts]
-    elif Counter(own.parts) - Counter(form.parts):
-        return None
-    elif stored.key == form.key and form.parts != stored.parts:
-        return None  # it lacks a part, and nobody knows which one
-    case = to_upper if form.body.isupper() and not stored.body.isupper() else str
-    body, last = "", len(own.begin)
-    for (begin, end), part in zip(own.spans, parts, strict=True):
-        body += case(target[last:begin]) + part
-        last = end
-    body += case(target[last : len(target) - len(own.end)])
-    return form.begin + body + _end_for(body, stored.end, own.end, form.end)
+    if _is_in_capitals(stored.body) and not _is_in_capitals(form.body):
+        return not target.isupper()
+    is_smaller = stored.body[:1].isupper() and form.body[:1].islower()
+    return not (is_smaller and target.lstrip()[:1].isupper())
 
 
-def _end_for(body: str, stored: str, own: str, wanted: str) -> str:
-    """Returns the end of a target whose source has another end than the text."""
-    if stored == wanted:
-        return own
-    if wanted in _WIDE and _WIDE_SCRIPT.search(body):
-        return _WIDE[wanted]
-    return wanted
+def _is_in_capitals(text: str) -> bool:
+    return text.isupper() and sum(map(str.isupper, text)) > 1
+
+
+def _plain(end: str) -> str:
+    """Returns the signs at an end as English writes them."""
+    return normalize("NFKC", end).replace("\u3002", ".").strip()
+
+
+def _split_signs(text: str) -> tuple[str, str, str]:
+    """Returns what Spanish has before a question or a call, the rest, and the end of a text."""
+    body = text[: _END.search(text).start()]
+    rest = body.lstrip("\u00bf\u00a1")
+    return body[: len(body) - len(rest)], rest, text[len(body) :]
 
 
 def suggestions_for(

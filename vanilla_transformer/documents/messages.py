@@ -56,9 +56,12 @@ def as_message(marked: MarkedText, flags: frozenset[str], context: str = "") -> 
 
 def pair_of_messages(source: str, target: str, context: str = "") -> Pair:
     """Returns the pair of a message, without what a text in the place of its source lacks."""
+    source, _, sign = _without_sign(source)
+    target = _SIGN_BEHIND.sub("", target)
+    # A translator may put it before any letter.
+    target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
     source, target = (
-        split_edges(split_text(_without_sign(text)[0]))[1].write()
-        for text in (source, _SIGN_BEHIND.sub("", target))
+        split_edges(split_text(text))[1].write() for text in (source, _without_sign(target)[0])
     )
     return Pair(source, target, context)
 
@@ -79,11 +82,13 @@ class Document(Protocol):
         language: That of the translations, as the file names it. "": it does not.
         pairs: Its texts that are translated already, as a memory knows them.
         marks_doubt: Whether it can say that a translation is to be checked.
+        keys: The name of each of its texts, if they have names.
     """
 
     language: str
     pairs: Sequence[Pair]
     marks_doubt: bool
+    keys: Sequence[object]
 
     @property
     def texts(self) -> Sequence[MarkedText]:
@@ -117,6 +122,11 @@ class MessageDocument:
             place
             for message, place in zip(self._messages, document.places, strict=True)
             for _ in message.texts
+        ]
+        self.keys: Sequence[object] = [
+            (key, number)
+            for message, key in zip(self._messages, document.keys, strict=bool(document.keys))
+            for number, _ in enumerate(message.texts)
         ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

@@ -312,6 +312,11 @@ def are_numbered(parts: Iterable[str]) -> bool | None:
     return None if len(found) > 1 else True in found
 
 
+def is_next(part: str) -> bool:
+    """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
+    return bool(_IN_ORDER.fullmatch(part)) and not _POSITION.search(part)
+
+
 def is_exact(part: str) -> bool:
     """Returns whether a translation never has one more of a part; addresses and `$1` may repeat."""
     form = form_of(part)

@@ -62,6 +62,7 @@ class FileTemplate:
         language: That of the translations, as the file names it. "": it does not.
         pairs: Its texts that are translated already, as a memory knows them.
         marks_doubt: Whether it can say that a translation is to be checked.
+        keys: The name of each of its texts, if they have names.
 
     Args:
         source: The content of the file.
@@ -73,6 +74,7 @@ class FileTemplate:
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
+    keys: Sequence[object] = ()
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self.texts = [place.text for place in places]

@@ -116,23 +116,27 @@ class PoFile(FileTemplate):
 def _places(message: re.Match[str]) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
-    for span, source, target in _translations(message):
+    for span, source, target, form in _translations(message):
         if target and "fuzzy" not in flags:
             continue
         for place in find_place(span, split_text(source), _PoPlace):
-            yield replace(place, text=as_message(place.text, flags, context), stays=False)
+            text = as_message(place.text, flags, context + form)
+            yield replace(place, text=text, stays=False)
 
 
 def _pairs(message: re.Match[str]) -> Iterator[Pair]:
     """Yields the translations of a message that are neither empty nor fuzzy."""
     if "fuzzy" not in _flags_of(message["comments"]):
         context = _text_of(message["context"] or "")
-        for _, source, target in _translations(message):
-            yield pair_of_messages(source, target, context)
+        for _, source, target, form in _translations(message):
+            yield pair_of_messages(source, target, context + form)
 
 
-def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str]]:
-    """Yields where a translation of a message stands, its source, and what it says."""
+def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]]:
+    """Yields where a translation of a message stands, its source, what it says, and its form.
+
+    The form, such as "[2]", tells one of several plurals from the others.
+    """
     if not (message["context"] or _text_of(message["id"])):  # the header
         return
     targets = list(_TARGET.finditer(message["targets"]))
@@ -140,7 +144,8 @@ def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str]]:
         is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
         begin, end = (message.start("targets") + place for place in target.span(2))
         source = _text_of(message["plural" if is_plural and message["plural"] else "id"])
-        yield (begin, end), source, _text_of(target[2])
+        form = f"[{target[1]}]" if is_plural and len(targets) > 2 else ""
+        yield (begin, end), source, _text_of(target[2]), form
 
 
 def _flags_of(comments: str) -> frozenset[str]:

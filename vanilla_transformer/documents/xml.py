@@ -316,6 +316,7 @@ class PackedDocument:
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
+    keys: Sequence[object] = ()
 
     def __init__(
         self,

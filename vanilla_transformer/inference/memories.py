@@ -14,13 +14,15 @@ from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.inference.documents import target_of_document
+from vanilla_transformer.languages import closest_tag, known_tag
 
 
 def read_memory(paths: Sequence[str], source: str | None, target: str | None) -> Memory:
     """Reads the pairs of files.
 
     A file is a `.tsv` (source, tab, target), a `.tmx`, each also with .gz, or a document that holds
-    sources and targets, such as `.po` and `.xliff`, of which finished translations count.
+    sources and targets, such as `.po` and `.xliff`, of which finished translations count. The
+    corrections of a server are a `.tsv` with the languages behind: those of others do not count.
 
     Args:
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
@@ -42,13 +44,20 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
             cells = line.split("\t")
             if len(cells) < 2:
                 raise ValueError(f"{path}, line {number}: there is no tab before a target.")
-            yield Pair(*cells[:2])
+            if all(map(_is_language, cells[2:4], (source, target))):
+                yield Pair(*cells[:2])
     else:
         document = read_document(path, Path(path).read_bytes())
         target_of_document(document, target)
         if not document.marks_doubt:
             raise ValueError(f"{path} holds no translations: give a .tsv, .tmx, .po or .xliff.")
         yield from document.pairs
+
+
+def _is_language(cell: str, language: str | None) -> bool:
+    """Returns whether a cell names a language, or none at all."""
+    own, wanted = known_tag(cell), known_tag(language)
+    return not (own and wanted) or closest_tag(own, [wanted]) is not None
 
 
 def read_versions(previous: str, existing: str, document: Document) -> list[Suggestion | None]:
@@ -60,26 +69,38 @@ def read_versions(previous: str, existing: str, document: Document) -> list[Sugg
         ValueError: If the files do not fit together; the error names the first place that differs.
     """
     old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
+    order = {key: number for number, key in reversed([*enumerate(old.keys)])}
     sides = [
-        [(len(marked.tags), place) for marked, place in zip(side.texts, side.places, strict=True)]
+        sorted(  # fields of JSON have any order
+            zip_longest(side.keys, side.texts, side.places),
+            key=lambda row: order.get(row[0], len(order)),
+        )
         for side in (old, new)
     ]
     for source, target in zip_longest(*sides):
-        if source is None or target is None or source[0] != target[0]:
+        if not (source and target) or _frame_of(*source) != _frame_of(*target):
             raise ValueError(
                 f"{existing} is no translation of {previous}: they differ from "
-                f"{(target or source)[1]} on, with {len(sides[1])} and {len(sides[0])} texts."
+                f"{(target or source)[2]} on, with {len(sides[1])} and {len(sides[0])} texts."
             )
     former: list[Suggestion | None] = [None] * len(document.texts)
     texts = [[_content_of(marked) for marked in side.texts] for side in (old, document)]
+    kept = [
+        Suggestion(source[1].text, target[1].text, 1.0, True, target[1])
+        for source, target in zip(*sides, strict=True)
+    ]
     for block in Indel.opcodes(*texts):
         if block.tag == "equal":
-            numbers = range(block.src_start, block.src_end)
-            former[block.dest_start : block.dest_end] = [
-                Suggestion(old.texts[n].text, new.texts[n].text, 1.0, True, new.texts[n])
-                for n in numbers
-            ]
+            former[block.dest_start : block.dest_end] = kept[block.src_start : block.src_end]
+    named = dict(zip(zip(old.keys, texts[0], strict=False), kept, strict=False))
+    for number, row in enumerate(zip(document.keys, texts[1], strict=False)):
+        former[number] = named.get(row) or former[number]
     return former
+
+
+def _frame_of(key: object, marked: MarkedText, place: str) -> tuple[object, int]:
+    """Returns what a text and its translation have in common."""
+    return key, len(marked.tags)
 
 
 def _content_of(marked: MarkedText) -> tuple[object, ...]:

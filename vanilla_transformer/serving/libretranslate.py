@@ -235,7 +235,10 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             raise RequestError(400, "Invalid request: q and s are the text and its translation")
         service.models.for_direction(asked.source, asked.target)
         codes = service.models.served_codes(asked.source, asked.target)
-        await asyncio.to_thread(service.memory.add, *codes, Pair(asked.q, asked.s))
+        try:
+            await asyncio.to_thread(service.memory.add, *codes, Pair(asked.q, asked.s))
+        except ValueError as error:
+            raise RequestError(400, f"Invalid request: {error}") from error
         return JSONResponse({"success": True})
 
     class DetectFields(LenientFields):

@@ -40,9 +40,17 @@ class StoredMemory:
 
         Args:
             source: The language of its source, and `target` that of its translation.
+
+        Raises:
+            ValueError: If the text would not be answered by it.
         """
-        cells = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
-        line = "\t".join((*cells, source, target)) + "\n"
+        stored = Pair(*(" ".join(on_one_line(text).split("\t")) for text in pair[:2]))
+        if Memory([stored], corrects=True).exact(pair.source) is None:
+            raise ValueError(
+                "a correction has letters, the placeholders of its text, and no lines or columns: "
+                "correct each line of a text."
+            )
+        line = "\t".join((*stored[:2], source, target)) + "\n"
         with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
             whole = file.read().rfind(b"\n") + 1  # a server that was killed may have left a part
             file.truncate(whole)
