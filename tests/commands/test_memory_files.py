@@ -121,7 +121,7 @@ def test_a_memory_is_read_from_tsv_tmx_and_po(tmp_path):
     ("name", "content", "problem"),
     [
         ("a.tsv", "one\tdrei\ntwo\n", "a.tsv, line 2"),
-        ("a.po", HEAD.replace("de", "fr"), "fr"),
+        ("a.po", HEAD.replace("de", "fr"), "a.po: .* fr"),
         ("a.tmx", "<tmx><body>", "a.tmx"),
         ("a.json", "{}", "a.json"),
         ("a.tsv", b"one\t\xff\n", "line 1"),

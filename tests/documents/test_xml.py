@@ -8,6 +8,7 @@ import pytest
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.memory import Memory
 
 
 def in_capitals(document):
@@ -26,6 +27,7 @@ def in_capitals(document):
         (r"<b>a</b>\u0020b", ["a b"], "<b>A</b> B"),
         ("\n  one\n  two ", ["one   two"], "\n  ONE   TWO "),
         (r"\@a \?", ["@a ?"], r"\@A ?"),
+        (r"a \ud83d\ude00 \ud83d b", ["a \U0001f600 \ufffd b"], "A \U0001f600 \ufffd B"),
         ("@string/name", [], None),
         ("?android:attr/name", [], None),
         ("<![CDATA[a <b>dog</b>]]>", ["a dog"], "A &lt;b&gt;DOG&lt;/b&gt;"),
@@ -37,6 +39,17 @@ def test_strings_of_android(value, texts, written):
     assert [text.text for text in document.texts] == texts
     assert document.write(document.texts).decode() == source
     assert in_capitals(document).decode() == source.replace(value, written or value)
+
+
+def test_entities_that_a_file_declares_stay():
+    head = '<!DOCTYPE resources [<!ENTITY notes "x"><!ENTITY app.name "y">]>'
+    source = head + "<resources><string>a &notes; b&amp;c &app.name;</string></resources>"
+    document = read_document("strings.xml", source.encode())
+    assert [text.text for text in document.texts] == ["a  b&c"]
+    assert document.write(document.texts).decode() == source
+    assert in_capitals(document).decode() == source.replace("a &", "A &").replace(
+        "b&amp;c", "B&amp;C"
+    )
 
 
 def test_android_takes_texts_of_languages_alone():
@@ -111,6 +124,15 @@ def test_an_empty_target_of_xliff_2():
     assert in_capitals(document).decode() == f"<xliff>{written}</xliff>"
 
 
+def test_a_comment_of_qt_tells_equal_texts_apart():
+    message = "<message><source>Open</source><comment>{}</comment>{}</message>"
+    done = "<translation>Offen</translation>"
+    source = f"<TS>{message.format('state', done)}{message.format('verb', '')}</TS>"
+    document = read_document("a.ts", source.encode())
+    assert Memory(document.pairs).exact("Open").target == "Offen"
+    assert Memory(document.pairs).exact("Open", document.texts[0].text.context) is None
+
+
 def packed(parts):
     with BytesIO() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as content:
@@ -128,7 +150,8 @@ def parts(content):
 def test_xlsx():
     sheet = "xl/worksheets/sheet1.xml"
     shared = (
-        "<sst><si><t>a dog\nruns</t></si><si><r><t>big </t></r><r><rPr><b/></rPr><t>dog</t></r>"
+        "<sst><si><t>a dog_x000D_\nruns</t></si>"
+        "<si><r><t>big </t></r><r><rPr><b/></rPr><t>dog</t></r>"
         '<rPh sb="0" eb="1"><t>code</t></rPh></si><si><t>Name &amp; Age</t></si></sst>'
     )
     content = packed(
@@ -146,7 +169,7 @@ def test_xlsx():
     written = parts(in_capitals(document))
     space = ' xml:space="preserve"'
     assert written["xl/sharedStrings.xml"][1].decode() == shared.replace(
-        "a dog\nruns", "A DOG\nRUNS"
+        "a dog_x000D_\nruns", "A DOG_x000D_\nRUNS"
     ).replace("<t>big ", f"<t{space}>BIG ").replace("<t>dog", f"<t{space}>DOG")
     assert written[sheet][1] == parts(content)[sheet][1].replace(b"cat", b"CAT")
 

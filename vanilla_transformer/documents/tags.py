@@ -78,6 +78,7 @@ XML = Dialect(
         name=r"[^\s/>!?][^\s/>]*+",
         others=r"""
         <!--.*?--> | <\?.*?\?> | <!\[CDATA\[.*?\]\]>
+        |&(?!(?:amp|apos|gt|lt|quot);)[\w.:-]+;      # an entity that the file declares
         |<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>
         """,
     ),

@@ -43,7 +43,7 @@ _STATES = {  # of a unit: that of its translation, and of one that a person shou
 }
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|\"")
+_ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
 _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
 
 
@@ -114,7 +114,7 @@ XLSX = XmlFormat(
     blocks=frozenset({"is", "is/t", "si", "si/t"}),
     run="r",
     run_text='t xml:space="preserve"',
-    lines=_ANY_LINE,
+    lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
     names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
 )
 ODT = XmlFormat(
@@ -414,7 +414,8 @@ class _Reader:
         source, target = unit.child("source"), unit.child(name)
         if source is None:
             return
-        is_approved = unit.attribute("approved") == "yes"
+        comment, is_approved = unit.child("comment"), unit.attribute("approved") == "yes"
+        context = self._source_of(comment) if comment else ""
         name = f"{source.prefix}{name}"
         if target is None and is_approved:
             return
@@ -429,7 +430,7 @@ class _Reader:
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             if is_approved or (target.inside < target.close and not is_asked):
-                self.pairs.extend(self._pair(source, target))
+                self.pairs.extend(self._pair(source, target, context))
                 return
         old = self.source[target.inside : target.close] if target else ""
         forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
@@ -440,17 +441,25 @@ class _Reader:
             head += _with_state(tag, "" if is_of_unit else state)
             tail = f"</{name}>"
             frames.append(_IN_PLURAL.split(f"{head}{forms}{tail}") if count else [head, tail])
-        for place in self._block(source):
+        for place in self._block(source, context):
             yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
 
-    def _pair(self, source: _Element, target: _Element) -> Iterator[Pair]:
+    def _pair(self, source: _Element, target: _Element, context: str) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
         texts = [place.text.write() for side in (source, target) for place in self._block(side)]
         if len(texts) == 2:
-            yield Pair(*texts) if self.form.flags is None else pair_of_messages(*texts)
+            source_text, target_text = texts
+            if self.form.flags is None:
+                yield Pair(source_text, target_text)
+            else:
+                yield pair_of_messages(source_text, target_text, context)
 
-    def _block(self, block: _Element) -> Iterator[_XmlPlace]:
-        """Yields the place of the content of a block, if it has a text."""
+    def _block(self, block: _Element, context: str = "") -> Iterator[_XmlPlace]:
+        """Yields the place of the content of a block, if it has a text.
+
+        Args:
+            context: What tells it from equal ones.
+        """
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
@@ -462,7 +471,7 @@ class _Reader:
         before, text, after = split_edges(list(_with_runs(items, usual)))
         if is_translated(text.text) and not re.fullmatch(self.form.kept_texts, text.text):
             if self.form.flags is not None:
-                text = as_message(text, self.form.flags)
+                text = as_message(text, self.form.flags, context)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
                 form=self.form,
@@ -585,7 +594,8 @@ def _read_escapes(element: _Element, block: _Element, breaks: list[str]) -> Iter
                 breaks.append(match[0])
                 yield "\n"
             else:
-                yield chr(int(sign[1:], 16)) if sign[1:] else sign
+                code = bytes.fromhex(re.sub(r"\\?u", "", sign)) if sign[1:] else None
+                yield sign if code is None else code.decode("utf-16-be", "replace")
         yield _LINE_BREAK.sub(" ", item[position:])
     if text[end:]:
         yield _XmlTag(0, text[end:])

@@ -48,7 +48,10 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
                 yield Pair(*cells[:2])
     else:
         document = read_document(path, Path(path).read_bytes())
-        target_of_document(document, target)
+        try:
+            target_of_document(document, target)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
         if not document.marks_doubt:
             raise ValueError(f"{path} holds no translations: give a .tsv, .tmx, .po or .xliff.")
         yield from document.pairs
