@@ -173,7 +173,7 @@ def test_characters_are_counted_with_white_space_between_words():
 
 def test_each_part_of_a_mixture_has_its_words(tokenizer):
     scorer = GenerationMetrics(tokenizer, ["bleu"], references=[TEXTS["zh"], TEXTS["en"]])
-    scorer.corpora, scorer.tokenizers = ["chinese", "english"], ["zh", "13a"]
+    scorer.groups, scorer.tokenizers = [["chinese", "english"]], ["zh", "13a"]
     scores = scorer.score([TEXTS["zh"], TEXTS["en"]], [1, 1])
     assert [scores[name] for name in ("bleu", "bleu_chinese", "bleu_english")] == pytest.approx(
         [100] * 3

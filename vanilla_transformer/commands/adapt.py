@@ -1,7 +1,7 @@
 """`vanilla-transformer adapt`: from a saved model and a file of pairs to a model that fits them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.options import PROGRAM, parse_options
 from vanilla_transformer.commands.train import set_environment
@@ -18,24 +18,18 @@ vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 """
 
 
-class Options(NamedTuple):
-    """The options of the subcommand, and its words, which the model card shows."""
-
-    arguments: "AdaptArguments"
-    words: tuple[str, ...]
-
-
-def parse(words: Sequence[str]) -> Options:
-    """Reads the options of the subcommand."""
+def parse(words: Sequence[str]) -> tuple["AdaptArguments", Sequence[str]]:
+    """Reads the options of the subcommand; the model card shows the words."""
     from vanilla_transformer.run.adaptation_data import AdaptArguments  # imports torch
 
-    return Options(parse_options("adapt", SUMMARY, EXAMPLES, AdaptArguments, words), tuple(words))
+    return parse_options("adapt", SUMMARY, EXAMPLES, AdaptArguments, words), words
 
 
-def run(options: Options) -> None:
+def run(options: tuple["AdaptArguments", Sequence[str]]) -> None:
     """Adapts the model, and prints the comparison."""
     set_environment()
     from vanilla_transformer.run.adaptation import adapt, describe_adaptation
 
-    if (done := adapt(options.arguments, (PROGRAM, "adapt", *options.words))) is not None:
+    arguments, words = options
+    if (done := adapt(arguments, (PROGRAM, "adapt", *words))) is not None:
         print(*describe_adaptation(done), sep="\n")

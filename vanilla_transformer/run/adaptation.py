@@ -131,18 +131,12 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 
 @dataclass(frozen=True)
 class _PreparedStart:
-    """What a training starts from.
-
-    Attributes:
-        entries: The entries of `corpora` for the training ("train") and for each test set.
-        before: The old model.
-        model: The same, with the vocabulary of the training.
-    """
+    """What a training starts from."""
 
     splits: Splits
-    entries: dict[str, list[dict[str, Any]]]
-    before: Path
-    model: Path
+    entries: dict[str, list[dict[str, Any]]]  # of `corpora`: for "train", and for each test set
+    before: Path  # the old model
+    model: Path  # the same, with the vocabulary of the training
 
 
 def _prepare_start(options: AdaptArguments) -> _PreparedStart:

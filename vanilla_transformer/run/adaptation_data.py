@@ -180,23 +180,14 @@ _Corpora = dict[str, list[Pair]]
 
 @dataclass(frozen=True)
 class Splits:
-    """The pairs of an adaptation, by corpus.
+    """The pairs of an adaptation, by corpus; not every corpus has a tag and a weight."""
 
-    Attributes:
-        training: The own pairs come first.
-        held_out: "validation" and "test", and with general pairs "general-validation" and
-            "general-test".
-        tag_of: The tags of the corpora that have one; `weights` alike.
-        options: The options of the data that the training takes too, by name.
-        case_augment: Share of the training pairs that have copies in other case; None: no pair.
-    """
-
-    training: _Corpora
-    held_out: dict[str, _Corpora]
+    training: _Corpora  # the own pairs come first
+    held_out: dict[str, _Corpora]  # "validation", "test", "general-validation", "general-test"
     tag_of: dict[str, str]
     weights: dict[str, float]
-    options: dict[str, Any]
-    case_augment: float | None
+    options: dict[str, Any]  # of the data, which the training takes too
+    case_augment: float | None  # share of the training pairs that have copies in other case
 
     @property
     def tags(self) -> list[str]:

@@ -50,17 +50,16 @@ class Assembly:
         Where no process holds the whole model, the Trainer generates from the encoded sources.
         """
         plan, trainer, scorer = self.plan, self.trainer, self.scorer
-        scorer.references = scorer.corpora = scorer.tokenizers = scorer.directions = None
-        scorer.outputs = ()
+        scorer.references, scorer.tokenizers, scorer.groups, scorer.outputs = None, None, [], ()
         if split not in plan.splits:
             return
         rows = plan.splits[split]
         scorer.references = references_of(rows)
         scorer.tokenizers = plan.score_tokenizers[split]
         if plan.options.data.corpora and "corpus" in rows.column_names:
-            scorer.corpora = rows["corpus"]
+            scorer.groups.append(list(rows["corpus"]))
         languages = languages_of_rows(rows)
-        scorer.directions = [f"{a}-{b}" if a and b else "" for a, b in languages]
+        scorer.groups.append([f"{a}-{b}" if a and b else "" for a, b in languages])
         is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
         if not is_sharded and trainer.get_tp_size() == 1:
             lengths = token_lengths(self.encoded[split], "labels").tolist()

@@ -1,6 +1,6 @@
 """How good the outputs of a model are, learnt from outputs with references."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from sacrebleu import CHRF
 
 from vanilla_transformer.inference.quality import Calibration, rank_correlation
 from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.languages import known_tag
 
 _FIRST_READ, _WORST = 0.3, 0.1  # shares of the outputs, to say what reading the first ones finds
 
@@ -16,15 +17,16 @@ def calibrate(
     folder: str | Path,
     outputs: Sequence[Translation],
     references: Sequence[str | Sequence[str]],
-    languages: Sequence[str | None],
+    targets: Iterable[str | None],
 ) -> str:
     """Writes the calibration of a model beside it; returns what was written, for people.
 
     Args:
         outputs: With scores, of texts that the model was not trained on.
         references: The reference of each output, or several.
-        languages: Tag of each output's language.
+        targets: The language of each output, in any spelling.
     """
+    languages = list(map(known_tag, targets))
     metric = CHRF()
     values = [
         metric.sentence_score(

@@ -26,25 +26,18 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """The outputs of several models for the same texts, their scores and their differences.
-
-    Attributes:
-        scores: For each metric its signature, the score of each model with the ends of its 95%
-            interval, and for each two models the p-value of the paired bootstrap.
-        groups: The same for each of several corpora: "corpus" (its name), "rows" (the indices of
-            its texts) and "scores".
-        text_scores: The score of each output by itself, by model, in the metric of the next field.
-        text_metric: The first metric that tells something: a BLEU of 0 for all models does not.
-    """
+    """The outputs of several models for the same texts, their scores and their differences."""
 
     models: list[str]
     sources: list[str]
     references: list[list[str]]
     predictions: dict[str, list[str]]
+    # For each metric its signature, the score of each model with the ends of its 95% interval, and
+    # for each two models the p-value of the paired bootstrap.
     scores: dict[str, Any]
-    groups: list[dict[str, Any]]
-    text_scores: dict[str, list[float]]
-    text_metric: str
+    groups: list[dict[str, Any]]  # the same for each of several corpora, with the rows of its texts
+    text_scores: dict[str, list[float]]  # of each output by itself, in the next metric
+    text_metric: str  # the first that tells something: a BLEU of 0 for all models does not
 
 
 def compare_outputs(

@@ -102,8 +102,7 @@ class RunFacts:
     has_bfloat16: bool  # whether the device has instructions for it
     is_sharded: bool = False  # whether the launcher divides the model among processes
     spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
-    row: Sizes | None = None  # in place of that for the pairs, where the time is short
-    in_minutes: bool = False  # whether the run has a given time
+    row: Sizes | None = None  # in place of that for the pairs, where the run has a given time
 
     @classmethod
     def on_this_machine(
@@ -306,7 +305,7 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
 
 def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
     if facts.has_validation:
-        if facts.in_minutes and options["eval_strategy"] in (None, "steps"):
+        if facts.row is not None and options["eval_strategy"] in (None, "steps"):
             options.choose("eval_steps", 1 / EVALUATIONS_IN_MINUTES)
         options.choose("eval_strategy", "steps" if options["eval_steps"] else "epoch")
     scored = options["eval_strategy"]

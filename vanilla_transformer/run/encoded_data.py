@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
 from transformers.utils import logging
 
 from vanilla_transformer.data.directory_lock import locked_directory
@@ -34,19 +34,15 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
         None if preparation.prepared is None else Path(preparation.prepared),
         plan.search.settings,
     )
-    _check_lengths(plan, encoded["train"])
+    if (limit := plan.training.max_tokens) is not None:
+        rows = encoded["train"]
+        check_longest(
+            token_lengths(rows, "input_ids"),
+            token_lengths(rows, "labels"),
+            limit,
+            lambda row: name_row(plan.options.data, "train", plan.splits["train"][row], row),
+        )
     return encoded
-
-
-def _check_lengths(plan: RunPlan, rows: Dataset) -> None:
-    """Refuses training pairs that are too long for a batch."""
-    if (limit := plan.training.max_tokens) is None:
-        return
-
-    def name(index: int) -> str:
-        return name_row(plan.options.data, "train", plan.splits["train"][index], index)
-
-    check_longest(token_lengths(rows, "input_ids"), token_lengths(rows, "labels"), limit, name)
 
 
 def prepare_directory(arguments: RunArguments) -> None:

@@ -17,7 +17,7 @@ from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import joint_score_tokenizer, known_tag
+from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
@@ -35,16 +35,12 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outputs of a model for a split, and for each metric all values of `score_texts`.
-
-    Attributes:
-        calibration: What was learnt of their quality, in words. None: nothing.
-    """
+    """The outputs of a model for a split, and for each metric all values of `score_texts`."""
 
     scores: dict[str, dict[str, Any]]
     sources: list[str]
     predictions: list[str]
-    calibration: str | None = None
+    calibration: str | None = None  # what was learnt of their quality, in words
 
 
 def evaluate_model(
@@ -80,8 +76,8 @@ def evaluate_model(
     }
     learnt = None
     if calibrates:
-        languages = [known_tag(target) for _, target in languages_of_rows(rows)]
-        learnt = calibrate(model_name_or_path, outputs, references, languages)
+        targets = (target for _, target in languages_of_rows(rows))
+        learnt = calibrate(model_name_or_path, outputs, references, targets)
     return Evaluation(scores, list(rows["source"]), predictions, learnt)
 
 
@@ -173,30 +169,27 @@ def score_training(
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources with its whole model. The scorer keeps the
-    outputs, and how many are cut off. As long as the training goes on, the search is greedy and
-    outputs are cut off at about twice the length of their references (see
-    `Search.capped_by_reference_length`): all scores that choose the best checkpoint are of this
-    kind.
+    Each process translates a share of the sources with its whole model. As long as the training
+    goes on, the search is greedy and outputs are cut off at about twice the length of their
+    references (see `Search.capped_by_reference_length`): all scores that choose the best checkpoint
+    are of this kind.
 
     Args:
         calibrates: Whether outputs have what a calibration weighs, when the training is over.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
+    is_over = not trainer.is_in_train
     translator = Translator.from_model(trainer.model, tokenizer)
-    quick: dict[str, Any] = {"num_beams": 1} if trainer.is_in_train else {}
-    details = OutputOptions(tokens=True, scores=calibrates and not trainer.is_in_train)
+    details = OutputOptions(tokens=True, scores=calibrates and is_over)
+    quick: dict[str, Any] = {} if is_over else {"num_beams": 1}
     call = translator.plan_call(details=details, **quick)
-    call = replace(call, cuts_again=True)  # as `translate` does
+    # A model that begins often repeats itself, and finds no end.
+    call = replace(call, searches_again=is_over, cuts_again=is_over)
     of_sources, of_targets = zip(*languages, strict=True)
     directions = translator.directions(len(sources), of_sources, of_targets)
     share = range(rank, len(sources), world)
-    groups = [(call, list(share))]
-    if trainer.is_in_train:
-        # A model that begins often repeats itself, and finds no end.
-        call = replace(call, searches_again=False, cuts_again=False)
-        groups = list(_groups_by_length(call, share, reference_lengths))
+    groups = [(call, list(share))] if is_over else _groups_by_length(call, share, reference_lengths)
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
     done: dict[int, Translation] = {}
@@ -208,7 +201,7 @@ def score_training(
             split = translator.split_texts(
                 [sources[number] for number in numbers],
                 [directions[number] for number in numbers],
-                keep=not trainer.is_in_train,
+                keep=is_over,
             )
 
             def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:

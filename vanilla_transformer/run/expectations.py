@@ -30,10 +30,8 @@ def nearest_result(
     """
 
     def distance(row: Result) -> tuple[bool, float]:
-        times = [row.minutes or 1_000, minutes or 1_000]
-        return row.language not in languages, abs(log(pairs / row.pairs)) + abs(
-            log(times[0] / times[1])
-        )
+        ratios = pairs / row.pairs, (row.minutes or 1_000) / (minutes or 1_000)
+        return row.language not in languages, sum(abs(log(ratio)) for ratio in ratios)
 
     if not RESULTS:
         return None
@@ -41,6 +39,6 @@ def nearest_result(
     time = "in all epochs" if row.minutes is None else f"in {row.minutes:g} minutes"
     return (
         f"What to expect: {row.pairs:,} pairs from en to {row.language} reached chrF "
-        f"{row.chrf:.1f} and BLEU {row.bleu:.1f} {time}; "
-        f"copying the sources has chrF {row.copied:.1f}."
+        f"{row.chrf:.1f} and BLEU {row.bleu:.1f} {time}; copying the sources has chrF "
+        f"{row.copied:.1f}."
     )

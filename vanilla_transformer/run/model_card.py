@@ -114,13 +114,8 @@ def name_on_hub(name: str | None) -> str | None:
     return None if name is None or Path(name).exists() else name
 
 
-def _names_on_hub(plan: RunPlan) -> list[str]:
-    names = (name_on_hub(entry.dataset) for entry in plan.options.data.entries)
-    return [name for name in names if name is not None]
-
-
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
-    card = plan.options.card
+    card, datasets = plan.options.card, (entry.dataset for entry in plan.options.data.entries)
     scored = [
         EvalResult(
             task_type=card.task,
@@ -141,7 +136,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
         base_model=name_on_hub(plan.options.model.model_name_or_path),
-        datasets=_names_on_hub(plan) or None,
+        datasets=list(filter(None, map(name_on_hub, datasets))) or None,
         metrics=list(plan.options.model.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,

@@ -168,7 +168,7 @@ def _choose_defaults(
     arguments: RunArguments, loaded: LoadedData, row: Sizes, **given: Any
 ) -> dict[str, Any]:
     """Chooses the options of a run in a given time."""
-    facts = replace(loaded.facts, row=row, in_minutes=True)
+    facts = replace(loaded.facts, row=row)
     return {**choose_defaults({**arguments.given, **given}, facts), **given}
 
 

@@ -91,18 +91,10 @@ TOPICS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class RunArguments:
-    """The options of one run: those that are given, and the defaults that it has chosen.
-
-    Attributes:
-        architecture: The fields of the config that differ from their defaults, by name.
-        command: Words of the command on the model card.
-        recipe: File that the options came from; None: no file.
-        defaults: What the run has chosen for options that are not given, by name; empty before the
-            data are known.
-    """
+    """The options of one run: those that are given, and the defaults that it has chosen."""
 
     model: ModelArguments
-    architecture: dict[str, Any]
+    architecture: dict[str, Any]  # the fields of the config that differ from their defaults
     tokenizer: TokenizerArguments
     data: DataArguments
     preparation: PreparationArguments
@@ -112,9 +104,9 @@ class RunArguments:
     card: CardArguments
     training: TokenBudgetTrainingArguments
     given: Mapping[str, Any]
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # on the model card
     recipe: Recipe | None = None
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # empty before the data are known
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Self:
         """Returns a copy in which chosen values stand for options that are not given."""
@@ -137,25 +129,20 @@ def _make_topics(
         topics[name] = topic(**{name: options[name] for name in names})
     changes = asdict(topics["architecture"])
     topics["architecture"] = {n: value for n, value in changes.items() if value is not None}
-    _check_metric(topics["model"], topics["training"])
+    computed = (*topics["model"].metrics, "loss", "gen_len")
+    metric = topics["training"].metric_for_best_model
     refuse(
+        (  # Trainer would refuse it after the first evaluation
+            metric is not None and metric.removeprefix("eval_") not in computed,
+            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
+            f"{', '.join(topics['model'].metrics)}, or add it to `metrics`.",
+        ),
         (
             {"minutes", "max_steps"} <= given.keys(),
             "`minutes` and `max_steps` both say when the training ends: leave one of them out.",
-        )
+        ),
     )
     return topics
-
-
-def _check_metric(model: ModelArguments, training: TokenBudgetTrainingArguments) -> None:
-    """Refuses what Trainer would refuse after the first evaluation."""
-    metric = training.metric_for_best_model
-    computed = (*model.metrics, "loss", "gen_len")
-    if metric is not None and metric.removeprefix("eval_") not in computed:
-        raise ValueError(
-            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
-            f"{', '.join(model.metrics)}, or add it to `metrics`."
-        )
 
 
 class _OptionParser(HfArgumentParser):

@@ -12,10 +12,7 @@ from typing import Any, cast
 import datasets
 from datasets import DatasetDict
 from huggingface_hub import HfApi
-from transformers import (
-    PreTrainedModel,
-    TrainerCallback,
-)
+from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
@@ -109,18 +106,17 @@ def run(
             logger.info(report.describe())
         if "validation" not in run.plan.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        if run.plan.init_from is None:
-            _say_what_to_expect(run.plan)
+        if run.plan.init_from is None and (expected := _expected_result(run.plan)):
+            logger.info(expected)
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.finished_figures() or run.train_and_score()
 
 
-def _say_what_to_expect(plan: RunPlan) -> None:
+def _expected_result(plan: RunPlan) -> str | None:
     """Names a measured training that is like the one that begins."""
-    targets = {known_tag(target) for _, target, *_ in distinct_directions(plan.splits["train"])}
-    pairs, minutes = len(plan.splits["train"]), plan.options.model.minutes
-    if sentence := nearest_result(targets, pairs, minutes):
-        logger.info(sentence)
+    rows = plan.splits["train"]
+    targets = {known_tag(target) for _, target, *_ in distinct_directions(rows)}
+    return nearest_result(targets, len(rows), plan.options.model.minutes)
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
@@ -247,7 +243,12 @@ class _Run(Assembly):
             figures = {**figures, **scores}
             self._save_figures(figures)  # a kill loses no score
             if split == "validation" and self.is_main and self.scorer.outputs:
-                self._calibrate(plan.splits[split])
+                rows = plan.splits[split]
+                targets = (target for _, target in languages_of_rows(rows))
+                self.quality = calibrate(
+                    self.folder, self.scorer.outputs, references_of(rows), targets
+                )
+                logger.info(self.quality)
         return figures
 
     def _warn_of_copies(self, split: str) -> None:
@@ -264,12 +265,6 @@ class _Run(Assembly):
                 f"{split.capitalize()}: the outputs are no better than the unchanged sources (chrF "
                 f"{own:.1f}, and {copied:.1f} of the sources). Train longer, or on more pairs."
             )
-
-    def _calibrate(self, rows: Any) -> None:
-        """Writes what tells the quality of outputs, learnt from those of the last evaluation."""
-        targets = [known_tag(target) for _, target in languages_of_rows(rows)]
-        self.quality = calibrate(self.folder, self.scorer.outputs, references_of(rows), targets)
-        logger.info(self.quality)
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""

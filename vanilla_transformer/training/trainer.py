@@ -180,11 +180,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         *args: Any,
         **options: Any,
     ) -> Any:
-        """Trains, as in transformers, from a checkpoint that is checked.
-
-        Args:
-            resume_from_checkpoint: As in transformers, or a `Checkpoint` that has been checked.
-        """
+        """Trains, as in transformers; a `Checkpoint` has been checked, and others are here."""
         self.num_tokens, self._divergence = {}, DivergenceCheck()
         self.remove_callback(self.record)  # it comes last: it completes checkpoints
         self.add_callback(self.record)
@@ -196,14 +192,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if isinstance(callback, ExponentialMovingAverage):
                 self.record.inputs["ema_decay"] = callback.decay
                 callback.checkpoint = chosen and chosen.path
-        if chosen is None:  # with True, transformers reports that there is none
-            return self._train(resume_from_checkpoint, *args, **options)
-        self.record.compare(self.args, chosen)
-        return self._train(str(chosen.path), *args, **options)
-
-    def _train(self, *args: Any, **options: Any) -> Any:
+        if chosen is not None:  # with True, transformers reports that there is none
+            self.record.compare(self.args, chosen)
+            resume_from_checkpoint = str(chosen.path)
         try:
-            return super().train(*args, **options)
+            return super().train(cast(Any, resume_from_checkpoint), *args, **options)
         finally:
             self._captured = None  # the graphs hold the memory of their steps
 
@@ -417,10 +410,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
-            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.get_tp_size() > 1:
                 raise ValueError(
-                    "`optim` 'muon' needs whole matrices, which FSDP and DeepSpeed divide: use DDP "
-                    "or another `optim`."
+                    "`optim` 'muon' needs whole matrices, which FSDP, DeepSpeed and tensor "
+                    "parallelism divide: use DDP or another `optim`."
                 )
             trained: Any = self.model if model is None else model
             self.optimizer = make_muon(
