@@ -23,7 +23,7 @@ def exact(pairs, text, **options):
         (FILE, "CANNOT OPEN %s!", "%s KANN NICHT GEÖFFNET WERDEN!"),
         (("%1$s of %2$s", "%2$s: %1$s"), "%s of {n}", "{n}: %s"),
         (("3 of 12 files", "3 von 12 Dateien"), "4 of 4 files", "4 von 4 Dateien"),
-        (("3 of 3 files", "3 von 3 Dateien"), "1 of 4 files", "1 von 4 Dateien"),
+        (("3 of 3 files", "3 von 3 Dateien"), "2 of 4 files", "2 von 4 Dateien"),
         (("Name", "名称"), "Name:", "名称\uff1a"),
         (("Name:", "名称\uff1a"), "Name", "名称"),
         (("See https://a.org/x.", "Siehe https://a.org/x."), "See /b/c", "Siehe /b/c"),
@@ -47,6 +47,7 @@ def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target
     [
         (FILE, "Cannot close %s."),
         (FILE, "Cannot open it."),
+        (("15 min", "15 Minuten"), "1 min"),
         (("Save %s", "Sichern"), "Save %d"),  # the translation has lost the placeholder
         (("Save it", "%s sichern"), "Save it"),  # and here it has one that the text lacks
         (("Save", ""), "Save"),

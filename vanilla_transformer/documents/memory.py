@@ -158,7 +158,8 @@ class Memory:
 
         Of several, that of the same context counts; else of the same text to the letter; else of
         the same neighbours; else the most frequent one; else the last. A translation whose letters
-        would have another case in the place of the text is none.
+        would have another case in the place of the text is none, nor is one for other numbers
+        where one of both is 1: "1 Minuten".
 
         Args:
             context: What tells the text from equal ones. Pairs that have another one do not count.
@@ -172,7 +173,8 @@ class Memory:
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
             if stored.key == form.key and not (context and own and own != context):
                 target = self._adapted(stored, self._targets[number], form)
-                if target is not None and _has_case_of(form, stored, target):
+                is_alike = _ones_of(form) == _ones_of(stored)
+                if target is not None and is_alike and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
                     rank = own == context, source == text, is_near, stored.body == form.body
@@ -297,6 +299,10 @@ class Memory:
     def _coded(ids: "array[int]") -> str:
         """Writes words as characters, which can be compared quickly."""
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _ones_of(form: _Form) -> list[bool]:
+    return [part == "1" for part in form.parts]
 
 
 def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
