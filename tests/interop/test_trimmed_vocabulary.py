@@ -195,7 +195,7 @@ def test_what_cannot_be_trimmed_is_refused_and_nothing_is_written(files, tmp_pat
     assert "nothing" in refusal(source, out, [tmp_path / "nothing"])
     out.mkdir()
     (out / "notes.txt").touch()
-    assert "is not empty" in refusal(source, out, files)
+    assert "holds 'notes.txt'" in refusal(source, out, files)
 
 
 def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
