@@ -8,14 +8,12 @@ A test compares the pages with what this program would write.
 import re
 from dataclasses import MISSING, fields
 from itertools import groupby
-from math import inf
 from pathlib import Path
 from typing import Any
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.documents.patterns import FORMS
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
-from vanilla_transformer.run.expectations import RESULTS
 from vanilla_transformer.run.parsing import TOPICS, field_descriptions
 
 DOCS = Path(__file__).parent
@@ -60,19 +58,6 @@ def kept_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def results_table() -> str:
-    """Makes the table of what trainings in some minutes have reached."""
-    lines = [
-        "| target | pairs | minutes | chrF | BLEU | chrF of copies |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in sorted(RESULTS, key=lambda row: (row.language, row.pairs, row.minutes or inf)):
-        minutes = "all epochs" if row.minutes is None else f"{row.minutes:g}"
-        scores = f"{row.chrf:.1f} | {row.bleu:.1f} | {row.copied:.1f}"
-        lines.append(f"| {row.language} | {row.pairs:,} | {minutes} | {scores} |")
-    return "\n".join(lines) + "\n"
-
-
 def default_values(dataclass: Any) -> dict[str, Any]:
     """Returns the defaults of the fields of a dataclass that have one."""
     return {
@@ -111,7 +96,6 @@ def updated_page(page: str, table: str) -> str:
 TABLES = {
     "config.md": fields_table,
     "options.md": options_table,
-    "sizing.md": results_table,
     "translating.md": kept_table,
 }
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from toy import arguments, main
 
-from vanilla_transformer.run import expectations, pace
+from vanilla_transformer.run import pace
 from vanilla_transformer.run.defaults import TABLE, RunFacts
 from vanilla_transformer.run.pace import Pace, fit_into
 from vanilla_transformer.run.parsing import parse_arguments
@@ -122,21 +122,3 @@ def test_a_time_is_refused_that_cannot_be_kept(corpus, tmp_path, timed):
     for wrong in ({"max_steps": 3}, {"minutes": 0}):
         with pytest.raises(ValueError, match="minutes"):
             parse_arguments(arguments(corpus, tmp_path, "train", **{"minutes": 1, **wrong}))
-
-
-def test_the_nearest_result_is_that_of_the_language_then_of_pairs_and_minutes(monkeypatch):
-    rows = [
-        expectations.Result("tr", 3_000, 10, 11.0, 1.0, 20.0),
-        expectations.Result("tr", 56_000, 10, 12.0, 1.0, 20.0),
-        expectations.Result("tr", 56_000, None, 13.0, 1.0, 20.0),
-        expectations.Result("ja", 56_000, 10, 14.0, 1.0, 20.0),
-    ]
-    monkeypatch.setattr(expectations, "RESULTS", tuple(rows))
-    asked = {
-        ("tr", 4_000, 12): "chrF 11.0",
-        ("tr", 100_000, 20): "chrF 12.0",
-        ("tr", 100_000, None): "chrF 13.0",
-        ("ja", 3_000, None): "chrF 14.0",
-    }
-    for (language, pairs, minutes), expected in asked.items():
-        assert expected in expectations.nearest_result({language}, pairs, minutes)

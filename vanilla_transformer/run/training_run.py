@@ -17,14 +17,12 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.row_languages import distinct_directions, languages_of_rows
+from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.interop.probe import store_probe
-from vanilla_transformer.languages import known_tag
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
-from vanilla_transformer.run.expectations import nearest_result
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
@@ -106,17 +104,8 @@ def run(
             logger.info(report.describe())
         if "validation" not in run.plan.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        if run.plan.init_from is None and (expected := _expected_result(run.plan)):
-            logger.info(expected)
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.finished_figures() or run.train_and_score()
-
-
-def _expected_result(plan: RunPlan) -> str | None:
-    """Names a measured training that is like the one that begins."""
-    rows = plan.splits["train"]
-    targets = {known_tag(target) for _, target, *_ in distinct_directions(rows)}
-    return nearest_result(targets, len(rows), plan.options.model.minutes)
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
