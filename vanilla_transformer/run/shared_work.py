@@ -39,10 +39,16 @@ def compute_on_main_process(
             )
             for first in sorted({*mains})
         }
-    box: list[Any] = [compute(*arguments) if training.process_index == main else None]
-    with _ended_processes():
-        distributed.broadcast_object_list(box, main, groups[main])
-    value: T = box[0]
+    box: list[Any] = [False, None]  # whether the work is done, and its value
+    try:
+        if training.process_index == main:
+            box = [True, compute(*arguments)]
+    finally:  # also after an error, or the others would wait for ever
+        with _ended_processes():
+            distributed.broadcast_object_list(box, main, groups[main])
+    if not box[0]:
+        raise OSError(_ENDED)
+    value: T = box[1]
     return value
 
 

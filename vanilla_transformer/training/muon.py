@@ -228,10 +228,18 @@ def make_muon(
             algorithm = MUON if name in matrices else ADAMW
             has_decay = parameter.ndim > 1 if decayed is None else name in decayed
             groups[algorithm, has_decay, matrices.get(name)].append(parameter)
-    if not any(algorithm == MUON for algorithm, *_ in groups):
+    of_muon = [
+        weight for (algorithm, *_), row in groups.items() if algorithm == MUON for weight in row
+    ]
+    if not of_muon:
         raise ValueError(
             f"No layer of {type(model).__name__} has a matrix to train, and Muon updates nothing "
             "else: use another `--optim`."
+        )
+    if any(hasattr(weight, "placements") for weight in of_muon):
+        raise ValueError(
+            "Muon updates whole matrices, but a parameter is a shard: use another `--optim` with "
+            "FSDP, DeepSpeed or tensor parallelism."
         )
     settings: dict[str, _Group] = {
         ADAMW: {"lr": lr, "betas": betas, "eps": eps, "fused": True},

@@ -252,8 +252,11 @@ class OverwriteGuard(TrainerCallback):
 
     def delete(self) -> None:
         """Deletes the former contents for good, and keeps what the run has added since."""
+        # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
         # Folders come after what they hold.
-        for path in sorted(self._former, key=lambda path: -len(path.parts)):
+        last = (FILE_SIZES, TRAINER_STATE)
+        self._former.sort(key=lambda path: (path.name not in last, -len(path.parts)))
+        for path in self._former:
             if path.is_dir() and not path.is_symlink():
                 if not any(path.iterdir()):
                     path.rmdir()

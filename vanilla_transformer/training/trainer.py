@@ -410,10 +410,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
-            if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.get_tp_size() > 1:
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
                 raise ValueError(
-                    "`optim` 'muon' needs whole matrices, which FSDP, DeepSpeed and tensor "
-                    "parallelism divide: use DDP or another `optim`."
+                    "`optim` 'muon' needs whole matrices, which FSDP and DeepSpeed divide: use DDP "
+                    "or another `optim`."
                 )
             trained: Any = self.model if model is None else model
             self.optimizer = make_muon(
