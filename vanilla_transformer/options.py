@@ -15,6 +15,15 @@ REQUIRED = MISSING
 """The default of an option that must be given."""
 
 
+_RANGE_ENDS = ("ge", "gt", "le", "lt")
+
+
+class _Help(str):
+    """The help of an option, which holds its range: transformers' parser takes no other names."""
+
+    limits: dict[str, Any]
+
+
 def option(help_text: str, default: Any = None, *aliases: str, **settings: Any) -> Any:
     """Declares an option.
 
@@ -23,7 +32,9 @@ def option(help_text: str, default: Any = None, *aliases: str, **settings: Any) 
         settings: Those of argparse; the range of a number as `ge`, `gt`, `le` and `lt` (at least,
             above, at most, below); and `flag`, where the name is not that of the field.
     """
-    metadata = {"help": help_text, "aliases": list(aliases), **settings}
+    described = _Help(help_text)
+    described.limits = {end: settings.pop(end) for end in _RANGE_ENDS if end in settings}
+    metadata = {"help": described, "aliases": list(aliases), **settings}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -40,13 +51,9 @@ def same_option(topic: Any, name: str) -> Any:
     return field(default=declared.default, metadata=declared.metadata)
 
 
-RANGE_ENDS = ("ge", "gt", "le", "lt")
-
-
 def range_of(topic: Any, name: str) -> dict[str, Any]:
     """Returns the range of an option, by the names that `option` and pydantic have for its ends."""
-    metadata = topic.__dataclass_fields__[name].metadata
-    return {end: metadata[end] for end in RANGE_ENDS if end in metadata}
+    return getattr(topic.__dataclass_fields__[name].metadata.get("help"), "limits", {})
 
 
 def range_problem(value: float, limits: Mapping[str, float]) -> str:

@@ -2,12 +2,13 @@
 
 import pytest
 from small import losses, model, rows, stock, tokenizer
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, HfArgumentParser, pipeline
 from watch import callback
 
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
 from vanilla_transformer.model.sharing import GENERATION_TASK
 from vanilla_transformer.search import Search
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 SOURCE = "w1 w2 w3"
 
@@ -102,3 +103,12 @@ def test_the_gradient_of_24_examples_is_the_same_under_accumulation(tmp_path, ow
         difference = sum((other[n] - g).square().sum() for n, g in gradients[0].items()).sqrt()
         assert difference / norm < 1e-4
     assert logged == pytest.approx([logged[0]] * 4, rel=1e-4)
+
+
+def test_a_script_of_its_own_parses_the_arguments_with_the_parser_of_transformers(tmp_path):
+    words = ["--output_dir", str(tmp_path), "--max_tokens"]
+    parser = HfArgumentParser(TokenBudgetTrainingArguments)
+    (arguments,) = parser.parse_args_into_dataclasses([*words, "512"])
+    assert arguments.max_tokens == 512
+    with pytest.raises(ValueError, match="max_tokens"):
+        parser.parse_args_into_dataclasses([*words, "0"])

@@ -11,7 +11,6 @@ from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from vanilla_transformer.options import (
-    RANGE_ENDS,
     REQUIRED,
     SearchOptions,
     argument,
@@ -160,7 +159,7 @@ def read_options(kind: type[Options], values: argparse.Namespace) -> Options:
 
 def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -> dict[str, Any]:
     """Returns the arguments of argparse for a field of a type, such as `int | None`."""
-    ours = ("aliases", "positional", "flag", *RANGE_ENDS)
+    ours = ("aliases", "positional", "flag")
     settings = {name: value for name, value in declared.metadata.items() if name not in ours}
     if declared.default_factory is not MISSING:
         settings["default"] = declared.default_factory()

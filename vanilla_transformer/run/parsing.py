@@ -5,16 +5,14 @@ import inspect
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from copy import copy
-from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass, replace
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.options import RANGE_ENDS, option
+from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
@@ -150,15 +148,6 @@ class _OptionParser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
-
-    @staticmethod
-    def _parse_dataclass_field(parser: argparse.ArgumentParser, field: Field[Any]) -> None:
-        """Adds an option to a group; its class checks its range, for Python too."""
-        plain = copy(field)
-        plain.metadata = MappingProxyType(
-            {name: value for name, value in field.metadata.items() if name not in RANGE_ENDS}
-        )
-        HfArgumentParser._parse_dataclass_field(parser, plain)
 
 
 def option_parser() -> HfArgumentParser:
