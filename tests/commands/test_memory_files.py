@@ -58,6 +58,7 @@ def test_lines_that_a_memory_has_are_not_translated(trained, memory, capsys):
     assert rows[1]["from_memory"]["similarity"] == pytest.approx(0.8)
     assert "from_memory" not in rows[2]
     assert [row["text"] for row in rows[1:]] == others.splitlines()
+    assert "marked" not in rows[0]["from_memory"]
 
 
 def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
@@ -176,7 +177,7 @@ def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expecte
         (tmp_path / name).write_text(content, "utf-8")
     old, existing, new = (str(tmp_path / name) for name in files)
     former = read_versions(old, existing, read_document(new, (tmp_path / "new.json").read_bytes()))
-    assert [found and found.target for found in former] == expected
+    assert [found and found.text for found in former] == expected
 
 
 VERSIONS = {

@@ -110,6 +110,7 @@ def test_without_a_calibration_there_is_nothing_to_review(trained, tmp_path):
     model = shutil.copytree(trained, tmp_path / "model")
     (model / QUALITY).unlink(missing_ok=True)
     (tmp_path / "a.po").write_text(PO, encoding="utf-8")
+    (tmp_path / "page.html").write_text("<p>a dog</p>", encoding="utf-8")
     for words in (
         ["--review", "10", "a dog sees a cat ."],
         ["--tsv", "--quality", "a dog sees a cat ."],
@@ -121,7 +122,7 @@ def test_without_a_calibration_there_is_nothing_to_review(trained, tmp_path):
         ["--review", "10", "--n-best", "2"],
         ["--review", "10", "--input", "x", "--output", "y", "--resume"],
         ["--quality", "a dog"],
-        ["--document", "page.html", "--fuzzy-below", "10"],
+        ["--document", str(tmp_path / "page.html"), "--fuzzy-below", "10"],
         ["--fuzzy-below", "10", "a dog"],
     ):
         with pytest.raises(UsageError):

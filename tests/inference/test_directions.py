@@ -20,6 +20,7 @@ from transformers import (
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import RowDirections, encode
 from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.documents.memory import Memory, Pair
 from vanilla_transformer.inference import stages
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.results import OutputOptions
@@ -218,6 +219,9 @@ def test_a_language_that_is_missing_or_unknown_is_an_error_that_lists_the_langua
         generate(TEXTS)
     with pytest.raises(ValueError, match="2 languages for 4 texts"):
         translator.translate(TEXTS, tgt_lang=[german, german])
+    memory = Memory([Pair(TEXTS[0], "die Katze")])
+    with pytest.raises(ValueError, match="memory"):  # or French texts would be German
+        translator.translate(TEXTS[:2], tgt_lang=[german, CODES[kind][2]], memory=memory)
 
 
 @pytest.mark.parametrize("kind", CODES)

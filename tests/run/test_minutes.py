@@ -114,6 +114,23 @@ def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
     assert state_of(tmp_path / "out")["global_step"] == timed[0].steps
 
 
+def test_what_is_told_once_is_told_by_the_run_and_not_by_its_timing(
+    corpus, tmp_path, timed, monkeypatch, capsys
+):
+    told = "Only this time."
+    assemble = pace.assemble
+
+    def tell_and_assemble(*args):
+        pace.logger.warning_once(told)
+        return assemble(*args)
+
+    monkeypatch.setattr(pace, "assemble", tell_and_assemble)
+    main(arguments(corpus, tmp_path / "out", "train", minutes=1000, num_train_epochs=1))
+    assert told not in capsys.readouterr().err
+    pace.logger.warning_once(told)
+    assert told in capsys.readouterr().err
+
+
 def test_a_time_is_refused_that_cannot_be_kept(corpus, tmp_path, timed):
     argv = arguments(corpus, tmp_path / "out", "train", minutes=0.01, use_cpu=True)
     with pytest.raises(ValueError, match="minutes"):

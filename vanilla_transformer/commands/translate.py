@@ -16,7 +16,7 @@ from vanilla_transformer.commands.files import (
     source_lines,
     write_in_chunks,
 )
-from vanilla_transformer.commands.options import parse_options
+from vanilla_transformer.commands.options import UsageError, parse_options
 from vanilla_transformer.commands.translation import (
     Options,
     load_memory,
@@ -89,6 +89,8 @@ def _translate_document(options: Options, path: str) -> None:
 
     file = Path(path)
     document = read_document(path, file.read_bytes(), options.files.front_matter or ())
+    if options.files.fuzzy_below and not document.marks_doubt:
+        raise UsageError(f"{path} cannot say that a text is doubtful: leave out --fuzzy-below")
     translator = load_translator(options)
     (direction,) = translator.directions(1, **options.languages.named())
     language = options.languages.target_language or direction.target or "translated"
@@ -98,7 +100,7 @@ def _translate_document(options: Options, path: str) -> None:
     memory = load_memory(translator, options)
     memories = [] if options.search.no_memory else [Memory(document.pairs)]
     memories += [] if memory is None else [memory]
-    former: list[Any] = []
+    former: Sequence[Any] = ()
     if options.files.previous and options.files.existing:
         former = read_versions(options.files.previous, options.files.existing, document)
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0

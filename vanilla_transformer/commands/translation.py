@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
 
-_TWO_LANGUAGES = (".po", ".pot", ".ts", ".xlf", ".xliff")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Files(ResumedFile):
@@ -201,9 +199,8 @@ class Options(ModelOptions):
                 "--front-matter names keys of the file of --document",
             ),
             (
-                files.fuzzy_below and not (files.document or "").lower().endswith(_TWO_LANGUAGES),
-                "--fuzzy-below marks messages of a --document of the kinds "
-                f"{', '.join(_TWO_LANGUAGES)}",
+                files.fuzzy_below and not files.document,
+                "--fuzzy-below marks texts of a --document",
             ),
             (
                 files.resume and not (corpus or (files.input and files.output)),

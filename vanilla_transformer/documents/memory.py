@@ -8,7 +8,7 @@ Levenshtein's distance in words.
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 from unicodedata import normalize
@@ -19,7 +19,6 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
 from vanilla_transformer.documents.kept import Copies, Edit, apply_edits, kept_spans, meets
-from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.patterns import is_next
 from vanilla_transformer.languages import to_upper, word_parts
 
@@ -54,14 +53,12 @@ class Suggestion:
         target: Its translation, with the placeholders, numbers and end of the text.
         similarity: From 0 to 1.
         is_exact: Whether the sources are equal, but for what is set apart.
-        marked: The translation with the tags of the text, where that has tags.
     """
 
     source: str
     target: str
     similarity: float
     is_exact: bool = False
-    marked: MarkedText | None = field(default=None, repr=False)
 
 
 class _Form:
@@ -191,21 +188,17 @@ class Memory:
     def _source_at(self, number: int) -> str | None:
         return self._sources[number] if 0 <= number < len(self) else None
 
-    def similar(self, text: str, least: float, without_equal: bool = False) -> Suggestion | None:
+    def similar(self, text: str, least: float) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
 
         Args:
             least: Smallest similarity, from 0 to 1.
-            without_equal: Whether equal texts do not count.
         """
         form = _Form(text)
         with self._lock:
             candidates = self._candidates(form, least)
         for number, similarity in candidates:
-            stored = _Form(self._sources[number])
-            if without_equal and stored.key == form.key:
-                continue
-            target = self._adapted(stored, self._targets[number], form)
+            target = self._adapted(_Form(self._sources[number]), self._targets[number], form)
             if target is not None:
                 return Suggestion(self._sources[number], target, similarity)
         return None
@@ -333,7 +326,10 @@ def _split_signs(text: str) -> tuple[str, str, str]:
 
 
 def suggestions_for(
-    texts: Sequence[str], memories: Sequence[Memory], contexts: Sequence[str] = ()
+    texts: Sequence[str],
+    memories: Sequence[Memory],
+    contexts: Sequence[str] = (),
+    similar: bool = True,
 ) -> list[Suggestion | None]:
     """Returns what memories have for the texts of a file, in their order.
 
@@ -341,15 +337,16 @@ def suggestions_for(
 
     Args:
         contexts: What tells each text from equal ones. Empty: nothing does.
+        similar: Whether similar texts count.
     """
     around = ["", *texts, ""]
     found: list[Suggestion | None] = []
     of_texts = zip(around, texts, around[2:], contexts or [""] * len(texts), strict=False)
     for before, text, behind, context in of_texts:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
-        similar = (memory.similar(text, LEAST_SIMILARITY) for memory in memories)
         known = next(filter(None, equal), None)
-        found.append(
-            known or max(filter(None, similar), key=lambda pair: pair.similarity, default=None)
-        )
+        if known is None and similar:
+            near = (memory.similar(text, LEAST_SIMILARITY) for memory in memories)
+            known = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
+        found.append(known)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
-from vanilla_transformer.documents.memory import Memory, Suggestion, suggestions_for
+from vanilla_transformer.documents.memory import Memory, suggestions_for
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.places import marked_text, split_text
 from vanilla_transformer.inference.results import Translation
@@ -23,8 +23,8 @@ def translate_document(
     document: Document,
     on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
     fuzzy_below: int = 0,
-    memories: Sequence[Memory] | None = None,
-    former: Sequence[Suggestion | None] = (),
+    memories: Sequence[Memory] = (),
+    former: Sequence[Translation | None] = (),
     **options: Any,
 ) -> bytes:
     """Returns a document with its texts translated, sentence by sentence.
@@ -36,19 +36,16 @@ def translate_document(
         document: What `documents.formats.read_document` returns.
         on_outputs: Is called with the output of each text.
         fuzzy_below: As for `write_document`.
-        memories: What is known of its texts. None: the translations that it has itself.
+        memories: What is known of its texts.
         former: Translations that its texts keep.
         **options: As for `Translator.translate`.
     """
     target = options.get("tgt_lang")
     (direction,) = translator.directions(1, options.get("src_lang"), target)
     language = target_of_document(document, target or direction.target)
-    if memories is None:
-        memories = [Memory(document.pairs)]
     known = known_outputs(document.texts, memories, document.marks_doubt)
-    for number, found in enumerate(former):
-        if found is not None:
-            known[number] = Translation(found.target, from_memory=found)
+    if former:
+        known = [kept or output for kept, output in zip(former, known, strict=True)]
     rest = [number for number, output in enumerate(known) if output is None]
     translated = translator.translate(
         [document.texts[number].text for number in rest],
@@ -77,11 +74,12 @@ def known_outputs(
     written = [marked.write() for marked in texts]
     contexts = [getattr(marked.text, "context", "") for marked in texts]
     known: list[Translation | None] = []
-    for text, found in zip(texts, suggestions_for(written, memories, contexts), strict=True):
+    suggestions = suggestions_for(written, memories, contexts, similar)
+    for text, found in zip(texts, suggestions, strict=True):
         marked = _with_tags_of(text, found.target) if found else None
         known.append(None)
-        if found and marked and (found.is_exact or similar):
-            known[-1] = Translation(marked.text, from_memory=replace(found, marked=marked))
+        if found and marked:
+            known[-1] = Translation(marked.text, from_memory=found, marked=marked)
     return known
 
 
@@ -145,9 +143,7 @@ def with_tags_placed(
 ) -> list[MarkedText]:
     """Returns outputs with the tags of their texts; without tags, no links are needed."""
     return [
-        output.from_memory.marked
-        if output.from_memory and output.from_memory.marked
-        else place_tags(marked, output.text, output.links or NO_LINKS)
+        output.marked or place_tags(marked, output.text, output.links or NO_LINKS)
         for marked, output in zip(texts, outputs, strict=True)
     ]
 

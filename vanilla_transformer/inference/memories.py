@@ -14,6 +14,7 @@ from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.inference.documents import target_of_document
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import closest_tag, known_tag
 
 
@@ -63,7 +64,7 @@ def _is_language(cell: str, language: str | None) -> bool:
     return not (own and wanted) or closest_tag(own, [wanted]) is not None
 
 
-def read_versions(previous: str, existing: str, document: Document) -> list[Suggestion | None]:
+def read_versions(previous: str, existing: str, document: Document) -> list[Translation | None]:
     """Returns the translations of a former version that the texts of a document keep.
 
     None: the former version does not have the text, or in another place.
@@ -86,11 +87,13 @@ def read_versions(previous: str, existing: str, document: Document) -> list[Sugg
                 f"{existing} is no translation of {previous}: they differ from "
                 f"{(target or source)[2]} on, with {len(sides[1])} and {len(sides[0])} texts."
             )
-    former: list[Suggestion | None] = [None] * len(document.texts)
+    former: list[Translation | None] = [None] * len(document.texts)
     texts = [[_content_of(marked) for marked in side.texts] for side in (old, document)]
     kept = [
-        Suggestion(source[1].text, target[1].text, 1.0, True, target[1])
-        for source, target in zip(*sides, strict=True)
+        Translation(
+            target.text, from_memory=Suggestion(source.text, target.text, 1.0, True), marked=target
+        )
+        for (_, source, _), (_, target, _) in zip(*sides, strict=True)
     ]
     for block in Indel.opcodes(*texts):
         if block.tag == "equal":

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
-from vanilla_transformer.documents.memory import Memory, suggestions_for
+from vanilla_transformer.documents.memory import Memory, Suggestion, suggestions_for
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
 from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
@@ -240,18 +240,22 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        terms = None if glossary is None else Glossary.of(glossary)
+        terms, has_details = None if glossary is None else Glossary.of(glossary), any(call.details)
+        suggest = None
+        if memory is not None:
+            if len({direction.target for direction in directions}) > 1:
+                raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
+            suggest = partial(suggestions_for, memories=[memory], similar=has_details)
         split = partial(
             self.split_texts,
             keep=keep,
             keep_patterns=keep_patterns,
             glossary=terms,
-            memory=memory,
+            suggest=suggest,
             in_sentences=in_sentences,
         )
         given = [texts] if isinstance(texts, str) else texts
         rows = self._translate_stream(given, directions, call, split, metric, progress, name_text)
-        has_details = any(call.details)
         outputs = ([output if has_details else output.text for output in row] for row in rows)
         results = (row[0] if n_best is None else row for row in outputs)
         if isinstance(texts, str):
@@ -333,24 +337,22 @@ class Translator:
         keep: bool = True,
         keep_patterns: Sequence[str] = (),
         glossary: Glossary | None = None,
-        memory: Memory | None = None,
+        suggest: Callable[[list[str]], list[Suggestion | None]] | None = None,
         in_sentences: bool = False,
     ) -> SplitTexts:
         """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as `keep_patterns`, `glossary`, `memory` and
-                `in_sentences` are.
+            keep: As for `translate`, as `keep_patterns`, `glossary` and `in_sentences` are.
+            suggest: Returns what a memory has for texts. None: it has nothing.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
-        suggestions = suggestions_for(texts, [] if memory is None else [memory])
-        split = self.reader.split(
-            texts, directions or self.directions(len(texts)), demands, suggestions
-        )
+        known = suggest(texts) if suggest else [None for _ in texts]
+        split = self.reader.split(texts, directions or self.directions(len(texts)), demands, known)
         if in_sentences:
             split = split.with_parts(map(self.reader.sentences, split.segments))
         split = replace(split, segments=self.reader.read(split.segments))

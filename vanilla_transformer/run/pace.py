@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from logging import NOTSET, WARNING, disable
+from logging import NOTSET, WARNING, Logger, disable
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -124,6 +124,9 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
     with TemporaryDirectory() as folder, ExitStack() as stack:
         disable(WARNING)
         stack.callback(disable, NOTSET)
+        stack.callback(
+            cast(Any, Logger).warning_once.cache_clear
+        )  # the run itself tells what is told once
         made = assemble(
             arguments.with_options(output_dir=folder, **changes),
             replace(

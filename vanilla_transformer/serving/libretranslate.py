@@ -97,12 +97,16 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         details = OutputOptions(quality, links=any(text.tags for text in marked), marks=marks)
         options = (("num_beams", beams),)
         query = Query(n_best, details, options, glossary, in_sentences, cuts_again=True)
-        memories = [Memory(document.pairs)] if document else []
-        if service.memory is not None:
-            codes = service.models.served_codes(source, target)
-            memories.append(await asyncio.to_thread(service.memory.of, *codes))
-        similar = document is not None and document.marks_doubt
-        known = await asyncio.to_thread(known_outputs, marked, memories, similar)
+
+        def find_known() -> list[Translation | None]:
+            memories = [Memory(document.pairs)] if document else []
+            if service.memory is not None:
+                memories.append(service.memory.of(*service.models.served_codes(source, target)))
+            return known_outputs(marked, memories, document is not None and document.marks_doubt)
+
+        known: list[Translation | None] = [None for _ in marked]
+        if document or service.memory:
+            known = await asyncio.to_thread(find_known)
         rest = [text.text for text, output in zip(marked, known, strict=True) if output is None]
         remaining = iter((await service.answer(request, model, rest, query, languages)).outputs)
         outputs = [[output] * n_best if output else next(remaining) for output in known]
