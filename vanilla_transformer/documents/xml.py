@@ -332,6 +332,9 @@ class PackedDocument:
                 for info in packed.infolist():
                     name = info.filename
                     self._parts.append((info, packed.read(info)))
+        except Exception as error:  # a damaged zip file raises many kinds
+            raise ValueError(f"{name}: {error}") from error
+        try:
             parts = {info.filename: part for info, part in self._parts}
             names: list[str] = []
             for name in filter(re.compile(form.names[0]).fullmatch, parts):
@@ -341,7 +344,7 @@ class PackedDocument:
             for name in filter(re.compile(form.members).fullmatch, parts):
                 part = parts[name]
                 self._members[name] = read(part) if read else read_xml(part, form)
-        except Exception as error:  # a damaged zip file raises many kinds
+        except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if not any(map(re.compile(form.main).fullmatch, self._members)):
             main = form.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
