@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from logging import Handler, LogRecord
+from logging import DEBUG, INFO, WARNING, Handler, LogRecord, getLogger
 from time import monotonic
 from typing import Self
 
@@ -22,6 +22,23 @@ def print_message(text: str) -> None:
     """Prints a line on standard error, above the bars that stand there."""
     if sys.stderr is not None:
         tqdm.write(text, file=sys.stderr)
+
+
+def tells_all() -> bool:
+    """Returns whether all messages are asked for, as `--verbose` does."""
+    return logging.get_verbosity() <= INFO
+
+
+def show_messages(level: int = WARNING) -> None:
+    """Shows the messages of the package from a level on, or all, on standard error."""
+    package = getLogger("vanilla_transformer")
+    package.setLevel(DEBUG if tells_all() else level)
+    if not package.handlers:
+        package.addHandler(MessageHandler())
+    if tells_all():
+        logging.enable_progress_bar()
+    else:
+        hide_bars_of_loading()
 
 
 def hide_bars_of_loading() -> None:

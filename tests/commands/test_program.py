@@ -127,7 +127,7 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     [
         (ValueError("a\n  b"), 1, "error: a b"),
         (FileNotFoundError(2, "No such file or directory", "x"), 1, "directory: 'x'"),
-        (KeyError("lost"), 1, "error: KeyError: 'lost' (`vanilla-transformer --debug"),
+        (KeyError("lost"), 1, "error: KeyError: 'lost' (with --verbose"),
         (KeyboardInterrupt(), 130, "train: interrupted"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -140,7 +140,7 @@ def test_what_goes_wrong_at_work(error, status, message, monkeypatch, capsys):
     assert program.main(["train"]) == status
     assert message in capsys.readouterr().err
     with pytest.raises(type(error)):
-        program.main(["--debug", "train"])
+        program.main(["train", "--verbose"])
 
 
 def test_the_machine_and_its_packages_are_told(capsys):

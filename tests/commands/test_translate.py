@@ -36,6 +36,13 @@ def test_a_pipe_keeps_lines_and_order(trained):
     assert (done.stdout, done.stderr, done.returncode) == (OUTPUTS, "", 0)
 
 
+def test_what_nobody_can_change_is_told_with_verbose_alone(trained):
+    argv = ("translate", trained, "--num-beams", "1", "--do-sample", LINES[0])
+    plain, verbose = command(*argv), command(*argv, "--verbose")
+    assert (plain.stderr, plain.stdout) == ("", verbose.stdout)
+    assert "Transformers computes" in verbose.stderr
+
+
 def test_json_lines_hold_scores(trained, capsys):
     translate([str(trained), "--json", "--n-best", "2", "--num_beams", "2", LINES[0]])
     found = json.loads(capsys.readouterr().out)
@@ -235,5 +242,5 @@ def test_input_that_is_not_utf8_leaves_no_file(trained, tmp_path):
 
 
 def test_text_after_two_hyphens_is_text(trained, capsys):
-    translate([str(trained), "--device", "cpu", "--", "--debug", "a dog sees a cat ."])
+    translate([str(trained), "--device", "cpu", "--", "--verbose", "a dog sees a cat ."])
     assert capsys.readouterr().out.splitlines()[1:] == ["Hund sieht Katze ."]

@@ -19,11 +19,10 @@ def test_unknown_characters_are_counted_and_too_many_refused(kind):
     tokenizer = VanillaTransformerTokenizer.train(texts, kind=kind, vocab_size=300)
     few = splits("the\u00a0cat  sat", f"{texts[0]}\u4f60")
     shown = check_characters(tokenizer, few)
-    assert shown.startswith("Unknown characters: training source 0.00%, target ")
-    assert ("0.00%." in shown) == (kind == "byte_bpe")
+    assert ("training source 0.00%, target " in shown) == (kind != "byte_bpe")
     many = splits("the cat", "\u4f60\u597d")
     if kind == "byte_bpe":
-        assert check_characters(tokenizer, many).endswith("target 0.00%.")
+        assert not check_characters(tokenizer, many)
         return
     with pytest.raises(ValueError, match=r"54\.5% of the characters of the training targets"):
         check_characters(tokenizer, many)
@@ -34,12 +33,12 @@ def test_unknown_characters_are_counted_and_too_many_refused(kind):
 def test_unknown_words_are_not_unknown_characters():
     tokenizer = VanillaTransformerTokenizer.train(["the hello cat"], kind="word")
     words = splits("tac eht", "hat the lace")
-    assert check_characters(tokenizer, words).count("0.00%") == 2
+    assert not check_characters(tokenizer, words)
 
 
 def test_a_tokenizer_without_offsets_is_measured_by_its_characters(tmp_path):
     save_marian(train_pieces(tmp_path), tmp_path / "model", separate=False)
     marian = MarianTokenizer.from_pretrained(tmp_path / "model")
-    assert check_characters(marian, splits("the cat", "the mat")).count("0.00%") == 2
+    assert not check_characters(marian, splits("the cat", "the mat"))
     with pytest.raises(ValueError, match="of the training targets"):
         check_characters(marian, splits("the cat", "\u4f60\u597d"))

@@ -119,7 +119,7 @@ def test_a_subcommand_works_or_says_why_not(converted, tmp_path, capsys, kind, c
     assert status == 1
     assert refusal in printed.err
     *_, first = (line for line in printed.err.splitlines() if ": error: " in line)
-    assert "--debug ..." not in first
+    assert "--verbose" not in first
     assert not list(tmp_path.iterdir())
 
 

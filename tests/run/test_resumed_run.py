@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -46,7 +47,8 @@ def test_what_a_run_leaves_that_is_killed_before_its_first_checkpoint_is_no_obst
     assert "train_loss" in main(argv(tmp_path, "train", resume_from_checkpoint=True))
 
 
-def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, caplog):
+def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     figures = main(argv(tmp_path))
     before = versions(tmp_path)
     assert main(argv(tmp_path, resume_from_checkpoint=True)) == pytest.approx(figures)
@@ -54,6 +56,7 @@ def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, ca
     assert "is finished: nothing is changed" in caplog.text
     more = main(argv(tmp_path, resume_from_checkpoint=True, max_steps=6))
     assert more["train_runtime"] > 0
+    assert "logging_steps" not in caplog.text
     assert versions(tmp_path) != before
     assert (tmp_path / "checkpoint-6").is_dir()
 

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vanilla_transformer.commands.options import parse_options
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
 
@@ -68,6 +69,8 @@ def run(options: Options) -> None:
     elif choice.best:
         direction = choice.greater_is_better
         chosen = select_checkpoints(chosen[0], choice.best, choice.metric, direction)
+    for path in map(str, chosen):
+        check_model_directory(path)
     average_checkpoints(chosen, options.output, options.overwrite)
     store_probe(options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

@@ -5,6 +5,7 @@ that exists whole or not at all. So nothing depends on how many workers there ar
 of them dies: Dask gives its shard to another one.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,6 @@ from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_m
 _SHARDS_AHEAD = 2  # whose lines are read, for each worker
 _FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
 _QUIET = {  # the program itself reports what has failed
-    "logging": {"distributed": "critical"},
     "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
 }
 
@@ -172,6 +172,7 @@ class _Work:
 def _connected_client(options: Options) -> Iterator[Any]:
     """Connects with the scheduler of a cluster, or starts workers on this machine."""
     dask.config.set(_QUIET)
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if (scheduler := options.corpus.scheduler) is not None:
         where = "scheduler_file" if os.path.isfile(scheduler) else "address"
         with Client(**{where: scheduler}) as client:

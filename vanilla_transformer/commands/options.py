@@ -72,6 +72,11 @@ class CommandParser(argparse.ArgumentParser):
             add_help=False,
         )
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
+        self.add_argument(
+            "--verbose",
+            action="store_true",
+            help="show all messages, and tracebacks of errors",
+        )
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the arguments of the subcommand; those without a name may also follow options.

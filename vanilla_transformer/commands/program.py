@@ -56,13 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, TextIOWrapper):  # a file or a pipe on Windows lacks most characters
         sys.stdout.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if argv is None else argv)
-    if debug := words[:1] == ["--debug"]:
-        del words[0]
+    end = words.index("--") if "--" in words else len(words)
+    if is_verbose := "--verbose" in words[:end]:
+        words.remove("--verbose")
     if not words or words[0] not in SUBCOMMANDS:
         _answer_without_subcommand(words)
     name = words[0]
     try:
-        run_subcommand(name, words[1:])
+        run_subcommand(name, words[1:], is_verbose)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         CommandParser(name, "").error(str(error))
     except (Exception, KeyboardInterrupt) as error:
-        if debug:
+        if is_verbose:
             raise
         if isinstance(error, KeyboardInterrupt):
             # A second Ctrl-C, while the interpreter ends, would replace the exit status.
@@ -84,17 +85,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_subcommand(name: str, words: Sequence[str]) -> None:
-    """Parses the arguments of one subcommand and runs it; its errors are raised."""
+def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) -> None:
+    """Parses the arguments of one subcommand and runs it; its errors are raised.
+
+    Args:
+        is_verbose: Whether it shows all messages, those of transformers too.
+    """
     subcommand = _import_subcommand(name)
     options = subcommand.parse(words)
     # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
     # imported, which `register` does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     register()
-    from vanilla_transformer.progress import hide_bars_of_loading  # imports transformers
+    from transformers.utils import logging
 
-    hide_bars_of_loading()
+    from vanilla_transformer.progress import show_messages
+
+    if is_verbose:
+        logging.set_verbosity_info()
+    show_messages()
     with optional_packages():
         subcommand.run(options)
 
@@ -108,8 +117,8 @@ def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
             "paper inside, readable.",
             "\nSubcommands:",
             *summaries,
-            f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand, and",
-            f"`{PROGRAM} --debug SUBCOMMAND ...` the traceback of an error.",
+            f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand. With `--verbose`,",
+            "each shows all messages, and the traceback of an error.",
         )
     )
     parser = CommandParser("", description, EXAMPLES)
@@ -138,7 +147,7 @@ def describe_error(error: BaseException) -> str:
         message = " ".join(message.split())
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return message
-    hint = f"`{PROGRAM} --debug ...` shows the traceback"
+    hint = "with --verbose, the command shows the traceback"
     return f"{type(error).__name__}: {message or 'no message'} ({hint})"
 
 

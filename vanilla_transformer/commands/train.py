@@ -121,6 +121,7 @@ def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> 
     parser.add_argument(
         DRY_RUN[0], action="store_true", help="say what would be trained, how large and how long"
     )
+    parser.add_argument("--verbose", action="store_true", help="show all messages")
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
     parser.formatter_class = HelpFormatter
     parser.description = (

@@ -60,8 +60,6 @@ def _translate_lines(options: Options) -> None:
 
     files, seed = options.files, options.computation.seed
     translator = load_translator(options)
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"engine: {translator.engine.name}", file=sys.stderr)
     lines = source_lines(options.lines, files.input)
     if files.resume and files.input:
 

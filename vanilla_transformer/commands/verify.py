@@ -36,4 +36,4 @@ def run(options: Options) -> None:
     found = verify_model(options.model)
     if not found.agrees:
         raise ValueError(f"{options.model} computes something else. {found.describe()}")
-    print(f"{options.model}: {found.describe()}")
+    print(f"{options.model} computes what it did. {found.describe()}")

@@ -31,6 +31,11 @@ class CorpusReport:
     share: float
     dropped: Mapping[str, int]
 
+    @property
+    def tells_something(self) -> bool:
+        """Whether the corpus is not simply all of an epoch."""
+        return bool(self.dropped or self.copies) or self.share < 1
+
     def describe(self) -> str:
         """Returns the report in words."""
         dropped = f" ({list_reasons(self.dropped)})" if self.dropped else ""

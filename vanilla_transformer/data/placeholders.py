@@ -60,7 +60,7 @@ def with_placeholders(
         return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
 
     key = Hasher.hash([rows._fingerprint, placeholders, share])
-    logger.info(f"Tokens stand for placeholders in {share:.0%} of the pairs that have them.")
+    logger.debug(f"Tokens stand for placeholders in {share:.0%} of the pairs that have them.")
     return rows.map(
         change,
         with_indices=True,

@@ -12,6 +12,7 @@ from vanilla_transformer.data.token_words import (
 
 MOST_UNKNOWN = 0.05
 """The largest share of unknown characters with which a training makes sense."""
+_WORTH_TELLING = 0.001
 _SAMPLE = 10_000  # pairs of a split that are looked at, spread over all of it
 _MOST_EXAMPLES = 10
 
@@ -25,9 +26,9 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
         splits: By name, texts with the columns "source" and "target".
 
     Returns:
-        The shares, in words.
+        The shares, in words; "" if each is less than one in a thousand.
     """
-    described = []
+    described, largest = [], 0.0
     for name, columns in splits.items():
         shares = []
         for side in ("source", "target"):
@@ -44,6 +45,7 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
             )
             share = unknown.total() / max(sum(map(count_characters, sample)), 1)
             shares.append(f"{side} {share:.2%}")
+            largest = max(largest, share)
             if share > MOST_UNKNOWN:
                 examples = " ".join(sign for sign, _ in unknown.most_common(_MOST_EXAMPLES))
                 raise ValueError(
@@ -53,4 +55,9 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
                     "the kind byte_bpe, which has each character."
                 )
         described.append(f"{name} {', '.join(shares)}")
-    return f"Unknown characters: {'; '.join(described)}."
+    if largest < _WORTH_TELLING:
+        return ""
+    return (
+        f"Characters that the vocabulary lacks: {'; '.join(described)}. A larger `vocab_size` has "
+        "more of them, and the kind byte_bpe each."
+    )

@@ -71,7 +71,7 @@ class Engines:
                 f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
                 "engine, one model, or other options."
             )
-        logger.warning_once(f"This search is computed by transformers, more slowly: {what}.")
+        logger.debug(f"Transformers computes this search: {what}.")
         return self.transformers
 
 
@@ -97,7 +97,7 @@ def load_engines(
         if name == "auto":
             name = "transformers" if limits else "ctranslate2"
             if limits:
-                logger.info(f"Transformers computes, not the faster CTranslate2: {limits}.")
+                logger.debug(f"Transformers computes, not the faster CTranslate2: {limits}.")
         elif limits:
             raise ValueError(f"CTranslate2 cannot compute this: {limits}.")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -80,6 +81,8 @@ def check_on_hub(path: str) -> None:
     try:
         if not isinstance(try_to_load_from_cache(path, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(path, "config.json"))
+    except HFValidationError as error:  # it is a path
+        raise FileNotFoundError(f"No such directory: {path!r}.") from error
     except Exception as error:  # of the Hub's client: most are no OSError
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise FileNotFoundError(

@@ -170,9 +170,7 @@ class Stages:
     ) -> list[list[Segment]]:
         """Computes outputs that contain the terms of others; equally many beams share batches."""
         if outputs and not isinstance(call.engine, TransformersEngine):
-            logger.warning_once(
-                "Outputs that lack terms are searched again by transformers, more slowly."
-            )
+            logger.debug("Transformers searches outputs that lack terms again.")
             call = replace(call, engine=self.engines.transformers)
         terms = list(map(self._forms_to_place, outputs))
         searches = [search_with_terms(call.search, of_output) for of_output in terms]

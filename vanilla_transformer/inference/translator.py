@@ -52,7 +52,7 @@ logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
-MOST_NAMED = 100
+MOST_NAMED = 10
 """Texts that a warning names."""
 
 Languages = str | Sequence[str | None] | None
@@ -463,6 +463,7 @@ class Translator:
         """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
         remaining, num_done = iter(texts), 0
         cut_off: list[int] = []  # a number for each output
+        num_repeated = 0  # of these outputs
         of_remaining = cycle(directions)  # a stream has one for all of its texts
         num_computed = 0  # segments of a chunk
 
@@ -482,7 +483,9 @@ class Translator:
                     outputs = self.stages.join(layout, computed, call)
                     if metric is not None:
                         outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
-                    cut_off += [number for output in outputs if not output.is_complete]
+                    cut = [output for output in outputs if not output.is_complete]
+                    cut_off += [number] * len(cut)
+                    num_repeated += sum(output.repeated for output in cut)
                     yield outputs
                 num_unknown += sum(segment.unknown for segment in split.segments)
                 num_characters += sum(count_characters(segment.text) for segment in split.segments)
@@ -492,10 +495,15 @@ class Translator:
             numbers = list(dict.fromkeys(cut_off))
             names = [name_text(number) if name_text else f"text {number + 1}" for number in numbers]
             others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+            remedy = "Give a larger `max_new_tokens` (--max-new-tokens)."
+            if num_repeated:
+                remedy = (
+                    f"{num_repeated:,} of them repeat themselves: train the model longer. For "
+                    "others, give a larger `max_new_tokens` (--max-new-tokens)."
+                )
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens), or "
-                "train the model longer if they repeat themselves. "
+                f"tokens: {len(cut_off):,}. {remedy} "
                 f"They are in {', '.join(names[:MOST_NAMED])}{others}."
             )
         if num_unknown:

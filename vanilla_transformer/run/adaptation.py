@@ -169,10 +169,10 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     if options.general_texts:
         add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")
-    for name, pairs in splits.training.items():
-        print_message(f"{name}: {len(pairs):,} pairs")
+    counts = {name: len(pairs) for name, pairs in splits.training.items()}
     for name, corpora in splits.held_out.items():
-        print_message(f"{name}: {sum(map(len, corpora.values())):,} pairs")
+        counts[name] = sum(map(len, corpora.values()))
+    print_message(f"Pairs: {', '.join(f'{name} {count:,}' for name, count in counts.items())}.")
     return _PreparedStart(splits, entries, before, _with_vocabulary(before, options, splits))
 
 

@@ -251,7 +251,8 @@ def split_data(options: AdaptArguments) -> Splits:
     if "train" in loaded:
         training = _by_corpus(loaded["train"], data)
         for report in read.reports:
-            print_message(report.describe())
+            if report.tells_something:
+                print_message(report.describe())
     general = training.pop(GENERAL, None)
     if general is not None and options.general_texts:
         raise ValueError("The recipe has general pairs: leave out `general_texts`.")

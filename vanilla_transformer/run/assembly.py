@@ -18,6 +18,7 @@ from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.progress import tells_all
 from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
@@ -120,7 +121,7 @@ def make_trainer(
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
-    if show.verbose:
+    if tells_all():
         trainer.add_callback(PrinterCallback)
     sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
     trainer.add_callback(TrainingLog(trainer, scorer, sources, show.show_examples))

@@ -6,7 +6,7 @@ from typing import Any
 
 from sacrebleu import CHRF
 
-from vanilla_transformer.inference.quality import Calibration, rank_correlation
+from vanilla_transformer.inference.quality import FEWEST, Calibration, rank_correlation
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import known_tag
 
@@ -37,7 +37,10 @@ def calibrate(
     described = [output.described for output in outputs]
     fitted = Calibration.fit(described, values, languages)
     if fitted is None:
-        return f"Quality: not calibrated, as {len(outputs)} outputs are too few or all alike."
+        return (
+            f"Quality: not calibrated, so outputs will have none: it takes {FEWEST} outputs of the "
+            "validation data that differ."
+        )
     fitted.save(Path(folder))
     halves: list[Any] = [slice(0, None, 2), slice(1, None, 2)]
     expected = [0.0] * len(values)

@@ -24,7 +24,8 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
     if plan.directory.checkpoint is None:
         names = {"train": "training", "validation": "validation"}
         learnt = {names[name]: rows for name, rows in plan.splits.items() if name in names}
-        logger.info(check_characters(plan.tokenizer, learnt))
+        if unknown := check_characters(plan.tokenizer, learnt):
+            logger.info(unknown)
     encoded = encode(
         plan.splits,
         plan.tokenizer,

@@ -245,9 +245,6 @@ class ShowArguments(_Checked):
         1,
         ge=1,
     )
-    verbose: bool = option(
-        "Print all messages of transformers too, and the figures of every logging step.", False
-    )
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from logging import ERROR, INFO, getLogger
+from logging import DEBUG, ERROR, INFO
 from math import isfinite
 from pathlib import Path
 from signal import SIGTERM
@@ -15,11 +15,11 @@ from huggingface_hub import HfApi
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
 
+from vanilla_transformer import progress
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.interop.probe import store_probe
-from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
@@ -52,23 +52,13 @@ STATUS_OF_SIGTERM = 128 + SIGTERM
 def show_messages(arguments: RunArguments) -> None:
     """Shows what a run tells on standard error; without this call it only gives warnings.
 
-    The main process tells the plan, the progress and the scores, and with `verbose` all messages of
-    transformers; the other processes tell errors.
+    The main process tells the plan, the progress and the scores; the others tell errors.
     """
-    is_main, verbose = arguments.training.process_index == 0, arguments.show.verbose
-    package = getLogger("vanilla_transformer")
-    package.setLevel(INFO if is_main else ERROR)
-    if not package.handlers:
-        package.addHandler(MessageHandler())
+    is_main = arguments.training.process_index == 0
     if not is_main:
         logging.set_verbosity_error()
-    elif verbose:
-        logging.set_verbosity_info()
-    if verbose:
-        logging.enable_progress_bar()
-    else:
-        hide_bars_of_loading()
-    if not (is_main and shows_bars()):
+    progress.show_messages(INFO if is_main else ERROR)
+    if not (is_main and progress.shows_bars()):
         datasets.disable_progress_bars()
 
 
@@ -101,7 +91,7 @@ def run(
             run.trainer.add_callback(callback)
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
         for report in run.plan.data.reports:
-            logger.info(report.describe())
+            logger.log(INFO if report.tells_something else DEBUG, report.describe())
         if "validation" not in run.plan.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,6 +65,11 @@ from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
 
 logger = logging.get_logger(__name__)
+# transformers compares its `logging_steps`, a share here, with the number in the checkpoint; what
+# decides a resumed training, `TrainingRecord` compares.
+getLogger("transformers.trainer_utils").addFilter(
+    lambda record: "do not match the ones in the `trainer_state.json`" not in record.getMessage()
+)
 
 
 _MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
