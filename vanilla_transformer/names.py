@@ -42,4 +42,4 @@ SCHEDULES_OF_A_SCORE = ("reduce_lr_on_plateau", "greedy")
 """Schedules of transformers that follow a score; they have no warm-up."""
 
 ANNOTATE = "annotate"
-"""The value of `terms` for target terms behind source terms."""
+"""The value of `terms` for target terms behind source terms, and likewise of `memory`."""

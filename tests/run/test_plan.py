@@ -26,7 +26,7 @@ def plan_of(tmp_path, *options):
     parsed = parse_arguments([*given, *UNCHOSEN])
     data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
     directory = resolve_output_directory(parsed.training, parsed.model.overwrite)
-    texts = RunTexts(directory, None, ParallelData(data), None, {}, small.tokenizer())
+    texts = RunTexts(directory, None, ParallelData(data), None, {}, small.tokenizer(), "a")
     return make_plan(parsed, texts)
 
 

@@ -62,6 +62,13 @@ class Options:
         "which it was not trained",
         False,
     )
+    translations: list[str] = option(
+        "former translations, which help with similar texts: .tsv of source and target, .tmx, .po, "
+        ".xliff (docs/memory.md)",
+        [],
+        flag="--memory",
+        metavar="FILE",
+    )
     output: str | None = option(
         "JSON file for the scores, signatures, sources and outputs", metavar="FILE"
     )
@@ -69,8 +76,15 @@ class Options:
     json: bool = option("print the scores as JSON, with all that belongs to them", False)
     search: GenerationOptions
     computation: TypedEngineOptions
-    # An output has `--max-new-tokens`; the other is for a training.
-    data: DataArguments = field(metadata={"without": ("max_target_length", "case_augment")})
+    # An output has `--max-new-tokens`; the others are for a training.
+    data: DataArguments = field(
+        metadata={
+            "without": (
+                "max_target_length",
+                *("case_augment", "placeholder_share", "terms", "memory"),
+            )
+        }
+    )
 
     def __post_init__(self) -> None:
         refuse(
@@ -122,6 +136,7 @@ def run(options: Options) -> None:
                 split=options.split,
                 metrics=options.metrics,
                 bleu_tokenize=options.bleu_tokenize,
+                memory=options.translations,
                 **asdict(options.computation),
                 progress=True,
                 **options.search.given(),

@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.documents.readings import Placeholders
-from vanilla_transformer.model.tokenization_vanilla_transformer import PLACEHOLDERS
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
 
 logger = logging.get_logger(__name__)
 
@@ -51,12 +51,14 @@ def with_placeholders(
     def change(sources: list[str], targets: list[str], numbers: list[int]) -> dict[str, list[str]]:
         pairs = list(zip(sources, targets, strict=True))
         for place in np.flatnonzero(drawn[numbers]):
-            changed = placeholders.in_pair(*pairs[place])
+            source, token, shown = pairs[place][0].partition(MEMORY_TOKEN)
+            texts = source, pairs[place][1], shown
+            changed = placeholders.in_pair(*texts)
             if not has_links or all(
                 len(new.split()) == len(old.split())
-                for new, old in zip(changed, pairs[place], strict=True)
+                for new, old in zip(changed, texts, strict=True)
             ):
-                pairs[place] = changed
+                pairs[place] = changed[0] + token + changed[2], changed[1]
         return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
 
     key = Hasher.hash([rows._fingerprint, placeholders, share])

@@ -22,6 +22,7 @@ from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
 from vanilla_transformer.documents.terms import edits_to_annotate
 from vanilla_transformer.languages import is_spaced_script_at, lemma
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
 
 _SHARE = 0.5  # of the pairs
 _LEARNT_FROM = 50_000  # pairs of each direction
@@ -40,9 +41,10 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
     """
     begins = tuple(f"{tag} " for tag in tags)
 
-    def split(source: str) -> tuple[str, str]:
+    def split(source: str) -> tuple[str, str, str]:
         begin = next((begin for begin in begins if source.startswith(begin)), "")
-        return begin, source[len(begin) :]
+        text, token, shown = source[len(begin) :].partition(MEMORY_TOKEN)
+        return begin, text, token + shown
 
     lexicons = _learn(rows, split)
     drawn = np.random.default_rng(1).random(len(rows)) < _SHARE  # others than for placeholders
@@ -53,9 +55,9 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
         of_rows = zip(sources, batch["target"], of_languages, numbers, strict=True)
         for index, (source, target, languages, number) in enumerate(of_rows):
             if drawn[number] and languages in lexicons:
-                begin, text = split(source)
+                begin, text, end = split(source)
                 terms = draw_terms((text, target), lexicons[languages], languages, Random(number))
-                sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms))
+                sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms)) + end
         return {"source": sources}
 
     key = Hasher.hash([rows._fingerprint, begins, "terms"])
@@ -87,7 +89,7 @@ def draw_terms(
     return sorted(terms)
 
 
-def _learn(rows: Dataset, split: Callable[[str], tuple[str, str]]) -> dict[Languages, Lexicon]:
+def _learn(rows: Dataset, split: Callable[[str], tuple[str, str, str]]) -> dict[Languages, Lexicon]:
     """Learns the lexicon of each direction from some of its pairs, always the same ones."""
     count = min(len(rows), 8 * _LEARNT_FROM)
     pairs: dict[Languages, list[tuple[str, str]]] = {}

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -20,10 +20,13 @@ from rapidfuzz.process import extract
 
 from vanilla_transformer.documents.kept import Copies, Edit, apply_edits, kept_spans, meets
 from vanilla_transformer.documents.patterns import is_next
-from vanilla_transformer.languages import to_upper, word_parts
+from vanilla_transformer.languages import is_spaced_script_at, to_upper, word_parts
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
 
 LEAST_SIMILARITY = 0.6
 """From which similarity on the translation of a similar text is better than that of a model."""
+LEAST_SHOWN = 0.4
+"""From which similarity on a model reads the translation of a similar text."""
 
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
 _END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
@@ -34,6 +37,7 @@ _LETTER = regex.compile(r"\p{L}")
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 _PART = "\0"
 _MOST_COMPARED = 512  # of the pairs that share the most words
+_MOST_TRIED = 16  # of the most similar ones, whose translations may lack parts
 
 
 class Pair(NamedTuple):
@@ -97,13 +101,16 @@ class Memory:
 
     Args:
         corrects: Whether the last of several translations counts, and not the most frequent one.
+
+    Attributes:
+        targets: The translations, in the order of the pairs.
     """
 
     def __init__(self, pairs: Iterable[Pair] = (), corrects: bool = False) -> None:
         self._corrects = corrects
         self._lock = Lock()
         self._sources: list[str] = []
-        self._targets: list[str] = []
+        self.targets: list[str] = []
         self._contexts: dict[int, str] = {}
         self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
@@ -117,6 +124,12 @@ class Memory:
 
     def __len__(self) -> int:
         return len(self._sources)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def add(self, pair: Pair) -> None:
         """Adds a pair; one without a translation is left out.
@@ -132,7 +145,7 @@ class Memory:
         with self._lock:
             number = len(self._sources)
             self._sources.append(source)
-            self._targets.append(target)
+            self.targets.append(target)
             begin, _, end = _split_signs(target)
             if _plain(end) == _plain(form.end):
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
@@ -169,7 +182,7 @@ class Memory:
             source, own = self._sources[number], self._contexts.get(number, "")
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
             if stored.key == form.key and not (context and own and own != context):
-                target = self._adapted(stored, self._targets[number], form)
+                target = self._adapted(stored, self.targets[number], form)
                 is_alike = _ones_of(form) == _ones_of(stored)
                 if target is not None and is_alike and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
@@ -188,17 +201,19 @@ class Memory:
     def _source_at(self, number: int) -> str | None:
         return self._sources[number] if 0 <= number < len(self) else None
 
-    def similar(self, text: str, least: float) -> Suggestion | None:
+    def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
 
         Args:
             least: Smallest similarity, from 0 to 1.
+            is_other: Whether texts of the same words do not count.
         """
         form = _Form(text)
         with self._lock:
             candidates = self._candidates(form, least)
-        for number, similarity in candidates:
-            target = self._adapted(_Form(self._sources[number]), self._targets[number], form)
+        usable = [row for row in candidates if row[1] < 1] if is_other else candidates
+        for number, similarity in usable[:_MOST_TRIED]:
+            target = self._adapted(_Form(self._sources[number]), self.targets[number], form)
             if target is not None:
                 return Suggestion(self._sources[number], target, similarity)
         return None
@@ -325,11 +340,17 @@ def _split_signs(text: str) -> tuple[str, str, str]:
     return body[: len(body) - len(rest)], rest, text[len(body) :]
 
 
+def edit_to_show(text: str, target: str) -> Edit:
+    """Returns the edit that shows a model the translation of a similar text, behind its own."""
+    gap = " " if is_spaced_script_at(f" {target}", 1) else ""
+    return Edit(len(text), len(text), f"{MEMORY_TOKEN}{gap}{target}")
+
+
 def suggestions_for(
     texts: Sequence[str],
     memories: Sequence[Memory],
     contexts: Sequence[str] = (),
-    similar: bool = True,
+    least: float | None = LEAST_SIMILARITY,
 ) -> list[Suggestion | None]:
     """Returns what memories have for the texts of a file, in their order.
 
@@ -337,7 +358,7 @@ def suggestions_for(
 
     Args:
         contexts: What tells each text from equal ones. Empty: nothing does.
-        similar: Whether similar texts count.
+        least: Smallest similarity of a similar text. None: no similar one counts.
     """
     around = ["", *texts, ""]
     found: list[Suggestion | None] = []
@@ -345,8 +366,8 @@ def suggestions_for(
     for before, text, behind, context in of_texts:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         known = next(filter(None, equal), None)
-        if known is None and similar:
-            near = (memory.similar(text, LEAST_SIMILARITY) for memory in memories)
+        if known is None and least is not None:
+            near = (memory.similar(text, least) for memory in memories)
             known = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
         found.append(known)
     return found

@@ -107,8 +107,12 @@ class Placeholders:
         pairs = zip(self._fitting(text, spans), self.tokens, strict=False)
         return Reading(text, [Edit(*span, token) for span, token in pairs])
 
-    def in_pair(self, source: str, target: str) -> tuple[str, str]:
-        """Returns a pair with tokens for the spans that both sides have equally often."""
+    def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
+        """Returns a pair with tokens for the spans that both sides have equally often.
+
+        Args:
+            others: Further targets, which have the tokens in the place of the same parts.
+        """
         of_source = self._fitting(source, kept_spans(source))
         of_target = self._fitting(target, kept_spans(target)) if of_source else []
         counts = [
@@ -117,7 +121,9 @@ class Placeholders:
         ]
         equal = {part for part, count in counts[0].items() if counts[1][part] == count}
         reading = self.reading(source, [s for s in of_source if source[slice(*s)] in equal])
-        return reading.text, self.reading_of_target(target, of_target, reading).text
+        written = [self.reading_of_target(target, of_target, reading).text]
+        written += (self.reading_of_target(text, kept_spans(text), reading).text for text in others)
+        return reading.text, *written
 
     def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
         """Returns a reading of a given target, as the model writes what it reads of the source.

@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
-from vanilla_transformer.documents.memory import Memory, suggestions_for
+from vanilla_transformer.documents.memory import (
+    LEAST_SHOWN,
+    LEAST_SIMILARITY,
+    Memory,
+    Suggestion,
+    suggestions_for,
+)
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.places import marked_text, split_text
 from vanilla_transformer.inference.results import Translation
@@ -43,14 +50,18 @@ def translate_document(
     target = options.get("tgt_lang")
     (direction,) = translator.directions(1, options.get("src_lang"), target)
     language = target_of_document(document, target or direction.target)
-    known = known_outputs(document.texts, memories, document.marks_doubt)
+    known, suggestions = known_outputs(
+        document.texts, memories, translator.reader.reads_memory, document.marks_doubt
+    )
     if former:
         known = [kept or output for kept, output in zip(former, known, strict=True)]
     rest = [number for number, output in enumerate(known) if output is None]
+    shown = iter([suggestions[number] for number in rest])
     translated = translator.translate(
         [document.texts[number].text for number in rest],
         return_links=True,
         in_sentences=True,
+        suggest=lambda texts: list(islice(shown, len(texts))),
         name_text=lambda number: document.places[rest[number]],
         **options,
     )
@@ -64,23 +75,32 @@ def translate_document(
 
 
 def known_outputs(
-    texts: Sequence[MarkedText], memories: Sequence[Memory], similar: bool = False
-) -> list[Translation | None]:
-    """Returns what memories have for texts; None: the model is to translate it.
+    texts: Sequence[MarkedText],
+    memories: Sequence[Memory],
+    reads_memory: bool,
+    marks_doubt: bool = False,
+) -> tuple[list[Translation | None], list[Suggestion | None]]:
+    """Returns the outputs that memories have for texts, and what they have for the other texts.
 
     Args:
-        similar: Whether translations of similar texts count.
+        reads_memory: Whether the model reads the translation of a similar text, instead of which it
+            is otherwise taken as it is.
+        marks_doubt: Whether the document can say that it comes from a similar text.
     """
     written = [marked.write() for marked in texts]
     contexts = [getattr(marked.text, "context", "") for marked in texts]
-    known: list[Translation | None] = []
-    suggestions = suggestions_for(written, memories, contexts, similar)
-    for text, found in zip(texts, suggestions, strict=True):
-        marked = _with_tags_of(text, found.target) if found else None
-        known.append(None)
-        if found and marked:
-            known[-1] = Translation(marked.text, from_memory=found, marked=marked)
-    return known
+    least = LEAST_SIMILARITY if marks_doubt else None
+    found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
+    outputs: list[Translation | None] = []
+    for number, (text, suggestion) in enumerate(zip(texts, found, strict=True)):
+        outputs.append(None)
+        if suggestion and (suggestion.is_exact or not reads_memory):
+            if marked := _with_tags_of(text, suggestion.target):
+                outputs[-1] = Translation(marked.text, from_memory=suggestion, marked=marked)
+            found[number] = None
+        elif text.tags:  # the model would link them with what it has read
+            found[number] = None
+    return outputs, found
 
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
@@ -149,6 +169,6 @@ def with_tags_placed(
 
 
 def _is_doubtful(output: Translation, fuzzy_below: int) -> bool:
-    if output.from_memory is not None:
+    if output.marked is not None and output.from_memory is not None:
         return not output.from_memory.is_exact
     return output.quality is not None and output.quality < fuzzy_below

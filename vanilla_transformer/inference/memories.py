@@ -1,6 +1,6 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -18,7 +18,12 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import closest_tag, known_tag
 
 
-def read_memory(paths: Sequence[str], source: str | None, target: str | None) -> Memory:
+def read_memory(
+    paths: Sequence[str],
+    source: str | None,
+    target: str | None,
+    without: Collection[tuple[str, str]] = (),
+) -> Memory:
     """Reads the pairs of files.
 
     A file is a `.tsv` (source, tab, target), a `.tmx`, each also with .gz, or a document that holds
@@ -27,11 +32,13 @@ def read_memory(paths: Sequence[str], source: str | None, target: str | None) ->
 
     Args:
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
+        without: Sources and targets of pairs that do not count.
 
     Raises:
         ValueError: If a file is of another kind, damaged, or for another target language.
     """
-    return Memory(pair for path in paths for pair in _read(path, source, target))
+    pairs = (pair for path in paths for pair in _read(path, source, target))
+    return Memory(pair for pair in pairs if pair[:2] not in without)
 
 
 def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:

@@ -1,6 +1,6 @@
 """Texts become segments, and what the model reads of these: the stages `split` and `read`."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import TextLayout, split_lines
-from vanilla_transformer.documents.memory import Suggestion
+from vanilla_transformer.documents.memory import Suggestion, edit_to_show
 from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
@@ -35,7 +35,7 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.languages import known_tag
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
-from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 
 NO_LINKS = TokenLinks((), (), ())
 
@@ -81,6 +81,8 @@ class Segment:
         encoded: What the model reads.
         demands: What is decided of its outputs.
         flags: Those of gettext, if it is of a message, such as `c-format`.
+        shown: The translation of a similar text, which the model may read. Empty: there is none.
+        num_shown: Number of tokens of that which the model reads.
         kept: Spans that its output has too, unchanged.
         matches: The terms of a glossary in it.
         unknown: Number of its characters that the model reads as unknown.
@@ -105,6 +107,8 @@ class Segment:
     encoded: Encoded = _UNREAD
     demands: Demands = _NO_DEMANDS
     flags: frozenset[str] = frozenset()
+    shown: str = ""
+    num_shown: int = 0
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     unknown: int = 0
@@ -201,6 +205,7 @@ class Reader:
         # With two vocabularies, a target need not be in the letters of its source.
         self._keeps_unknown = not has_two_vocabularies(tokenizer)
         self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
+        self.reads_memory = MEMORY_TOKEN in tokenizer.get_added_vocab()
 
     @cached_property
     def _letters(self) -> set[str]:
@@ -219,15 +224,19 @@ class Reader:
         layouts, lines = split_lines(
             ["" if known and known.is_exact else text for text, known in found]
         )
-        of_lines: Iterator[tuple[Direction, frozenset[str]]] = (
-            (direction, getattr(text, "flags", frozenset()))
-            for direction, layout, text in zip(directions, layouts, texts, strict=True)
-            for _ in layout.segments
-        )
-        segments = [
-            Segment(line, direction.for_text(line, self._tags), demands=demands, flags=flags)
-            for line, (direction, flags) in zip(lines, of_lines, strict=True)
-        ]
+        segments = []
+        for direction, layout, (text, known) in zip(directions, layouts, found, strict=True):
+            is_shown = known and self.reads_memory and len(layout.segments) == 1
+            for line in (lines[number] for number in layout.segments):
+                segments.append(
+                    Segment(
+                        line,
+                        direction.for_text(line, self._tags),
+                        demands=demands,
+                        flags=getattr(text, "flags", frozenset()),
+                        shown=known.target.strip() if known and is_shown else "",
+                    )
+                )
         layouts = [
             TextLayout((known.target,) if known and known.is_exact else layout.parts, known)
             for layout, known in zip(layouts, suggestions, strict=True)
@@ -253,7 +262,7 @@ class Reader:
         known = unknown if self._keeps_unknown else ()
         kept = demands.find_kept(text, known, flags=segment.flags)
         matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
-        if not kept and not unknown and not matches:  # the usual case
+        if not kept and not unknown and not matches and not segment.shown:  # the usual case
             return segment
         reading = self._placeholders.reading(text, kept)
         read = [(edit.begin, edit.end) for edit in reading.edits]
@@ -269,7 +278,21 @@ class Reader:
             )
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
-        return self._reading(segment, reading.edits) if reading.edits else segment
+        segment = self._reading(segment, reading.edits) if reading.edits else segment
+        return self._read_memory(segment) if segment.shown else segment
+
+    def _read_memory(self, segment: Segment) -> Segment:
+        """Returns a segment that is read with the translation of a similar text, if there is room.
+
+        The tokens that stand for parts of the segment do so in that, too.
+        """
+        spans = segment.demands.find_kept(segment.shown, flags=segment.flags)
+        shown = self._placeholders.reading_of_target(segment.shown, spans, segment.reading)
+        edits = [*segment.edits, edit_to_show(segment.text, shown.text)]
+        with_memory = self._reading(segment, edits)
+        if len(with_memory) > self.limit:
+            return segment
+        return replace(with_memory, num_shown=len(with_memory) - len(segment))
 
     def _reading(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
         """Returns a segment of which the model reads something else."""

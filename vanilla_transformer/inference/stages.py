@@ -384,7 +384,8 @@ class Stages:
         )
         if not details.scores or not parts:
             return translation
-        described = describe_output(translation, source, sum(map(len, parts)))
+        num_tokens = sum(len(part) - part.num_shown for part in parts)
+        described = describe_output(translation, source, num_tokens)
         known, tag = self.calibration, parts[0].target_language
         quality = None if known is None else known.expected(described, tag)
         return replace(translation, described=described, quality=quality)

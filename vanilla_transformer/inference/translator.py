@@ -13,7 +13,13 @@ from transformers.utils import logging
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
 from vanilla_transformer.documents.kept import make_kept_finder
-from vanilla_transformer.documents.memory import Memory, Suggestion, suggestions_for
+from vanilla_transformer.documents.memory import (
+    LEAST_SHOWN,
+    LEAST_SIMILARITY,
+    Memory,
+    Suggestion,
+    suggestions_for,
+)
 from vanilla_transformer.documents.terms import Glossary, GlossaryLike
 from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
@@ -57,6 +63,8 @@ MOST_NAMED = 10
 
 Languages = str | Sequence[str | None] | None
 """The language of all texts, or one for each of them. None: that of the model."""
+Suggest = Callable[[list[str]], Sequence[Suggestion | None]]
+"""Returns for each of some texts what a memory has for it."""
 
 
 class LongSourceError(ValueError):
@@ -176,6 +184,7 @@ class Translator:
         keep_patterns: Sequence[str] = (),
         glossary: GlossaryLike | None = None,
         memory: Memory | None = None,
+        suggest: Suggest | None = None,
         batch_tokens: int = 4096,
         progress: bool = False,
         in_sentences: bool = False,
@@ -208,8 +217,10 @@ class Translator:
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
                 their sources. Where an output lacks some, a model that is trained with terms reads
                 them; what is lacking then, a search by transformers puts into it.
-            memory: Former translations: an equal text has its stored translation,
-                and `from_memory` of a result tells of a similar one. See `documents.memory`.
+            memory: Former translations: an equal text has its stored translation, and a model that
+                has learnt it reads that of a similar one. `from_memory` of a result tells both. See
+                `documents.memory`.
+            suggest: Returns what is known of texts, in the place of a memory.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done.
             in_sentences: Whether each sentence is translated alone.
@@ -241,11 +252,12 @@ class Translator:
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
         terms, has_details = None if glossary is None else Glossary.of(glossary), any(call.details)
-        suggest = None
         if memory is not None:
             if len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
-            suggest = partial(suggestions_for, memories=[memory], similar=has_details)
+            told = LEAST_SIMILARITY if has_details else None
+            least = LEAST_SHOWN if self.reader.reads_memory else told
+            suggest = partial(suggestions_for, memories=[memory], least=least)
         split = partial(
             self.split_texts,
             keep=keep,
@@ -337,7 +349,7 @@ class Translator:
         keep: bool = True,
         keep_patterns: Sequence[str] = (),
         glossary: Glossary | None = None,
-        suggest: Callable[[list[str]], list[Suggestion | None]] | None = None,
+        suggest: Suggest | None = None,
         in_sentences: bool = False,
     ) -> SplitTexts:
         """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
@@ -345,7 +357,7 @@ class Translator:
         Args:
             directions: That of each text. None: that of the model, which has one.
             keep: As for `translate`, as `keep_patterns`, `glossary` and `in_sentences` are.
-            suggest: Returns what a memory has for texts. None: it has nothing.
+            suggest: Returns what is known of texts. None: nothing.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
@@ -354,7 +366,9 @@ class Translator:
         known = suggest(texts) if suggest else [None for _ in texts]
         split = self.reader.split(texts, directions or self.directions(len(texts)), demands, known)
         if in_sentences:
-            split = split.with_parts(map(self.reader.sentences, split.segments))
+            split = split.with_parts(  # a similar text is one of all sentences
+                [line] if line.shown else self.reader.sentences(line) for line in split.segments
+            )
         split = replace(split, segments=self.reader.read(split.segments))
         return without_unknown(self.reader.cut(split))
 

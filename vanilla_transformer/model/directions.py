@@ -12,7 +12,12 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from .tokenization_vanilla_transformer import SPECIAL_TOKENS, TERM_TOKENS, copy_backend
+from .tokenization_vanilla_transformer import (
+    MEMORY_TOKEN,
+    SPECIAL_TOKENS,
+    TERM_TOKENS,
+    copy_backend,
+)
 
 Row = tuple[str | None, str, str]
 """Source and target language of a direction, and the tag that its sources begin with; "": none."""
@@ -131,7 +136,7 @@ def possible_tags(tokenizer: Any) -> set[str]:
         return set()
     codes = getattr(tokenizer, "supported_language_codes", [])
     special = {*SPECIAL_TOKENS, *map(str, tokenizer.special_tokens_map.values())}
-    special |= {*TERM_TOKENS, *getattr(tokenizer, "placeholders", ())}
+    special |= {*TERM_TOKENS, MEMORY_TOKEN, *getattr(tokenizer, "placeholders", ())}
     return {*tokenizer.get_added_vocab(), *codes} - special
 
 

@@ -55,6 +55,9 @@ PLACEHOLDERS = tuple(f"<ph{number}>" for number in range(1, 9))
 TERM_TOKENS = ("<|term|>", "<|trans|>", "<|end|>")
 """What stands before a term of a source, between it and its target, and behind that."""
 
+MEMORY_TOKEN = "<|memory|>"
+"""What stands between a source and the translation of a similar one."""
+
 KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` can train."""
 

@@ -31,8 +31,8 @@ from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.names import ERROR_RATES, MODEL_TYPE, MUON
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.names import ANNOTATE, ERROR_RATES, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adaptation_data import (
@@ -208,6 +208,7 @@ def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> P
             print_message(done.describe())
         start = trimmed
     tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
+    tokens += [MEMORY_TOKEN] if splits.options.get("memory") == ANNOTATE else []
     known = load_tokenizer(str(start)).get_vocab() if tokens else {}
     if new := [token for token in tokens if token not in known]:
         grown = folder / "grown"

@@ -26,9 +26,9 @@ from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
-_OF_DATA = ("case_augment", "terms", *LANGUAGE_COLUMNS)
+_OF_DATA = ("case_augment", "terms", "memory", *LANGUAGE_COLUMNS)
 _OF_TRAINING = (
-    *("corpora_temperature", "placeholder_share", "terms"),
+    *("corpora_temperature", "placeholder_share", "terms", "memory"),
     *("max_source_length", "max_target_length"),
 )
 """The options of the data that count when the pairs have been read."""
@@ -88,6 +88,7 @@ class AdaptArguments:
     )
     case_augment: float | None = same_option(DataArguments, "case_augment")
     terms: str | None = same_option(DataArguments, "terms")
+    memory: str | None = same_option(DataArguments, "memory")
     source_language: str | None = same_option(DataArguments, "source_language")
     target_language: str | None = same_option(DataArguments, "target_language")
     trim: bool = option("keep only the tokens that the texts need", False)

@@ -14,6 +14,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.inference.loading import check_on_hub
+from vanilla_transformer.inference.memories import read_memory
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
@@ -60,9 +61,10 @@ def evaluate_model(
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
         calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
-        **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`, and
-            what `translate` takes: `batch_tokens`, `progress`, and settings of the search, such
-            as `num_beams`.
+        **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`; `memory`,
+            files of former translations, whose pairs that are scored here do not count; and what
+            `translate` takes: `batch_tokens`, `progress`, and settings of the search, such as
+            `num_beams`.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
@@ -139,6 +141,7 @@ def _translate(
     engine: str = "auto",
     device: str | None = None,
     compute_type: str = "float32",
+    memory: Sequence[str] = (),
     **options: Any,
 ) -> list[Any]:
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
@@ -153,6 +156,10 @@ def _translate(
         sources.append(rest if is_unknown else source)
         of_sources.append(None if is_unknown else pair[0])
         of_targets.append(other if is_unknown else pair[1])
+    if memory:
+        scored = {*zip(rows["source"], rows["target"], strict=True)}
+        direction, *_ = translator.directions(len(sources), of_sources, of_targets)
+        options["memory"] = read_memory(memory, direction.source, direction.target, scored)
     outputs: list[Any] = translator.translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )

@@ -55,7 +55,7 @@ def write_model_card(
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
-        example=repr(plan.splits["train"][0]["source"]),
+        example=repr(plan.example),
         metrics=metrics,
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,

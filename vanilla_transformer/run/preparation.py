@@ -1,7 +1,7 @@
 """What a run reads before it is planned: its texts, its tokenizer, and defaults that fit them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,6 +15,7 @@ from vanilla_transformer.data.atomic_files import check_lies_elsewhere, replaced
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_contents import readers_digest, text_digest
 from vanilla_transformer.data.file_formats import add_links
+from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
@@ -22,7 +23,8 @@ from vanilla_transformer.data.row_languages import directions_of, with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.directions import possible_tags, record_directions
-from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.run.defaults import (
     RunFacts,
     choose_defaults,
@@ -58,6 +60,7 @@ class RunTexts(LoadedData):
     """The same, with the texts as the model reads them, and a tokenizer."""
 
     tokenizer: Any
+    example: str  # a source as a user writes it
 
 
 def load_data(
@@ -110,15 +113,23 @@ def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    tokenizer = _make_tokenizer(arguments, sample, loaded.init_from, share > 0)
+    shows_memory = _shows_memory(arguments, splits["train"], loaded.init_from)
+    tokens = [
+        *tags,
+        *(TERM_TOKENS if arguments.data.terms else ()),
+        *([MEMORY_TOKEN] if shows_memory else ()),
+    ]
+    tokenizer = _make_tokenizer(arguments, sample, loaded.init_from, tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
+    if shows_memory:
+        splits["train"] = annotate_memory(splits["train"], tags, num_proc)
     if share:
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
     if arguments.data.terms:
         splits["train"] = annotate_terms(splits["train"], tags, num_proc)
     texts = {**vars(loaded), "data": replace(loaded.data, splits=splits)}
-    return RunTexts(**texts, tokenizer=tokenizer)
+    return RunTexts(**texts, tokenizer=tokenizer, example=loaded.splits["train"][0]["source"])
 
 
 def _files_of(arguments: RunArguments) -> list[str]:
@@ -183,12 +194,24 @@ def _choose_defaults(
     return {name: value for name, value in former if is_free(name, given)}
 
 
+def _shows_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:
+    """Decides whether training pairs show the translations of similar ones."""
+    if arguments.data.memory is not None:
+        return arguments.data.memory == ANNOTATE
+    if saved := arguments.tokenizer.tokenizer_name_or_path or init_from:
+        return MEMORY_TOKEN in load_tokenizer(saved).get_vocab()
+    return arguments.model.choose_defaults and has_similar_pairs(rows, arguments.data.tags)
+
+
 def _make_tokenizer(
-    arguments: RunArguments, sample: Dataset, init_from: str | None, has_placeholders: bool
+    arguments: RunArguments,
+    sample: Dataset,
+    init_from: str | None,
+    tokens: Sequence[str],
+    has_placeholders: bool,
 ) -> Any:
     """Loads the tokenizer of a run, or trains one, which prepared data keep."""
     options, prepared = arguments.tokenizer, arguments.preparation.prepared
-    tokens = [*arguments.data.tags, *(TERM_TOKENS if arguments.data.terms else ())]
     if prepared is None or options.tokenizer_name_or_path or init_from:
         return make_tokenizer(options, sample, init_from, tokens, has_placeholders)
     # The number of tokens may be chosen by the machine: what is given counts.

@@ -17,7 +17,7 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import Memory, Pair
+from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
@@ -96,19 +96,31 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         beams = max(model.default_beams, n_best)
         details = OutputOptions(quality, links=any(text.tags for text in marked), marks=marks)
         options = (("num_beams", beams),)
-        query = Query(n_best, details, options, glossary, in_sentences, cuts_again=True)
 
-        def find_known() -> list[Translation | None]:
+        def find_known() -> tuple[list[Translation | None], list[Suggestion | None]]:
             memories = [Memory(document.pairs)] if document else []
             if service.memory is not None:
                 memories.append(service.memory.of(*service.models.served_codes(source, target)))
-            return known_outputs(marked, memories, document is not None and document.marks_doubt)
+            marks_doubt = document is not None and document.marks_doubt
+            reads_memory = model.translator.reader.reads_memory
+            return known_outputs(marked, memories, reads_memory, marks_doubt)
 
         known: list[Translation | None] = [None for _ in marked]
+        suggestions: list[Suggestion | None] = [None for _ in marked]
         if document or service.memory:
-            known = await asyncio.to_thread(find_known)
-        rest = [text.text for text, output in zip(marked, known, strict=True) if output is None]
-        remaining = iter((await service.answer(request, model, rest, query, languages)).outputs)
+            known, suggestions = await asyncio.to_thread(find_known)
+        rest = [number for number, output in enumerate(known) if output is None]
+        query = Query(
+            n_best,
+            details,
+            options,
+            glossary,
+            [suggestions[number] for number in rest],
+            in_sentences,
+            cuts_again=True,
+        )
+        texts = [marked[number].text for number in rest]
+        remaining = iter((await service.answer(request, model, texts, query, languages)).outputs)
         outputs = [[output] * n_best if output else next(remaining) for output in known]
         return outputs, source, confidence
 

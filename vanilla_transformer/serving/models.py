@@ -1,12 +1,13 @@
 """The models of a server: each is loaded once, and computes the batches of all requests."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.segments import Segment, SplitTexts
@@ -32,6 +33,7 @@ class Query:
 
     Attributes:
         glossary: Decides what is read of each text, whose batch others may share.
+        suggestions: What a memory has for each text, likewise. Empty: nothing.
         in_sentences: Whether each sentence is translated alone.
         cuts_again: Whether those of a line are, where its output is cut off.
     """
@@ -40,6 +42,7 @@ class Query:
     details: OutputOptions
     options: tuple[tuple[str, Any], ...]
     glossary: Glossary | None = field(default=None, compare=False)
+    suggestions: Sequence[Suggestion | None] = field(default=(), compare=False)
     in_sentences: bool = field(default=False, compare=False)
     cuts_again: bool = False
 
@@ -121,6 +124,7 @@ class ServedModel:
                 directions,
                 keep_patterns=self._patterns,
                 glossary=query.glossary,
+                suggest=(lambda _: query.suggestions) if query.suggestions else None,
                 in_sentences=query.in_sentences,
             )
             return self._plan(query), split

@@ -1,0 +1,101 @@
+"""Training pairs that show the translation of a similar text, so that a model uses a memory.
+
+It stands behind the source (Bulte and Tezcan 2019, "Neural Fuzzy Repair"). Some pairs show that of
+an unrelated text, so that the model learns to leave it (Hoang et al. 2022, "Improving Robustness
+of Retrieval Augmented Translation via Shuffling of Suggestions").
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+
+from vanilla_transformer.data.row_languages import languages_of
+from vanilla_transformer.documents.kept import apply_edits
+from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair, edit_to_show
+
+_SHARE = 0.5  # of the pairs that have a similar one
+_UNRELATED = 0.05  # of the others
+_SHOWN = 0.4  # least similarity of what is shown
+_ENOUGH = 0.05  # of the pairs have a similar one
+_LOOKED_AT, _SEARCHED = 500, 50_000  # pairs
+
+
+def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
+    """Returns whether at least 5% of some pairs are similar to other ones.
+
+    Args:
+        rows: As for `annotate_memory`, as `tags` are.
+    """
+    some = rows.select(range(min(len(rows), _SEARCHED)))  # in their order: neighbours are similar
+    memories = _memories(some, tags)
+    looked_at = _directions_and_pairs(some[:: max(len(some) // _LOOKED_AT, 1)], tags)
+    found = [
+        memories[direction].similar(pair.source, LEAST_SIMILARITY, is_other=True) is not None
+        for direction, pair in looked_at
+    ]
+    return sum(found) >= _ENOUGH * len(found)
+
+
+def annotate_memory(
+    rows: Dataset, tags: Sequence[str] = (), num_proc: int | None = None
+) -> Dataset:
+    """Puts the translation of a similar text behind the sources of half of the pairs that have one.
+
+    It is never that of an equal source.
+
+    Args:
+        rows: Pairs with the columns "source" and "target".
+        tags: Words that sources may begin with, which do not count.
+    """
+    memories = _memories(rows, tags)
+
+    def annotate(batch: dict[str, Any], numbers: list[int]) -> dict[str, list[str]]:
+        sources = list(batch["source"])
+        of_rows = zip(numbers, _directions_and_pairs(batch, tags), strict=True)
+        for index, (number, (direction, pair)) in enumerate(of_rows):
+            chance, memory = Random(number), memories[direction]
+            drawn = chance.random()
+            if drawn >= _SHARE:
+                continue
+            found = memory.similar(pair.source, _SHOWN, is_other=True)
+            shown = found.target if found else None
+            if shown is None and drawn < _UNRELATED and memory.targets:
+                shown = chance.choice(memory.targets)
+            if shown is not None and (found or shown != pair.target):
+                sources[index] = apply_edits(sources[index], [edit_to_show(sources[index], shown)])
+        return {"source": sources}
+
+    key = Hasher.hash([rows._fingerprint, tags, "memory"])
+    return rows.map(
+        annotate,
+        with_indices=True,
+        batched=True,
+        num_proc=num_proc,
+        new_fingerprint=key,
+        desc="Searching for similar texts",
+    )
+
+
+_Direction = tuple[str | None, ...]
+"""The tag of a source, or "", and its languages."""
+
+
+def _memories(rows: Dataset, tags: Sequence[str]) -> dict[_Direction, Memory]:
+    memories: dict[_Direction, Memory] = {}
+    for batch in rows.iter(1000):
+        for direction, pair in _directions_and_pairs(batch, tags):
+            memories.setdefault(direction, Memory()).add(pair)
+    return memories
+
+
+def _directions_and_pairs(
+    batch: Mapping[str, Any], tags: Sequence[str]
+) -> Iterator[tuple[_Direction, Pair]]:
+    """Yields pairs without their tags."""
+    languages = languages_of(batch, len(batch["source"]))
+    for source, target, of_row in zip(batch["source"], batch["target"], languages, strict=True):
+        tag = next((tag for tag in tags if source.startswith(f"{tag} ")), "")
+        yield (tag, *of_row), Pair(source[len(tag) + 1 :] if tag else source, target)
