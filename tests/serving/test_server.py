@@ -154,7 +154,8 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     result.press("Control+a")
     assert page.evaluate("`${getSelection()}`") == result.inner_text()
     assert (complaints, page.evaluate("document.documentElement.scrollWidth")) == ([], 390)
-    assert "toy" in page.locator("#models").inner_text()
+    told = page.locator("#models").inner_text()
+    assert "toy\nTask: translation. Data: " in told
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy the translation").click()
     page.wait_for_function("navigator.clipboard.readText()")

@@ -1,5 +1,6 @@
 """The files of a saved model; needs the standard library only."""
 
+import re
 from pathlib import Path
 
 from vanilla_transformer.data.file_contents import read_object
@@ -8,6 +9,7 @@ from vanilla_transformer.names import MODEL_TYPE
 TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Files of a saved model that hold its weights."""
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _READ_FILES = ("generation_config.json", *TOKENIZER_FILES)
 _DECIDING = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
 
@@ -16,6 +18,14 @@ def model_files(folder: Path) -> list[Path]:
     """Returns the files of a saved model of any kind that may decide its outputs, in order."""
     files = (file for file in folder.iterdir() if any(map(file.match, _DECIDING)))
     return sorted(filter(Path.is_file, files))
+
+
+def described_on_card(path: str) -> str:
+    """Returns the first paragraph of the card in a directory; "" without a card there."""
+    card = Path(path, "README.md")
+    text = _FRONT_MATTER.sub("", card.read_text(encoding="utf-8")) if card.is_file() else ""
+    paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+    return next((part for part in paragraphs if part and not part.startswith("#")), "")
 
 
 def check_model_directory(path: str) -> None:

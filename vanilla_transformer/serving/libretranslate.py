@@ -306,7 +306,10 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "language": {
                     side: {"code": code, "name": _name_of(code)} for side, code in first.items()
                 },
-                "models": list(service.models.by_name),
+                "models": [
+                    {"name": name, "description": model.description}
+                    for name, model in service.models.by_name.items()
+                ],
                 "suggestions": service.memory is not None,
                 "supportedFilesFormat": list(FORMATS),
             }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from vanilla_transformer.data.model_directory import described_on_card
 from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.results import OutputOptions, Translation
@@ -70,6 +71,7 @@ class ServedModel:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
         self.direction = _direction_of(source, translator)
+        self.description = described_on_card(source.path)
         # What a request asks for in each direction.
         self.directions: dict[tuple[str, str], Languages]
         self.directions = {(source.source, source.target): (None, None)}
