@@ -22,7 +22,6 @@ EXTRAS = {
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (
         "fastapi",
-        "filelock",
         "h11",
         "language_data",
         "prometheus_client",

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 from vanilla_transformer.commands.options import OutputFile, ResumedFile
-from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
+from vanilla_transformer.data.atomic_files import (
+    LOCK,
+    explained_full_disk,
+    replaced_file,
+    write_atomic,
+)
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
 from vanilla_transformer.data.text_files import decode_lines, on_one_line, read_lines
@@ -181,7 +186,7 @@ def write_in_chunks(
             for part in sorted(folder.glob(_PARTS)):
                 with part.open(encoding="utf-8", newline="") as lines:
                     shutil.copyfileobj(lines, stream)
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
 
 
 @contextmanager
@@ -200,7 +205,7 @@ def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]
                     f"{str(folder)!r} was made with another {', '.join(names)}: give the same "
                     "files and options, or delete it to begin again."
                 )
-        elif not all(path.match("*.partial") for path in folder.iterdir()):
+        elif not all(path.match("*.partial") or path.name == LOCK for path in folder.iterdir()):
             raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
         else:
             write_atomic(manifest, json.dumps(wanted, indent=1) + "\n")

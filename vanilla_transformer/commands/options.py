@@ -103,7 +103,7 @@ def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
     end = words.index("--") if "--" in words else len(words)
     for name in (word.partition("=")[0] for word in words[:end]):
         if name.startswith("--") and name not in known:
-            similar = get_close_matches(name, known, 1)
+            similar = get_close_matches(name, known, 1, cutoff=0.75)
             return f"unrecognized option {name}" + "".join(f": did you mean {n}?" for n in similar)
     return ""
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 
+LOCK = "_running.lock"
+"""File in a directory that a run is writing to; names with _ are not pushed to the Hub."""
+
 _CODE = sorted(path.name for path in (Path(__file__).parents[1] / "model").glob("*.py"))
 _FILES = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
@@ -161,7 +164,7 @@ def _is_ours(path: Path, beside_config: bool) -> bool:
     if path.is_dir():
         files = [file for file in path.rglob("*") if not file.is_dir()]
         return bool(_FOLDERS.fullmatch(path.name)) and all(_is_ours(file, True) for file in files)
-    names = (*_FILES, _EVENTS) if beside_config else (_EVENTS,)
+    names = (*_FILES, _EVENTS, LOCK) if beside_config else (_EVENTS, LOCK)
     return any(fnmatch(path.name, name) for name in names)
 
 

@@ -20,7 +20,7 @@ from huggingface_hub import ModelCard, snapshot_download
 from transformers import AutoConfig
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
+from vanilla_transformer.data.atomic_files import LOCK, replaced_directory, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
@@ -151,7 +151,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     of_pairs = text_digest(json.dumps(asdict(splits)))
     identity = {**asdict(options), "contents": [model_digest, of_pairs, *digests]}
     del identity["output_dir"]
-    contents = [path for path in folder.iterdir() if path.name != _OWN_OUTPUTS]  # they take hours
+    kept = (LOCK, _OWN_OUTPUTS)  # the latter take hours
+    contents = [path for path in folder.iterdir() if path.name not in kept]
     record = folder / "adapt.json"
     recorded = read_object(record) if record.is_file() else None
     if contents and recorded != json.loads(json.dumps(identity)):

@@ -17,7 +17,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import foreign_names, write_atomic
+from vanilla_transformer.data.atomic_files import LOCK, foreign_names, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.rules import refuse
 
@@ -204,7 +204,7 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     if choice.lower() != "false":
         checkpoint = resumed_checkpoint(folder, newest or choice)
     resumes_here = newest or (checkpoint is not None and checkpoint.is_of(folder))
-    contents = sorted(folder.iterdir()) if folder.exists() else []
+    contents = [path for path in sorted(folder.glob("*")) if path.name != LOCK]
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
     replaces = bool(contents) and not resumes_here
     is_writable = os.access(folder, os.W_OK | os.X_OK)
@@ -244,7 +244,8 @@ class OverwriteGuard(TrainerCallback):
 
     def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
         overwrites = is_main and directory.overwritten
-        self._former = list(directory.folder.rglob("*")) if overwrites else []
+        former = directory.folder.rglob("*") if overwrites else ()
+        self._former = [path for path in former if path.name != LOCK]
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Deletes the contents, because all checks have passed; called by Trainer."""
