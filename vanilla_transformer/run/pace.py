@@ -227,5 +227,11 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             "`max_test_samples`)."
         )
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
+    if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
+        needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
+        logger.warning(
+            "This is too short for a new model to learn much, at the present speed of the machine: "
+            f"that takes about {ceil(needed / 60):,} minutes."
+        )
     given = {"max_steps": steps} if steps < pace.steps else {}
     return replace(loaded, defaults=_choose_defaults(arguments, loaded, row, **given))
