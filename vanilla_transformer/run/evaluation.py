@@ -76,6 +76,7 @@ def evaluate_model(
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
         for name in metrics
     }
+    warn_of_copies(rows, predictions)
     learnt = None
     if calibrates:
         targets = (target for _, target in languages_of_rows(rows))
@@ -164,6 +165,19 @@ def _translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )
     return outputs
+
+
+def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> None:
+    """Warns of outputs that are no better than the sources themselves."""
+    own, copied = (
+        score_texts("chrf", texts, references_of(rows))["chrf"]
+        for texts in (outputs, list(rows["source"]))
+    )
+    if own <= copied:
+        logger.warning(
+            f"The {split}outputs are no better than the unchanged sources (chrF {own:.1f}, and "
+            f"{copied:.1f} of the sources). Train longer, or on more pairs."
+        )
 
 
 def score_training(

@@ -23,6 +23,7 @@ from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
+from vanilla_transformer.run.evaluation import warn_of_copies
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
@@ -32,7 +33,6 @@ from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES
-from vanilla_transformer.training.metrics import score_texts
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
@@ -218,7 +218,9 @@ class _Run(Assembly):
                     f"{self.scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
                     "longer if they repeat themselves."
                 )
-            self._warn_of_copies(split)
+            outputs = self.scorer.last_predictions
+            if len(outputs) == len(plan.splits[split]):  # otherwise only the loss was computed
+                warn_of_copies(plan.splits[split], outputs, f"{split} ")
             figures = {**figures, **scores}
             self._save_figures(figures)  # a kill loses no score
             if split == "validation" and self.is_main and self.scorer.outputs:
@@ -229,21 +231,6 @@ class _Run(Assembly):
                 )
                 logger.info(self.quality)
         return figures
-
-    def _warn_of_copies(self, split: str) -> None:
-        """Warns of outputs that are no better than the sources themselves."""
-        rows, outputs = self.plan.splits[split], self.scorer.last_predictions
-        if len(outputs) != len(rows):  # only the loss was computed
-            return
-        own, copied = (
-            score_texts("chrf", texts, references_of(rows))["chrf"]
-            for texts in (outputs, list(rows["source"]))
-        )
-        if own <= copied:
-            logger.warning(
-                f"{split.capitalize()}: the outputs are no better than the unchanged sources (chrF "
-                f"{own:.1f}, and {copied:.1f} of the sources). Train longer, or on more pairs."
-            )
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""
