@@ -2,8 +2,9 @@
 
 Of each catalogue a share of the messages is hidden, in blocks of neighbours. They are translated by
 the model alone, by the target of the most similar message that is left, and by the model with the
-memory of what is left. The table has the scores by the similarity to that message: BLEU, chrF, and
-the share of outputs that equal the person's.
+memory of what is left, or with --unrelated of what is left of the catalogue before. The table has
+the scores by the similarity to that message: BLEU, chrF, and the share of outputs that equal the
+person's.
 
     python scripts/experiments/half_translated.py model_cards/program-texts catalogues --language de
 
@@ -48,8 +49,10 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", help="those of the catalogues; all by default")
     parser.add_argument("--share", type=float, default=0.3, help="of the messages that are hidden")
     parser.add_argument("--most", type=int, default=300, help="hidden messages of a catalogue")
+    parser.add_argument("--unrelated", action="store_true", help="memory of another catalogue")
     options = parser.parse_args()
     translator = Translator.from_pretrained(options.model)
+    reads_memory, former = translator.reader.reads_memory, Memory()
     rows: dict[float, list[tuple[str, str, str, str]]] = {least: [] for least in CLASSES}
     for path in sorted(options.catalogues.glob(f"*/{options.language}.po*")):
         if options.programs and path.parent.name not in options.programs:
@@ -58,6 +61,8 @@ def main() -> None:
         pairs = [pair for pair in PoFile(content).pairs if pair.source.strip()]
         left, hidden = hide(pairs, options.share, Random(1))
         hidden, memory = hidden[: options.most], Memory(left)
+        if options.unrelated:
+            memory, former = former, memory
         sources = [pair.source for pair in hidden]
         plain, with_memory = (
             translator.translate(
@@ -72,7 +77,7 @@ def main() -> None:
         for pair, alone, output in zip(hidden, plain, with_memory, strict=True):
             nearest = memory.similar(pair.source, 0.0)
             similarity, copied = (nearest.similarity, nearest.target) if nearest else (0.0, "")
-            known = output.from_memory
+            known = None if reads_memory else output.from_memory
             text = known.target if known else output.text
             group = next(least for least in CLASSES if similarity >= least)
             rows[group].append((pair.target, copied, alone.text, text))

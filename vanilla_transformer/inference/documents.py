@@ -9,6 +9,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
 from vanilla_transformer.documents.memory import (
+    LEAST_COPIED,
     LEAST_SHOWN,
     LEAST_SIMILARITY,
     Memory,
@@ -83,18 +84,20 @@ def known_outputs(
     """Returns the outputs that memories have for texts, and what they have for the other texts.
 
     Args:
-        reads_memory: Whether the model reads the translation of a similar text, instead of which it
-            is otherwise taken as it is.
-        marks_doubt: Whether the document can say that it comes from a similar text.
+        reads_memory: Whether the model reads the translation of a similar text.
+        marks_doubt: Whether the document can say that a translation is one of a similar text.
     """
     written = [marked.write() for marked in texts]
     contexts = [getattr(marked.text, "context", "") for marked in texts]
-    least = LEAST_SIMILARITY if marks_doubt else None
+    copied = LEAST_COPIED if reads_memory else LEAST_SIMILARITY
+    least = copied if marks_doubt else None
     found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
     outputs: list[Translation | None] = []
     for number, (text, suggestion) in enumerate(zip(texts, found, strict=True)):
         outputs.append(None)
-        if suggestion and (suggestion.is_exact or not reads_memory):
+        if suggestion is None:
+            continue
+        if suggestion.is_exact or (marks_doubt and suggestion.similarity >= copied):
             if marked := _with_tags_of(text, suggestion.target):
                 outputs[-1] = Translation(marked.text, from_memory=suggestion, marked=marked)
             found[number] = None
