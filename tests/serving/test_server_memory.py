@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pytest
+from browsers import chromium  # noqa: F401 - a fixture
 from servers import serving
 
 from vanilla_transformer.documents.memory import Pair
@@ -46,6 +47,21 @@ def test_a_server_without_a_memory_takes_no_corrections(trained):
         values = {"q": LINE, "s": "Hund", "source": "en", "target": "de"}
         assert server.post("/suggest", values)[0] == 403
         assert server.translate(LINE)[2] == {"translatedText": OUTPUT}
+
+
+def test_the_page_saves_corrections(trained, tmp_path, chromium):  # noqa: F811 - the fixture
+    with serving(f"en-de={trained}", "--memory", tmp_path / "memory.tsv") as server:
+        page = chromium.new_page()
+        page.goto(f"http://127.0.0.1:{server.port}/")
+        page.locator("#from option").nth(1).wait_for(state="attached")
+        page.get_by_label("Text").fill(LINE)
+        page.get_by_role("button", name="Translate").click()
+        page.get_by_text(OUTPUT).wait_for()
+        page.get_by_label("Translation").fill("Der Hund sieht sie.")
+        page.get_by_role("button", name="Save the correction").click()
+        page.get_by_text("Saved").wait_for()
+        assert server.translate(LINE)[2] == {"translatedText": "Der Hund sieht sie."}
+        page.close()
 
 
 def add_many(path, name):
