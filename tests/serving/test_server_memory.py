@@ -18,14 +18,18 @@ def test_a_correction_answers_all_later_requests(trained, tmp_path):
     file = tmp_path / "memory.tsv"
     with serving(f"en-de={trained}", "--memory", file) as server:
         assert server.ask("GET", "/frontend/settings")[2]["suggestions"] is True
-        assert server.translate(LINE)[2] == {"translatedText": OUTPUT}
+        assert server.translate(LINE)[2] == {"translatedText": OUTPUT, "fromMemory": None}
         values = {"q": LINE, "source": "en-US", "target": "DE"}
         first = server.post("/suggest", {**values, "s": "Ein Hund.\tKatze!\nIst da."})
         assert first[2] == {"success": True}
         server.form("/suggest", **values, s="Der Hund sieht sie.")
         texts = [LINE.upper(), "a bird finds a child .", LINE]
         expected = ["DER HUND SIEHT SIE.", "Vogel findet Kind .", "Der Hund sieht sie."]
-        assert server.translate(texts)[2]["translatedText"] == expected
+        answer = server.translate(texts)[2]
+        assert answer["translatedText"] == expected
+        assert [bool(found) for found in answer["fromMemory"]] == [True, False, True]
+        assert answer["fromMemory"][2]["source"] == LINE
+        assert answer["fromMemory"][2]["is_exact"] is True
         html = server.translate(f"<p>{LINE}</p>", format="html")[2]["translatedText"]
         assert html == "<p>Der Hund sieht sie.</p>"
         with serving(f"en-de={trained}", "--memory", file) as other:
@@ -60,7 +64,7 @@ def test_the_page_saves_corrections(trained, tmp_path, chromium):  # noqa: F811 
         page.get_by_label("Translation").fill("Der Hund sieht sie.")
         page.get_by_role("button", name="Save the correction").click()
         page.get_by_text("Saved").wait_for()
-        assert server.translate(LINE)[2] == {"translatedText": "Der Hund sieht sie."}
+        assert server.translate(LINE)[2]["translatedText"] == "Der Hund sieht sie."
         page.close()
 
 

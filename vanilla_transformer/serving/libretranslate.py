@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from secrets import token_urlsafe
@@ -176,6 +177,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             answer["marks"] = [[mark._asdict() for mark in row[0].marks] for row in outputs]
         if asked.quality and not pages:
             answer["quality"] = [row[0].quality for row in outputs]
+        if service.memory is not None and not pages:
+            found = [row[0].from_memory for row in outputs]
+            answer["fromMemory"] = [known and asdict(known) for known in found]
         are_cut_off = [not all(row[0].is_complete for row in of_text) for of_text in of_texts]
         if any(are_cut_off):
             answer["cutOff"] = are_cut_off
