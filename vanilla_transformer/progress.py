@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from logging import DEBUG, INFO, WARNING, Handler, LogRecord, getLogger
+from logging import DEBUG, Handler, LogRecord, getLogger
 from time import monotonic
 from typing import Self
 
@@ -25,20 +25,17 @@ def print_message(text: str) -> None:
 
 
 def tells_all() -> bool:
-    """Returns whether all messages are asked for, as `--verbose` does."""
-    return logging.get_verbosity() <= INFO
+    """Returns whether all messages are shown, as with `--verbose`."""
+    return getLogger("vanilla_transformer").isEnabledFor(DEBUG)
 
 
-def show_messages(level: int = WARNING) -> None:
-    """Shows the messages of the package from a level on, or all, on standard error."""
+def show_messages(level: int) -> None:
+    """Shows the messages of the package from a level on, on standard error."""
     package = getLogger("vanilla_transformer")
-    package.setLevel(DEBUG if tells_all() else level)
+    package.setLevel(level)
     if not package.handlers:
         package.addHandler(MessageHandler())
-    if tells_all():
-        logging.enable_progress_bar()
-    else:
-        hide_bars_of_loading()
+    hide_bars_of_loading()
 
 
 def hide_bars_of_loading() -> None:

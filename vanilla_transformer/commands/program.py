@@ -4,6 +4,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 ended by SIGT
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -89,7 +90,7 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
     """Parses the arguments of one subcommand and runs it; its errors are raised.
 
     Args:
-        is_verbose: Whether it shows all messages, those of transformers too.
+        is_verbose: Whether it shows all messages of the package.
     """
     subcommand = _import_subcommand(name)
     options = subcommand.parse(words)
@@ -97,13 +98,9 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
     # imported, which `register` does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     register()
-    from transformers.utils import logging
+    from vanilla_transformer.progress import show_messages  # imports transformers
 
-    from vanilla_transformer.progress import show_messages
-
-    if is_verbose:
-        logging.set_verbosity_info()
-    show_messages()
+    show_messages(logging.DEBUG if is_verbose else logging.WARNING)
     with optional_packages():
         subcommand.run(options)
 

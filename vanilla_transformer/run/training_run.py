@@ -55,9 +55,11 @@ def show_messages(arguments: RunArguments) -> None:
     The main process tells the plan, the progress and the scores; the others tell errors.
     """
     is_main = arguments.training.process_index == 0
-    if not is_main:
+    if is_main:
+        progress.show_messages(DEBUG if progress.tells_all() else INFO)
+    else:
         logging.set_verbosity_error()
-    progress.show_messages(INFO if is_main else ERROR)
+        progress.show_messages(ERROR)
     if not (is_main and progress.shows_bars()):
         datasets.disable_progress_bars()
 
