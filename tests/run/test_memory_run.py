@@ -54,13 +54,13 @@ def test_a_model_writes_what_a_similar_text_has(model):
 def test_a_file_is_finished_with_its_own_translations(model, tmp_path):
     for target in ("Hund", "Köter"):
         messages = f'msgid "Dog a b c d x"\nmsgstr "{target}"\n\n'
-        messages += 'msgid "Dog a b c e y"\nmsgstr ""\n\nmsgid "DOG A B C D X"\nmsgstr ""\n\n'
+        messages += 'msgid "Dog a b e f y"\nmsgstr ""\n\nmsgid "DOG A B C D X"\nmsgstr ""\n\n'
         messages += 'msgid "Cat a b c d x"\nmsgstr ""\n'
         file = tmp_path / f"{target}.po"
         file.write_text(HEAD + messages, "utf-8")
         run_subcommand("translate", [str(model), "--document", str(file)])
         done = file.with_suffix(".translated.po").read_text("utf-8")
-        assert f'\n\nmsgid "Dog a b c e y"\nmsgstr "{target}"' in done
+        assert f'\n\nmsgid "Dog a b e f y"\nmsgstr "{target}"' in done
         assert f'msgid "DOG A B C D X"\nmsgstr "{target.upper()}"' in done
         # The model wrote the first one, and knows the second one; no model wrote the third one.
         assert f'#, fuzzy\nmsgid "Cat a b c d x"\nmsgstr "{target}"' in done

@@ -9,7 +9,6 @@ from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
 from vanilla_transformer.documents.memory import (
-    LEAST_COPIED,
     LEAST_SHOWN,
     LEAST_SIMILARITY,
     Memory,
@@ -89,15 +88,14 @@ def known_outputs(
     """
     written = [marked.write() for marked in texts]
     contexts = [getattr(marked.text, "context", "") for marked in texts]
-    copied = LEAST_COPIED if reads_memory else LEAST_SIMILARITY
-    least = copied if marks_doubt else None
+    least = LEAST_SIMILARITY if marks_doubt else None
     found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
     outputs: list[Translation | None] = []
     for number, (text, suggestion) in enumerate(zip(texts, found, strict=True)):
         outputs.append(None)
         if suggestion is None:
             continue
-        if suggestion.is_exact or (marks_doubt and suggestion.similarity >= copied):
+        if suggestion.is_exact or (marks_doubt and suggestion.similarity >= LEAST_SIMILARITY):
             if marked := _with_tags_of(text, suggestion.target):
                 outputs[-1] = Translation(marked.text, from_memory=suggestion, marked=marked)
             found[number] = None
