@@ -232,6 +232,9 @@ def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
     assert units[3].endswith('>Der <g id="1">Hund</g> &amp; so.</target>')
     assert "needs-review-translation" in units[3]
     assert "needs-review-translation" not in units[1]
+    qualifiers = ["", "exact-match", "fuzzy-match", "fuzzy-match", "mt-suggestion"]
+    for unit, qualifier in zip(units, qualifiers, strict=False):
+        assert f'state-qualifier="{qualifier}"' in unit or not qualifier
 
 
 def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):

@@ -137,8 +137,9 @@ class MessageDocument:
             row = list(islice(remaining, len(message.texts)))
             known = [output for output in row if output]
             text = message.write(known) if row and known == row else None
-            is_doubtful = any(output.is_doubtful for output in known)
-            written.append(text and replace(text, is_doubtful=is_doubtful))
+            are_doubtful = any(output.is_doubtful for output in known)
+            are_known = all(output.is_known for output in known)
+            written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
         return self._document.write(written, language)
 
 

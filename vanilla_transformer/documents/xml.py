@@ -32,14 +32,19 @@ from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 _LINE_BREAK = re.compile(r"[\r\n]")
 _ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
-_QUALIFIER = ' state-qualifier="mt-suggestion"'
-_STATES = {  # of a unit: that of its translation, and of one that a person should check
-    "segment": (' state="translated"', ' state="initial"'),
-    "trans-unit": (
-        f' state="translated"{_QUALIFIER}',
-        f' state="needs-review-translation"{_QUALIFIER}',
+# Of a unit: that of its translation, of one that a person should check, and of both from a memory.
+_STATES = {
+    "segment": (' state="translated"', ' state="initial"') * 2,
+    "trans-unit": tuple(
+        f' state="{state}" state-qualifier="{qualifier}"'
+        for state, qualifier in (
+            ("translated", "mt-suggestion"),
+            ("needs-review-translation", "mt-suggestion"),
+            ("translated", "exact-match"),
+            ("needs-review-translation", "fuzzy-match"),
+        )
     ),
-    "message": ("", ' type="unfinished"'),
+    "message": ("", ' type="unfinished"') * 2,
 }
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
@@ -225,15 +230,15 @@ class _XmlPlace(Place):
         prefix: That of the names of its elements, such as "w:".
         run: What opens the runs outside of its pairs of tags.
         breaks: What the file has for each line break of the text.
-        frames: What is written around all of it, and around a doubtful output, which is written as
-            often as there are gaps.
+        frames: What is written around all of it, around a doubtful output, and around these from a
+            memory. An output is written as often as there are gaps.
     """
 
     form: XmlFormat
     prefix: str
     run: str
     breaks: Sequence[str]
-    frames: Sequence[Sequence[str]] = (("", ""), ("", ""))
+    frames: Sequence[Sequence[str]] = (("", ""),) * 4
 
     def write(self, output: MarkedText) -> str:
         begin = f"<{self.prefix}{self.form.run_text}>"
@@ -243,7 +248,7 @@ class _XmlPlace(Place):
             if run:
                 content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.form.run}>"
             written.append(content)
-        return "".join(written).join(self.frames[output.is_doubtful])
+        return "".join(written).join(self.frames[2 * output.is_known + output.is_doubtful])
 
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields what an output is written of, and what opens the run of each text."""

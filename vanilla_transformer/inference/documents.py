@@ -152,7 +152,8 @@ def write_document(
     placed = with_tags_placed(document.texts, outputs)
     for marked, output, place in zip(placed, outputs, document.places, strict=True):
         if output.is_complete:
-            written.append(replace(marked, is_doubtful=_is_doubtful(output, fuzzy_below)))
+            is_doubtful, is_known = _is_doubtful(output, fuzzy_below), output.marked is not None
+            written.append(replace(marked, is_doubtful=is_doubtful, is_known=is_known))
         else:
             written.append(None)
             untranslated.append(place)
