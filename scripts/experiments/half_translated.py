@@ -1,10 +1,10 @@
 """Finishes half-translated PO files, with and without their own memory.
 
 Of each catalogue a share of the messages is hidden, in blocks of neighbours. They are translated by
-the model alone, by the target of the most similar message that is left, and by the model with the
-memory of what is left, or with --unrelated of what is left of the catalogue before. The table has
-the scores by the similarity to that message: BLEU, chrF, and the share of outputs that equal the
-person's.
+the model alone, by the target of the most similar message that is left, and with the memory of what
+is left, or with --unrelated of what is left of the catalogue before: as texts, and as a PO file,
+which has the translations of similar texts. The table has the scores by the similarity to that
+message: BLEU, chrF, and the share of outputs that equal the person's.
 
     python scripts/experiments/half_translated.py model_cards/program-texts catalogues --language de
 
@@ -21,7 +21,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer import Translator
-from vanilla_transformer.documents.memory import Memory, Pair
+from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.languages import score_tokenizer
 
@@ -52,8 +52,8 @@ def main() -> None:
     parser.add_argument("--unrelated", action="store_true", help="memory of another catalogue")
     options = parser.parse_args()
     translator = Translator.from_pretrained(options.model)
-    reads_memory, former = translator.reader.reads_memory, Memory()
-    rows: dict[float, list[tuple[str, str, str, str]]] = {least: [] for least in CLASSES}
+    former = Memory()
+    rows: dict[float, list[tuple[str, str, str, str, str]]] = {least: [] for least in CLASSES}
     for path in sorted(options.catalogues.glob(f"*/{options.language}.po*")):
         if options.programs and path.parent.name not in options.programs:
             continue
@@ -77,28 +77,30 @@ def main() -> None:
         for pair, alone, output in zip(hidden, plain, with_memory, strict=True):
             nearest = memory.similar(pair.source, 0.0)
             similarity, copied = (nearest.similarity, nearest.target) if nearest else (0.0, "")
-            known = None if reads_memory else output.from_memory
-            text = known.target if known else output.text
+            known = output.from_memory
+            is_copied = known is not None and known.similarity >= LEAST_SIMILARITY
+            text = known.target if known and is_copied else output.text
             group = next(least for least in CLASSES if similarity >= least)
-            rows[group].append((pair.target, copied, alone.text, text))
+            rows[group].append((pair.target, copied, alone.text, output.text, text))
     tokenizer = score_tokenizer(options.language)
     print("| similarity | messages | system | BLEU | chrF | equal | p |\n" + "|---" * 7 + "|")
     for least, of_class in rows.items():
         if not of_class:
             continue
-        references, copies, plain_texts, finished = (
+        references, copies, plain_texts, with_memory, finished = (
             list(side) for side in zip(*of_class, strict=True)
         )
         bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
-        systems = {"copied": copies, "model": plain_texts, "with memory": finished}
+        systems = {"copied": copies, "model": plain_texts, "with memory": with_memory}
+        systems["PO file"] = finished
         scores = {name: bleu.corpus_score(systems[name], [references]).score for name in systems}
         better = max(("copied", "model"), key=lambda name: scores[name])
         compared: list[tuple[str, Sequence[str]]] = [
             (better, systems[better]),
-            ("with memory", finished),
+            ("PO file", finished),
         ]
         _, results = PairedTest(compared, {"BLEU": bleu}, [references], test_type="bs")()
-        p_values = {"with memory": f"{results['BLEU'][1].p_value:.3f}"}  # type: ignore[union-attr]  # sacrebleu says "str | Result"
+        p_values = {"PO file": f"{results['BLEU'][1].p_value:.3f}"}  # type: ignore[union-attr]  # sacrebleu says "str | Result"
         for name, outputs in systems.items():
             equal = sum(map(str.__eq__, outputs, references)) / len(references)
             cells = (
