@@ -3,6 +3,7 @@
 from datasets import Dataset
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.data import memory_rows
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
 from vanilla_transformer.data.placeholders import with_placeholders
 from vanilla_transformer.data.row_languages import with_languages
@@ -86,3 +87,17 @@ def test_terms_are_those_of_the_source_alone():
     pairs = [(f"open {a} {b}{TOKEN} Zeile", f"öffne {a} {b}") for a in "kl" for b in ("xyz", "uvw")]
     for text in annotate_terms(table(pairs * 50))["source"]:
         assert text.endswith(f"{TOKEN} Zeile")
+
+
+def test_a_pair_is_searched_for_in_its_block(monkeypatch):
+    monkeypatch.setattr(memory_rows, "_BLOCK", 20)
+    pairs = similar_pairs(60)
+    rows = annotate_memory(table(pairs), ("<2de>",))
+    shown = [text.partition(TOKEN)[2] for text in rows["source"]]
+    assert all(target == f" {pairs[n ^ 1][1]}" for n, target in enumerate(shown) if target)
+    pairs = pairs[::2] + pairs[1::2]  # each has the other one in another block
+    rows = annotate_memory(table(pairs), ("<2de>",))
+    shown = [text.partition(TOKEN)[2].strip() for text in rows["source"]]
+    names = [[text.split(":")[0] for text in texts] for texts in (shown, rows["target"])]
+    assert any(names[0])
+    assert not any(map(str.__eq__, *names))

@@ -20,7 +20,8 @@ _SHARE = 0.5  # of the pairs that have a similar one
 _UNRELATED = 0.05  # of the others
 _SHOWN = 0.4  # least similarity of what is shown
 _ENOUGH = 0.05  # of the pairs have a similar one
-_LOOKED_AT, _SEARCHED = 500, 50_000  # pairs
+_LOOKED_AT = 500  # pairs
+_BLOCK = 50_000  # pairs that are searched: as they come, since those of one program are neighbours
 
 
 def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
@@ -29,11 +30,11 @@ def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
     Args:
         rows: As for `annotate_memory`, as `tags` are.
     """
-    some = rows.select(range(min(len(rows), _SEARCHED)))  # in their order: neighbours are similar
+    some = rows.select(range(min(len(rows), _BLOCK)))
     memories = _memories(some, tags)
     looked_at = _directions_and_pairs(some[:: max(len(some) // _LOOKED_AT, 1)], tags)
     found = [
-        memories[direction].similar(pair.source, LEAST_SIMILARITY, is_other=True) is not None
+        memories[0, direction].similar(pair.source, LEAST_SIMILARITY, is_other=True) is not None
         for direction, pair in looked_at
     ]
     return sum(found) >= _ENOUGH * len(found)
@@ -56,7 +57,7 @@ def annotate_memory(
         sources = list(batch["source"])
         of_rows = zip(numbers, _directions_and_pairs(batch, tags), strict=True)
         for index, (number, (direction, pair)) in enumerate(of_rows):
-            chance, memory = Random(number), memories[direction]
+            chance, memory = Random(number), memories[number // _BLOCK, direction]
             drawn = chance.random()
             if drawn >= _SHARE:
                 continue
@@ -83,11 +84,12 @@ _Direction = tuple[str | None, ...]
 """The tag of a source, or "", and its languages."""
 
 
-def _memories(rows: Dataset, tags: Sequence[str]) -> dict[_Direction, Memory]:
-    memories: dict[_Direction, Memory] = {}
-    for batch in rows.iter(1000):
+def _memories(rows: Dataset, tags: Sequence[str]) -> dict[tuple[int, _Direction], Memory]:
+    """Returns a memory of each direction in each block."""
+    memories: dict[tuple[int, _Direction], Memory] = {}
+    for block, batch in enumerate(rows.iter(_BLOCK)):
         for direction, pair in _directions_and_pairs(batch, tags):
-            memories.setdefault(direction, Memory()).add(pair)
+            memories.setdefault((block, direction), Memory()).add(pair)
     return memories
 
 
