@@ -40,7 +40,7 @@ def hide(pairs: Sequence[Pair], share: float, chance: Random) -> tuple[list[Pair
     return rows
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.3, help="of the messages that are hidden")
     parser.add_argument("--most", type=int, default=300, help="hidden messages of a catalogue")
     parser.add_argument("--unrelated", action="store_true", help="memory of another catalogue")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     translator = Translator.from_pretrained(options.model)
     former = Memory()
     rows: dict[float, list[tuple[str, str, str, str, str]]] = {least: [] for least in CLASSES}

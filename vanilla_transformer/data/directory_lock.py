@@ -22,6 +22,10 @@ def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
         return
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):  # it could not be locked either
+        raise ValueError(
+            f"The output directory {str(folder)!r} cannot be written to: choose another directory."
+        )
     lock = FileLock(folder / LOCK, blocking=False)
     try:
         lock.acquire()

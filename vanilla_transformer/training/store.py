@@ -6,7 +6,6 @@ is finished if its directory is whole in the same sense.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -207,18 +206,13 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
     contents = [path for path in sorted(folder.glob("*")) if path.name != LOCK]
     of_a_run = [path.name for path in contents if path.suffix in _SUFFIXES_OF_A_RUN]
     replaces = bool(contents) and not resumes_here
-    is_writable = os.access(folder, os.W_OK | os.X_OK)
-    others = foreign_names(folder) if replaces and is_writable else []
+    others = foreign_names(folder) if replaces else []
     refuse(
         (
             newest and checkpoint is None and of_a_run,
             f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but files of the "
             f"types that a new training writes ({', '.join(of_a_run[:3])}): choose another "
             "directory. To train a saved model further, give `--model_name_or_path`.",
-        ),
-        (
-            folder.exists() and not is_writable,
-            f"`output_dir` {str(folder)!r} cannot be written to: choose another directory.",
         ),
         (
             others,
