@@ -51,7 +51,7 @@ def test_a_model_writes_what_a_similar_text_has(model):
     assert MEMORY_TOKEN not in (model / "README.md").read_text("utf-8")
 
 
-def test_a_file_is_finished_with_its_own_translations(model, tmp_path):
+def test_a_file_is_finished_with_its_own_translations(model, tmp_path, capsys):
     for target in ("Hund", "Köter"):
         messages = f'msgid "Dog a b c d x"\nmsgstr "{target}"\n\n'
         messages += 'msgid "Dog a b e f y"\nmsgstr ""\n\nmsgid "DOG A B C D X"\nmsgstr ""\n\n'
@@ -65,6 +65,8 @@ def test_a_file_is_finished_with_its_own_translations(model, tmp_path):
         # The model wrote the first one, and knows the second one; no model wrote the third one.
         assert f'#, fuzzy\nmsgid "Cat a b c d x"\nmsgstr "{target}"' in done
         assert done.count("fuzzy") == 1
+        told = "2 of 3 texts come from memory, 1 of them from similar texts, marked as doubtful."
+        assert told in capsys.readouterr().err
 
 
 def test_scores_have_a_memory_without_the_pairs_that_are_scored(model, tmp_path, capsys):
@@ -100,5 +102,6 @@ def test_a_new_model_reads_a_memory_where_its_pairs_are_similar(corpus, tmp_path
     main(arguments(corpus, tmp_path / "plain", **options))
     resumed = (tmp_path / "plain" / "model.safetensors").read_bytes()
     assert resumed == (tmp_path / "weights").read_bytes()
-    main(arguments(corpus, tmp_path / "none", memory="none", **options))
-    assert MEMORY_TOKEN not in load_tokenizer(str(tmp_path / "none")).get_vocab()
+    for name, value in (("memory", "none"), ("separate_vocabularies", True)):
+        main(arguments(corpus, tmp_path / name, **options, **{name: value}))
+        assert MEMORY_TOKEN not in load_tokenizer(str(tmp_path / name)).get_vocab()

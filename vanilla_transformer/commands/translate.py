@@ -104,7 +104,8 @@ def _translate_document(options: Options, path: str) -> None:
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:
-        known = [output.from_memory for output in outputs if output.from_memory]
+        # Others the model has written, with what it has read.
+        known = [output.from_memory for output in outputs if output.marked and output.from_memory]
         if known:
             similar = sum(not found.is_exact for found in known)
             doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)

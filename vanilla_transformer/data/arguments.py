@@ -114,7 +114,8 @@ class DataArguments:
     memory: str | None = option(
         f"{ANNOTATE}: show the model in half of the training pairs that have a similar one the "
         "translation of that, so that it makes use of a memory (docs/memory.md); none: do not. "
-        f"Default: {ANNOTATE} for a new model where at least one pair in 20 has a similar one.",
+        f"Default: {ANNOTATE} for a new model with one vocabulary, where at least one pair in 20 "
+        "has a similar one.",
         choices=(ANNOTATE, "none"),
     )
     max_train_samples: int | None = option(

@@ -200,7 +200,9 @@ def _shows_memory(arguments: RunArguments, rows: Dataset, init_from: str | None)
         return arguments.data.memory == ANNOTATE
     if saved := arguments.tokenizer.tokenizer_name_or_path or init_from:
         return MEMORY_TOKEN in load_tokenizer(saved).get_vocab()
-    return arguments.model.choose_defaults and has_similar_pairs(rows, arguments.data.tags)
+    # The source vocabulary must know the targets.
+    chooses = arguments.model.choose_defaults and not arguments.tokenizer.separate_vocabularies
+    return chooses and has_similar_pairs(rows, arguments.data.tags)
 
 
 def _make_tokenizer(
