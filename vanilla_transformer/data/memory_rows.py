@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 
-from vanilla_transformer.data.row_languages import languages_of
+from vanilla_transformer.data.row_languages import languages_of, split_tag
 from vanilla_transformer.documents.kept import apply_edits
 from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair, edit_to_show
 
@@ -99,5 +99,5 @@ def _directions_and_pairs(
     """Yields pairs without their tags."""
     languages = languages_of(batch, len(batch["source"]))
     for source, target, of_row in zip(batch["source"], batch["target"], languages, strict=True):
-        tag = next((tag for tag in tags if source.startswith(f"{tag} ")), "")
-        yield (tag, *of_row), Pair(source[len(tag) + 1 :] if tag else source, target)
+        tag, text = split_tag(source, tags)
+        yield (tag, *of_row), Pair(text, target)

@@ -38,6 +38,12 @@ def with_languages(rows: Dataset, languages: Languages) -> Dataset:
     return rows
 
 
+def split_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
+    """Returns the tag that a source begins with, or "", and the rest without the space between."""
+    tag = next((tag for tag in tags if source.startswith(f"{tag} ")), "")
+    return tag, source[len(tag) + 1 :] if tag else source
+
+
 def distinct_directions(rows: Dataset, tags: Collection[str] = ()) -> list[tuple[Any, ...]]:
     """Returns the languages of source and target that occur together, and the tags with them.
 

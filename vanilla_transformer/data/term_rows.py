@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
-from vanilla_transformer.data.row_languages import languages_of
+from vanilla_transformer.data.row_languages import languages_of, split_tag
 from vanilla_transformer.data.word_alignment import Span
 from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
 from vanilla_transformer.documents.terms import edits_to_annotate
@@ -39,12 +39,10 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
         rows: Pairs with the columns "source" and "target".
         tags: Words that sources may begin with, which stay in front.
     """
-    begins = tuple(f"{tag} " for tag in tags)
 
     def split(source: str) -> tuple[str, str, str]:
-        begin = next((begin for begin in begins if source.startswith(begin)), "")
-        text, token, shown = source[len(begin) :].partition(MEMORY_TOKEN)
-        return begin, text, token + shown
+        text, token, shown = split_tag(source, tags)[1].partition(MEMORY_TOKEN)
+        return source.removesuffix(text + token + shown), text, token + shown
 
     lexicons = _learn(rows, split)
     drawn = np.random.default_rng(1).random(len(rows)) < _SHARE  # others than for placeholders
@@ -60,7 +58,7 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
                 sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms)) + end
         return {"source": sources}
 
-    key = Hasher.hash([rows._fingerprint, begins, "terms"])
+    key = Hasher.hash([rows._fingerprint, tags, "terms"])
     return rows.map(
         annotate,
         with_indices=True,

@@ -8,6 +8,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import AutoConfig
 
+from vanilla_transformer.data.row_languages import split_tag
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -57,8 +58,7 @@ def make_tokenizer(
         return tokenizer
     sources = _texts_of(sample, "source")
     if tags:
-        begins = tuple(f"{tag} " for tag in tags)
-        sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
+        sources = (split_tag(text, tags)[1] for text in sources)
     tokenizer = VanillaTransformerTokenizer.train(
         sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )

@@ -113,16 +113,13 @@ def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
-    shows_memory = _shows_memory(arguments, splits["train"], loaded.init_from)
-    tokens = [
-        *tags,
-        *(TERM_TOKENS if arguments.data.terms else ()),
-        *([MEMORY_TOKEN] if shows_memory else ()),
-    ]
+    tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
+    if _learns_memory(arguments, splits["train"], loaded.init_from):
+        tokens.append(MEMORY_TOKEN)
     tokenizer = _make_tokenizer(arguments, sample, loaded.init_from, tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
-    if shows_memory:
+    if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
         splits["train"] = annotate_memory(splits["train"], tags, num_proc)
     if share:
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
@@ -194,14 +191,13 @@ def _choose_defaults(
     return {name: value for name, value in former if is_free(name, given)}
 
 
-def _shows_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:
-    """Decides whether training pairs show the translations of similar ones."""
-    if arguments.data.memory is not None:
-        return arguments.data.memory == ANNOTATE
-    if saved := arguments.tokenizer.tokenizer_name_or_path or init_from:
-        return MEMORY_TOKEN in load_tokenizer(saved).get_vocab()
+def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:
+    """Decides whether a vocabulary must have the token of memories."""
+    tokenizer, memory = arguments.tokenizer, arguments.data.memory
+    if memory is not None or tokenizer.tokenizer_name_or_path or init_from:
+        return memory == ANNOTATE
     # The source vocabulary must know the targets.
-    chooses = arguments.model.choose_defaults and not arguments.tokenizer.separate_vocabularies
+    chooses = arguments.model.choose_defaults and not tokenizer.separate_vocabularies
     return chooses and has_similar_pairs(rows, arguments.data.tags)
 
 
