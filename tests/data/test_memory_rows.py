@@ -17,6 +17,12 @@ def table(pairs):
     return with_languages(data, ("en", "de"))
 
 
+def split(text):
+    """Returns a source and the translation behind it."""
+    source, *shown = text.split(TOKEN)
+    return source, "".join(shown[:1])
+
+
 def word(number):
     """Returns a word of letters: numbers of a text do not count."""
     return "".join(chr(97 + int(digit)) for digit in str(number))
@@ -36,12 +42,14 @@ def test_half_of_the_pairs_show_the_translation_of_their_neighbour():
     pairs = similar_pairs()
     rows = annotate_memory(table(pairs), ("<2de>",))
     assert rows["target"] == [target for _, target in pairs]
-    shown = [text.partition(TOKEN)[::2] for text in rows["source"]]
+    shown = list(map(split, rows["source"]))
     assert [source for source, _ in shown] == [source for source, _ in pairs]
     drawn = [number for number, (_, target) in enumerate(shown) if target]
     assert 0.4 * len(pairs) < len(drawn) < 0.6 * len(pairs)
     for number in drawn:
         assert shown[number][1] == f" {pairs[number ^ 1][1]}"
+        words = ("last", "first") if number % 2 else ("first", "last")
+        assert rows["source"][number].endswith("".join(f"{TOKEN} {word}" for word in words))
     assert rows["source"] == annotate_memory(table(pairs), ("<2de>",), num_proc=2)["source"]
 
 
@@ -56,7 +64,7 @@ def test_equal_sources_are_not_shown_to_each_other():
 def test_some_pairs_show_an_unrelated_text():
     pairs = [(f"{word(n)} {word(n + 7)}", f"Ziel {word(n)}") for n in range(1000, 3000)]
     rows = annotate_memory(table(pairs))
-    drawn = [text.partition(TOKEN)[2] for text in rows["source"] if TOKEN in text]
+    drawn = [split(text)[1] for text in rows["source"] if TOKEN in text]
     assert 0.02 * len(pairs) < len(drawn) < 0.1 * len(pairs)
     assert {text.strip() for text in drawn} <= {target for _, target in pairs}
 
@@ -93,11 +101,11 @@ def test_a_pair_is_searched_for_in_its_block(monkeypatch):
     monkeypatch.setattr(memory_rows, "_BLOCK", 20)
     pairs = similar_pairs(60)
     rows = annotate_memory(table(pairs), ("<2de>",))
-    shown = [text.partition(TOKEN)[2] for text in rows["source"]]
+    shown = [split(text)[1] for text in rows["source"]]
     assert all(target == f" {pairs[n ^ 1][1]}" for n, target in enumerate(shown) if target)
     pairs = pairs[::2] + pairs[1::2]  # each has the other one in another block
     rows = annotate_memory(table(pairs), ("<2de>",))
-    shown = [text.partition(TOKEN)[2].strip() for text in rows["source"]]
+    shown = [split(text)[1].strip() for text in rows["source"]]
     names = [[text.split(":")[0] for text in texts] for texts in (shown, rows["target"])]
     assert any(names[0])
     assert not any(map(str.__eq__, *names))

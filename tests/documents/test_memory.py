@@ -4,7 +4,7 @@ from threading import Thread
 
 import pytest
 
-from vanilla_transformer.documents.memory import Memory, Pair
+from vanilla_transformer.documents.memory import Memory, Pair, Suggestion, shown_behind
 
 FILE = Pair("Cannot open %s.", "%s kann nicht geöffnet werden.")
 
@@ -134,6 +134,16 @@ def test_similar_texts_are_found_by_their_words():
     assert Memory().similar("Close", 0.1) is None
 
 
+def test_a_doubtful_translation_is_that_of_a_similar_text():
+    memory = Memory([Pair("Open it", "Öffne sie", is_doubtful=True)])
+    assert memory.exact("Open it") is None
+    found = memory.similar("Open it", 0.6)
+    assert (found.target, found.similarity, found.is_exact) == ("Öffne sie", 1.0, False)
+    memory.add(Pair("Open it", "Öffne es"))
+    memory.add(Pair("Open it", "Öffne sie", is_doubtful=True))
+    assert memory.exact("Open it").target == "Öffne es"
+
+
 def test_similar_texts_in_scripts_without_spaces_are_found_by_their_letters():
     memory = Memory([Pair("文件无法打开", "The file cannot be opened")])
     assert memory.similar("文件无法关闭", 0.6).target == "The file cannot be opened"
@@ -179,3 +189,17 @@ def test_several_threads_add_and_search():
     for thread in threads:
         thread.join()
     assert len(memory) == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "shown"),
+    [
+        ("Open {a} now.", FILE[1], " %s kann nicht geöffnet werden.| Cannot| | | now"),
+        ("Cannot close the %s", "A", " A| open| close the"),
+        ("cannot open %d", " A ", " A"),
+        ("Cannot open", "無法", "無法| | "),
+    ],
+)
+def test_a_model_reads_in_which_words_similar_texts_differ(text, known, shown):
+    known = Suggestion(FILE.source, known, 0.5)
+    assert shown_behind(text, known) == f"|{shown}".replace("|", "<|memory|>")

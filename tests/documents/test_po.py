@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.kept import Copies, kept_spans
 from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.memory import Pair
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset={}\\n"\n\n'
 PO = (
@@ -63,6 +64,14 @@ def test_only_translations_change(line_break):
         assert source.count(old.replace("\n", line_break)) == 1
         source = source.replace(*(part.replace("\n", line_break) for part in (old, new)))
     assert in_capitals(document, "de").decode() == source
+
+
+def test_a_fuzzy_translation_belongs_to_the_former_source():
+    former = '#~| msgid "No"\n#~ msgid "obsolete"\n#~ msgstr ""\n\n#, fuzzy\n#| msgctxt "menu"\n'
+    former += '#| msgid ""\n#| "Open "\n#| "it"\nmsgid "Open them"\nmsgstr "Öffne es"\n\n'
+    unknown = '#, fuzzy\nmsgid "Close it"\nmsgstr "Öffne es"\n'
+    pairs = read_document("a.po", (HEADER.format("de", "UTF-8") + former + unknown).encode()).pairs
+    assert pairs == [Pair("Open it", "Öffne es", is_doubtful=True)]
 
 
 def test_a_fuzzy_message_whose_output_is_missing_stays_fuzzy():

@@ -13,8 +13,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.row_languages import languages_of, split_tag
-from vanilla_transformer.documents.kept import apply_edits
-from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair, edit_to_show
+from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair, shown_behind
 
 _SHARE = 0.5  # of the pairs that have a similar one
 _UNRELATED = 0.05  # of the others
@@ -61,12 +60,12 @@ def annotate_memory(
             drawn = chance.random()
             if drawn >= _SHARE:
                 continue
-            found = memory.similar(pair.source, _SHOWN, is_other=True)
-            shown = found.target if found else None
-            if shown is None and drawn < _UNRELATED and memory.targets:
-                shown = chance.choice(memory.targets)
-            if shown is not None and (found or shown != pair.target):
-                sources[index] = apply_edits(sources[index], [edit_to_show(sources[index], shown)])
+            shown = memory.similar(pair.source, _SHOWN, is_other=True)
+            if shown is None and drawn < _UNRELATED and len(memory):
+                shown = memory.draw(chance)
+                shown = shown if shown.target != pair.target else None
+            if shown is not None:
+                sources[index] += shown_behind(pair.source, shown)
         return {"source": sources}
 
     key = Hasher.hash([rows._fingerprint, tags, "memory"])

@@ -9,6 +9,8 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from random import Random
 from threading import Lock
 from typing import Any, NamedTuple
 from unicodedata import normalize
@@ -41,11 +43,17 @@ _MOST_TRIED = 16  # of the most similar ones, whose translations may lack parts
 
 
 class Pair(NamedTuple):
-    """A text and its translation, with what tells it from equal texts, such as `msgctxt`."""
+    """A text and its translation.
+
+    Attributes:
+        context: What tells it from equal texts, such as `msgctxt`.
+        is_doubtful: Whether the translation is only a proposal, for an equal text too.
+    """
 
     source: str
     target: str
     context: str = ""
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class _Form:
         end: Signs and white space at its end.
         body: The rest.
         key: The same in any case.
+        written: The words of the body, and `words` those of the key.
         breaks: Its line breaks and tabs.
     """
 
@@ -92,8 +101,9 @@ class _Form:
         self.body = " ".join(normalize("NFC", body).split())
         self.key = self.body.lower()
         self.breaks = _BREAK.findall(text.strip())
-        words = (self.key[slice(*span)] for span in word_parts(self.key))
-        self.words = [word for word in words if word == _PART or _WORD.search(word)]
+        words = (self.body[slice(*span)] for span in word_parts(self.body))
+        self.written = [word for word in words if word == _PART or _WORD.search(word)]
+        self.words = [word.lower() for word in self.written]
 
 
 class Memory:
@@ -101,16 +111,13 @@ class Memory:
 
     Args:
         corrects: Whether the last of several translations counts, and not the most frequent one.
-
-    Attributes:
-        targets: The translations, in the order of the pairs.
     """
 
     def __init__(self, pairs: Iterable[Pair] = (), corrects: bool = False) -> None:
         self._corrects = corrects
         self._lock = Lock()
         self._sources: list[str] = []
-        self.targets: list[str] = []
+        self._targets: list[str] = []
         self._contexts: dict[int, str] = {}
         self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
@@ -136,7 +143,7 @@ class Memory:
 
         So is one with a text that is its own, but for a correction.
         """
-        source, target, context = pair
+        source, target, context, is_doubtful = pair
         form = _Form(source)
         if not (_LETTER.search(form.key) and target.strip()):
             return
@@ -145,15 +152,16 @@ class Memory:
         with self._lock:
             number = len(self._sources)
             self._sources.append(source)
-            self.targets.append(target)
+            self._targets.append(target)
             begin, _, end = _split_signs(target)
             if _plain(end) == _plain(form.end):
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
             if context:
                 self._contexts[number] = context
             key = hash(form.key)
-            self._former.append(self._last.get(key, -1))
-            self._last[key] = number
+            self._former.append(-1 if is_doubtful else self._last.get(key, -1))
+            if not is_doubtful:
+                self._last[key] = number
             ids = [self._ids.setdefault(word, len(self._ids)) for word in form.words]
             self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
             for word in set(ids):
@@ -182,7 +190,7 @@ class Memory:
             source, own = self._sources[number], self._contexts.get(number, "")
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
             if stored.key == form.key and not (context and own and own != context):
-                target = self._adapted(stored, self.targets[number], form)
+                target = self._adapted(stored, self._targets[number], form)
                 is_alike = _ones_of(form) == _ones_of(stored)
                 if target is not None and is_alike and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
@@ -213,10 +221,15 @@ class Memory:
             candidates = self._candidates(form, least)
         usable = [row for row in candidates if row[1] < 1] if is_other else candidates
         for number, similarity in usable[:_MOST_TRIED]:
-            target = self._adapted(_Form(self._sources[number]), self.targets[number], form)
+            target = self._adapted(_Form(self._sources[number]), self._targets[number], form)
             if target is not None:
                 return Suggestion(self._sources[number], target, similarity)
         return None
+
+    def draw(self, chance: Random) -> Suggestion:
+        """Returns the translation of any text."""
+        number = chance.randrange(len(self))
+        return Suggestion(self._sources[number], self._targets[number], 0.0)
 
     def _adapted(self, stored: _Form, target: str, form: _Form) -> str | None:
         """Returns a target with what is set apart in a text, in the place of that of its source.
@@ -340,10 +353,24 @@ def _split_signs(text: str) -> tuple[str, str, str]:
     return body[: len(body) - len(rest)], rest, text[len(body) :]
 
 
-def edit_to_show(text: str, target: str) -> Edit:
-    """Returns the edit that shows a model the translation of a similar text, behind its own."""
-    gap = " " if is_spaced_script_at(f" {target}", 1) else ""
-    return Edit(len(text), len(text), f"{MEMORY_TOKEN}{gap}{target}")
+def shown_behind(text: str, known: Suggestion) -> str:
+    """Returns what a model reads behind a text: the translation of a similar one.
+
+    Behind that stand the words in which both differ: of each place those of the similar text, and
+    those of the text.
+    """
+    forms = _Form(known.source), _Form(text)
+    shown = [known.target.strip()]
+    matcher = SequenceMatcher(None, forms[0].words, forms[1].words, autojunk=False)
+    for kind, *bounds in matcher.get_opcodes():
+        if kind != "equal":
+            for form, begin, end in zip(forms, bounds[::2], bounds[1::2], strict=True):
+                words = [word for word in form.written[begin:end] if word != _PART]
+                shown.append(" ".join(words))
+    return "".join(
+        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(f' {words}', 1) else ''}{words}"
+        for words in shown
+    )
 
 
 def suggestions_for(

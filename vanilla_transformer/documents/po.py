@@ -31,6 +31,7 @@ _MESSAGE = re.compile(
 _TARGET = re.compile(rf"msgstr(?:\[(\d+)\])?{_SPACE}({_STRINGS})", re.VERBOSE)
 _TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", re.VERBOSE)
 _COMMENT = re.compile(r"#([,|~]?)([^\r\n]*)(?:\r?\n)?")
+_FORMER = re.compile(rf"msgid\s+({_STRINGS})")
 _CHARSET = re.compile(r'("Content-Type:[^"]*?charset=)([^\s"\\;]+)')
 _LANGUAGE = re.compile(r'"Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n")')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
@@ -125,11 +126,14 @@ def _places(message: re.Match[str]) -> Iterator[Place]:
 
 
 def _pairs(message: re.Match[str]) -> Iterator[Pair]:
-    """Yields the translations of a message that are neither empty nor fuzzy."""
-    if "fuzzy" not in _flags_of(message["comments"]):
-        context = _text_of(message["context"] or "")
+    """Yields the translations of a message; that of a fuzzy one belongs to its former source."""
+    comments, context = message["comments"], _text_of(message["context"] or "")
+    if "fuzzy" not in _flags_of(comments):
         for _, source, target, form in _translations(message):
             yield pair_of_messages(source, target, context + form)
+    elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
+        for _, _, target, _ in _translations(message):
+            yield pair_of_messages(_text_of(former[1]), target)._replace(is_doubtful=True)
 
 
 def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]]:
@@ -149,12 +153,18 @@ def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]
 
 
 def _flags_of(comments: str) -> frozenset[str]:
-    flags: set[str] = set()
-    for kind, text in _COMMENT.findall(comments):
-        # Those of an obsolete message, which is a comment, are not of this one.
-        flags = set() if kind == "~" else flags
-        flags |= {flag.strip() for flag in text.split(",")} if kind == "," else set()
-    return frozenset(flags)
+    return frozenset(filter(None, map(str.strip, re.split("[,\n]", _of_kind(",", comments)))))
+
+
+def _of_kind(kind: str, comments: str) -> str:
+    """Returns what the comments of a kind say."""
+    own: list[str] = []
+    for sign, text in _COMMENT.findall(comments):
+        if sign == "~":
+            own = []  # those of an obsolete message, which is a comment, are not of this one
+        elif sign == kind:
+            own.append(text)
+    return "\n".join(own)
 
 
 def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:

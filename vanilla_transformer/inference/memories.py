@@ -53,7 +53,7 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
             if len(cells) < 2:
                 raise ValueError(f"{path}, line {number}: there is no tab before a target.")
             if all(map(_is_language, cells[2:4], (source, target))):
-                yield Pair(*cells[:2])
+                yield Pair(cells[0], cells[1])
     else:
         document = read_document(path, Path(path).read_bytes())
         try:

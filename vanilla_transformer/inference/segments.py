@@ -27,7 +27,7 @@ from vanilla_transformer.documents.kept import (
     stripped,
 )
 from vanilla_transformer.documents.lines import TextLayout, split_lines
-from vanilla_transformer.documents.memory import Suggestion, edit_to_show
+from vanilla_transformer.documents.memory import Suggestion, shown_behind
 from vanilla_transformer.documents.readings import Placeholders, Reading
 from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
@@ -81,7 +81,7 @@ class Segment:
         encoded: What the model reads.
         demands: What is decided of its outputs.
         flags: Those of gettext, if it is of a message, such as `c-format`.
-        shown: The translation of a similar text, which the model may read. Empty: there is none.
+        known: A similar text and its translation, which the model may read. None: there is none.
         num_shown: Number of tokens of that which the model reads.
         kept: Spans that its output has too, unchanged.
         matches: The terms of a glossary in it.
@@ -107,7 +107,7 @@ class Segment:
     encoded: Encoded = _UNREAD
     demands: Demands = _NO_DEMANDS
     flags: frozenset[str] = frozenset()
-    shown: str = ""
+    known: Suggestion | None = None
     num_shown: int = 0
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
@@ -226,7 +226,7 @@ class Reader:
         )
         segments = []
         for direction, layout, (text, known) in zip(directions, layouts, found, strict=True):
-            is_shown = known and self.reads_memory and len(layout.segments) == 1
+            is_shown = self.reads_memory and len(layout.segments) == 1
             for line in (lines[number] for number in layout.segments):
                 segments.append(
                     Segment(
@@ -234,7 +234,7 @@ class Reader:
                         direction.for_text(line, self._tags),
                         demands=demands,
                         flags=getattr(text, "flags", frozenset()),
-                        shown=known.target.strip() if known and is_shown else "",
+                        known=known if is_shown else None,
                     )
                 )
         layouts = [
@@ -262,7 +262,7 @@ class Reader:
         known = unknown if self._keeps_unknown else ()
         kept = demands.find_kept(text, known, flags=segment.flags)
         matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
-        if not kept and not unknown and not matches and not segment.shown:  # the usual case
+        if not kept and not unknown and not matches and not segment.known:  # the usual case
             return segment
         reading = self._placeholders.reading(text, kept)
         read = [(edit.begin, edit.end) for edit in reading.edits]
@@ -279,16 +279,17 @@ class Reader:
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
         segment = self._reading(segment, reading.edits) if reading.edits else segment
-        return self._read_memory(segment) if segment.shown else segment
+        return self._read_memory(segment, segment.known) if segment.known else segment
 
-    def _read_memory(self, segment: Segment) -> Segment:
+    def _read_memory(self, segment: Segment, known: Suggestion) -> Segment:
         """Returns a segment that is read with the translation of a similar text, if there is room.
 
         The tokens that stand for parts of the segment do so in that, too.
         """
-        spans = segment.demands.find_kept(segment.shown, flags=segment.flags)
-        shown = self._placeholders.reading_of_target(segment.shown, spans, segment.reading)
-        edits = [*segment.edits, edit_to_show(segment.text, shown.text)]
+        behind, end = shown_behind(segment.text, known), len(segment.text)
+        spans = segment.demands.find_kept(behind, flags=segment.flags)
+        shown = self._placeholders.reading_of_target(behind, spans, segment.reading)
+        edits = [*segment.edits, Edit(end, end, shown.text)]
         with_memory = self._reading(segment, edits)
         if len(with_memory) > self.limit:
             return segment

@@ -367,7 +367,7 @@ class Translator:
         split = self.reader.split(texts, directions or self.directions(len(texts)), demands, known)
         if in_sentences:
             split = split.with_parts(  # a similar text is one of all sentences
-                [line] if line.shown else self.reader.sentences(line) for line in split.segments
+                [line] if line.known else self.reader.sentences(line) for line in split.segments
             )
         split = replace(split, segments=self.reader.read(split.segments))
         return without_unknown(self.reader.cut(split))

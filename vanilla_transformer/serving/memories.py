@@ -44,7 +44,8 @@ class StoredMemory:
         Raises:
             ValueError: If the text would not be answered by it.
         """
-        stored = Pair(*(" ".join(on_one_line(text).split("\t")) for text in pair[:2]))
+        text, translation = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
+        stored = Pair(text, translation)
         if Memory([stored], corrects=True).exact(pair.source) is None:
             raise ValueError(
                 "a correction has letters, the placeholders of its text, and no lines or columns: "
