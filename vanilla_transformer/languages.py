@@ -84,6 +84,7 @@ _LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
 _WORDS = regex.compile(
     rf"{_SPACELESS_PARTS}|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+|\S", regex.V1
 )
+_UNBROKEN = regex.compile(rf"{_SPACELESS_PARTS}|[\S--{_SPACELESS_PARTS}]+", regex.V1)
 _RUNS = regex.compile(
     r"(?P<katakana>[\p{Katakana}\u30fc]+)"
     rf"|(?P<joined>\p{{Hiragana}}+|[{_SPACELESS_PARTS}--[\p{{Hiragana}}\p{{Katakana}}]]+)"
@@ -346,6 +347,11 @@ def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
 def word_parts(text: str) -> list[tuple[int, int]]:
     """Returns the spans of the words and signs of a text; in scripts without spaces, of letters."""
     return [match.span() for match in _WORDS.finditer(text)]
+
+
+def unbroken_parts(text: str) -> list[tuple[int, int]]:
+    """Returns the spans between white space; in scripts without spaces, those of letters."""
+    return [match.span() for match in _UNBROKEN.finditer(text)]
 
 
 def letter_runs(text: str) -> list[tuple[int, int, int]]:

@@ -3,8 +3,8 @@
 Of each catalogue a share of the messages is hidden, in blocks of neighbours. They are translated by
 the model alone, by the target of the most similar message that is left, and with the memory of what
 is left, or with --unrelated of what is left of the catalogue before: as texts, and as a PO file,
-which has the translations of similar texts. The table has the scores by the similarity to that
-message: BLEU, chrF, and the share of outputs that equal the person's.
+which has the repaired translations of very similar texts. The table has the scores by the
+similarity to that message: BLEU, chrF, and the share of outputs that equal the person's.
 
     python scripts/experiments/half_translated.py model_cards/program-texts catalogues --language de
 
@@ -23,6 +23,8 @@ from sacrebleu.significance import PairedTest
 from vanilla_transformer import Translator
 from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair
 from vanilla_transformer.documents.po import PoFile
+from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import score_tokenizer
 
 CLASSES = (0.8, 0.6, 0.4, 0.0)
@@ -38,6 +40,18 @@ def hide(pairs: Sequence[Pair], share: float, chance: Random) -> tuple[list[Pair
     for number, pair in enumerate(pairs):
         rows[number - number % BLOCK in hidden].append(pair)
     return rows
+
+
+def proposed(source: str, output: Translation, reads_memory: bool) -> str:
+    """Returns what a PO file has for a message."""
+    known = output.from_memory
+    if known is None or known.is_exact:
+        return output.text
+    if not reads_memory:
+        return known.target if known.similarity >= LEAST_SIMILARITY else output.text
+    if known.similarity < LEAST_REPAIRED or output.links is None:
+        return output.text
+    return repair(source, known, output.text, output.links)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -71,15 +85,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                 in_sentences=True,
                 memory=known,
                 return_tokens=True,
+                return_links=True,
             )
             for known in (None, memory)
         )
         for pair, alone, output in zip(hidden, plain, with_memory, strict=True):
             nearest = memory.similar(pair.source, 0.0)
             similarity, copied = (nearest.similarity, nearest.target) if nearest else (0.0, "")
-            known = output.from_memory
-            is_copied = known is not None and known.similarity >= LEAST_SIMILARITY
-            text = known.target if known and is_copied else output.text
+            text = proposed(pair.source, output, translator.reader.reads_memory)
             group = next(least for least in CLASSES if similarity >= least)
             rows[group].append((pair.target, copied, alone.text, output.text, text))
     tokenizer = score_tokenizer(options.language)

@@ -17,6 +17,7 @@ from vanilla_transformer.documents.memory import (
 )
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.places import marked_text, split_text
+from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import Translator
@@ -66,7 +67,7 @@ def translate_document(
         **options,
     )
     remaining = iter(translated)
-    outputs = [output or next(remaining) for output in known]
+    outputs = with_proposals(document, [output or next(remaining) for output in known])
     on_outputs(outputs)
     written, untranslated = write_document(document, outputs, language, fuzzy_below)
     if untranslated:
@@ -95,12 +96,14 @@ def known_outputs(
         outputs.append(None)
         if suggestion is None:
             continue
-        if suggestion.is_exact or (marks_doubt and suggestion.similarity >= LEAST_SIMILARITY):
-            if marked := _with_tags_of(text, suggestion.target):
-                outputs[-1] = Translation(marked.text, from_memory=suggestion, marked=marked)
-            found[number] = None
-        elif text.tags:  # the model would link them with what it has read
-            found[number] = None
+        is_read = reads_memory and not text.tags  # the model would link tags with what it has read
+        if is_read and not suggestion.is_exact:
+            continue
+        found[number] = None
+        marked = _with_tags_of(text, suggestion.target)
+        is_proposed = marks_doubt and suggestion.similarity >= LEAST_SIMILARITY
+        if marked and (suggestion.is_exact or is_proposed):
+            outputs[-1] = Translation(marked.text, from_memory=suggestion, marked=marked)
     return outputs, found
 
 
@@ -158,6 +161,24 @@ def write_document(
             written.append(None)
             untranslated.append(place)
     return document.write(written, language), untranslated
+
+
+def with_proposals(document: Document, outputs: Sequence[Translation]) -> list[Translation]:
+    """Returns outputs; for texts that are very similar to known ones, it proposes the known ones.
+
+    A proposal has what the model has made of the words that differ.
+    """
+    proposals = list(outputs)
+    for number, (text, output) in enumerate(zip(document.texts, outputs, strict=True)):
+        known = output.from_memory
+        is_near = known is not None and known.similarity >= LEAST_REPAIRED
+        if known and is_near and document.marks_doubt and output.marked is None:
+            repaired = repair(text.text, known, output.text, output.links or NO_LINKS)
+            if marked := _with_tags_of(text, repaired):
+                proposals[number] = replace(
+                    output, text=marked.text, marked=marked, is_complete=True
+                )
+    return proposals
 
 
 def with_tags_placed(

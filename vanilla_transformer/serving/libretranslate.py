@@ -24,6 +24,7 @@ from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
     known_outputs,
     target_of_document,
+    with_proposals,
     with_tags_placed,
     write_document,
 )
@@ -95,7 +96,8 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             source, confidence = await asyncio.to_thread(detect, sample, target)
         model, languages = service.models.for_direction(source, target)
         beams = max(model.default_beams, n_best)
-        details = OutputOptions(quality, links=any(text.tags for text in marked), marks=marks)
+        links = document is not None or any(text.tags for text in marked)
+        details = OutputOptions(quality, links=links, marks=marks)
         options = (("num_beams", beams),)
 
         def find_known() -> tuple[list[Translation | None], list[Suggestion | None]]:
@@ -215,7 +217,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         outputs, _, _ = await answer_texts(
             *fields, glossary=glossary, in_sentences=True, document=document
         )
-        best = [row[0] for row in outputs]
+        best = with_proposals(document, [row[0] for row in outputs])
         written, untranslated = await asyncio.to_thread(write_document, document, best, language)
         parts, key = Path(name), files.keep(written)
         path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"

@@ -1,0 +1,68 @@
+"""Stored translations of similar texts, with what a model has made of the words that differ."""
+
+import pytest
+
+from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.kept import TokenLinks
+from vanilla_transformer.documents.memory import Suggestion
+from vanilla_transformer.documents.repair import repair
+from vanilla_transformer.inference.documents import with_proposals, write_document
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.languages import unbroken_parts
+
+
+def repaired(texts, output, links):
+    """Repairs a translation; the links name a word of the text for each of the output."""
+    text, source, target = texts
+    parts = [unbroken_parts(side) for side in (text, output)]
+    return repair(text, Suggestion(source, target, 0.7), output, TokenLinks(*parts, links))
+
+
+FILE = ("Open the new file.", "Open the old file.", "Die alte Datei öffnen.")
+
+
+@pytest.mark.parametrize(
+    ("texts", "output", "links", "expected"),
+    [
+        # Only the word that translates a new one is taken from the output.
+        (FILE, "Das neue Dokument öffnen.", [1, 2, 3, 0], "Die neue Datei öffnen."),
+        (FILE, "Das neue Dokument öffnen.", [2, 1, 1, 0], "Das alte Datei öffnen."),
+        (FILE, "Öffnen", [0], "Die alte Datei öffnen."),
+        (FILE, "", [], "Die alte Datei öffnen."),
+        # What differs too much is no translation of one word.
+        (FILE, "Das ist ein neues Dokument", [2, 2, 2, 2, 2], "Die alte Datei öffnen."),
+        # A word more, at each end and within; a word less.
+        (("very bad move", "bad move", "ein Zug"), "sehr ein Zug", [0, 1, 2], "sehr ein Zug"),
+        (("a move now", "a move", "ein Zug\n"), "ein Zug jetzt", [0, 1, 2], "ein Zug jetzt\n"),
+        (("a bad move", "a move", "Ein Zug"), "Ein böser Zug", [0, 1, 2], "Ein böser Zug"),
+        (("a move", "a bad move", "ein böser Zug"), "ein Zug", [0, 1], "ein Zug"),
+        (("a move", "a bad move", "ein Zug"), "Zug", [1], "Zug"),
+        # Scripts without spaces.
+        (("open the file", "close the file", "关闭文件"), "打开档案", [0, 0, 2, 2], "打开文件"),
+        # A lost placeholder.
+        (("Save %s now", "Save %s later", "%s später"), "jetzt", [2], "%s später"),
+        (("Save %s!", "Save %s.", "%s sichern!"), "%s retten!", [1, 0], "%s sichern!"),
+    ],
+)
+def test_words_that_translate_new_words_come_from_the_output(texts, output, links, expected):
+    assert repaired(texts, output, links) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "similarity", "expected"),
+    [
+        ("a.po", 0.75, 'fuzzy\nmsgid "Open the new file."\nmsgstr "Die neue Datei öffnen."'),
+        ("a.po", 0.65, '\n\nmsgid "Open the new file."\nmsgstr "Das neue Dokument öffnen."'),
+        ("a.json", 0.75, '{"a": "Das neue Dokument öffnen."}'),
+    ],
+)
+def test_files_that_can_say_so_have_proposals(name, similarity, expected):
+    text, source, target = FILE
+    head = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    content = f'{{"a": "{text}"}}' if name == "a.json" else f'{head}msgid "{text}"\nmsgstr ""\n'
+    document, output = read_document(name, content.encode()), "Das neue Dokument öffnen."
+    links = TokenLinks(unbroken_parts(text), unbroken_parts(output), [1, 2, 3, 0])
+    known = Suggestion(source, target, similarity)
+    outputs = with_proposals(document, [Translation(output, from_memory=known, links=links)])
+    written, _ = write_document(document, outputs, "de")
+    assert expected in written.decode()

@@ -1,0 +1,92 @@
+"""Translations of similar texts, in which a model has changed what differs.
+
+A small model that reads such a translation changes other words of it, too. Here these stay as they
+are stored: only words that translate a new word of the source come from the model.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+import regex
+
+from vanilla_transformer.documents.kept import Copies, Span, TokenLinks, kept_spans, meets
+from vanilla_transformer.documents.memory import Suggestion
+from vanilla_transformer.languages import is_spaced_script_at, unbroken_parts
+
+LEAST_REPAIRED = 0.7
+"""From which similarity on a repaired translation is better than what a model has read it for."""
+
+_SIGN = regex.compile(r"\W")
+
+
+class _Word(NamedTuple):
+    """A part of a text, with the white space before it."""
+
+    gap: str
+    text: str
+    span: Span
+
+
+def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
+    """Returns the translation of a similar text with words of an output in the place of some.
+
+    It is the translation itself where the repaired one would lack a placeholder.
+
+    Args:
+        output: What a model has made of the text and the translation.
+        links: Those of the output with the text.
+    """
+    sources = _words(known.source), _words(text)
+    old, new = list[Span](), list[Span]()
+    for first, second in _differences(*(map(_plain, words) for words in sources)):
+        old += [word.span for word in sources[0][first]]
+        new += [word.span for word in sources[1][second]]
+    stored, written = _words(known.target), _words(output)
+    translating = [part for part, number in links.pairs() if meets(links.sources[number], new)]
+    repaired, last = list[_Word](), 0
+    for first, second in _differences(
+        *([word.text for word in side] for side in (stored, written))
+    ):
+        place, words = stored[first], written[second]
+        is_new = any(meets(word.span, translating) for word in words)
+        is_gone = not words and not new
+        if (is_new or is_gone) and max(len(place), len(words) - 1) <= max(len(old), len(new)):
+            repaired += [*stored[last : first.start], *words]
+            last = first.stop
+    joined = _join([*repaired, *stored[last:]]) + known.target[len(known.target.rstrip()) :]
+    return joined if Copies.find(text, kept_spans(text), joined).are_right else known.target
+
+
+def _words(text: str) -> list[_Word]:
+    words, last = list[_Word](), 0
+    for begin, end in unbroken_parts(text):
+        words.append(_Word(text[last:begin], text[begin:end], (begin, end)))
+        last = end
+    return words
+
+
+def _plain(word: _Word) -> str:
+    return _SIGN.sub("", word.text).lower() or word.text
+
+
+def _differences(first: Iterable[str], second: Iterable[str]) -> Iterator[tuple[slice, slice]]:
+    """Yields the parts in which two rows of words differ; of equally long ones, each word."""
+    matcher = SequenceMatcher(None, list(first), list(second), autojunk=False)
+    for kind, begin, end, start, stop in matcher.get_opcodes():
+        if kind == "replace" and end - begin == stop - start:
+            for place, other in zip(range(begin, end), range(start, stop), strict=True):
+                yield slice(place, place + 1), slice(other, other + 1)
+        elif kind != "equal":
+            yield slice(begin, end), slice(start, stop)
+
+
+def _join(words: Sequence[_Word]) -> str:
+    text = ""
+    for gap, word, _ in words:
+        if not text:
+            gap = ""
+        elif not gap and is_spaced_script_at(text + word, len(text)):
+            gap = " "
+        text += gap + word
+    return text
