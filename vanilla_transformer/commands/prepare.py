@@ -1,4 +1,4 @@
-"""`vanilla-transformer prepare`: tokenizer and token ids for later runs, made once."""
+"""Makes the tokenizer and the token ids of training data once, for any number of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,6 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
 
-SUMMARY = "Makes the tokenizer and the token ids of training data once, for any number of runs."
 EXAMPLES = """
 vanilla-transformer prepare recipe.yaml --num-proc 16 --output-dir data/en-de
 vanilla-transformer train recipe.yaml --prepared data/en-de --output-dir runs/first
@@ -35,7 +34,7 @@ class Options:
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Shows the help if it is asked for; `run` reads the words as `train` does."""
     if {"-h", "--help"} & set(words):
-        parser = CommandParser("prepare", SUMMARY, EXAMPLES)
+        parser = CommandParser("prepare", __doc__, EXAMPLES)
         parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
         add_options(parser, Options)
         parser.parse_words(["--help"])

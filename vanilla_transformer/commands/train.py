@@ -1,4 +1,4 @@
-"""`vanilla-transformer train`: one training run."""
+"""Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."""
 
 import argparse
 import os
@@ -18,7 +18,6 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
-SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
 Examples:
   vanilla-transformer train --train-source train.en --train-target train.de \\
@@ -125,7 +124,7 @@ def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> 
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
     parser.formatter_class = HelpFormatter
     parser.description = (
-        f"{SUMMARY}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
+        f"{__doc__}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
         "it override it.\nWhat is chosen for a new model fits its data and the device."
     )
     parser.epilog = EXAMPLES
