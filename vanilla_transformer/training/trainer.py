@@ -13,7 +13,6 @@ from accelerate.utils import DistributedType, gather_object
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
-    GenerationConfig,
     Seq2SeqTrainer,
     TrainingArguments,
     get_scheduler,
@@ -527,14 +526,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return 1
         return int(self.accelerator.num_processes // self.get_tp_size())
 
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Evaluates as in transformers; all settings of `generate()` may be given."""
-        return super().evaluate(*args, **self._take_search(options))
-
-    def predict(self, *args: Any, **options: Any) -> Any:
-        """Predicts as in transformers; all settings of `generate()` may be given."""
-        return super().predict(*args, **self._take_search(options))
-
     def evaluation_loop(
         self,
         dataloader: DataLoader[Any],
@@ -550,7 +541,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         only_loss = prediction_loss_only or self.args.prediction_loss_only
         scores = None if only_loss else self.score_texts
-        self._scored = []
+        self._scored, args, owner = [], self.args, cast(Any, self.model)
+        if getattr(args, "predict_with_generate", False):
+            # Private: what `evaluate` and `predict` were given beside their own arguments.
+            given = getattr(self, "_gen_kwargs", {})
+            search = Search.of_training(args, owner.generation_config, owner.config)
+            self._search = Search.resolve(search.settings, given, config=owner.config)
         self.gather_function = self.accelerator.gather_for_metrics  # leaves out repeated rows
         output = super().evaluation_loop(
             dataloader, description, only_loss or bool(scores), ignore_keys, metric_key_prefix
@@ -584,18 +580,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         masked = labels.clone()
         masked[kept:] = IGNORE_INDEX
         return masked
-
-    def _take_search(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Resolves the search of an evaluation, and returns the options that are not of it."""
-        fields = vars(GenerationConfig())
-        settings = {name: options[name] for name in options if name in fields}
-        if getattr(self.args, "predict_with_generate", False):
-            owner = cast(Any, self.model)
-            self._search = Search.of_training(self.args, owner.generation_config, owner.config)
-            if settings:
-                saved = self._search.settings
-                self._search = Search.resolve(saved, settings, config=owner.config)
-        return {name: value for name, value in options.items() if name not in settings}
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
