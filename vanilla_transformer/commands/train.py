@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         return
     import torch.distributed
 
-    from vanilla_transformer.run import dry_run, training_run
+    from vanilla_transformer.run import pace, training_run
 
     words = [word for word in options.words if word not in DRY_RUN]
     with usage_errors():
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError("--output-dir is missing: name the directory of the trained model")
     training_run.show_messages(arguments)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
-        (dry_run.dry_run if len(words) < len(options.words) else training_run.run)(arguments)
+        (pace.dry_run if len(words) < len(options.words) else training_run.run)(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
 
