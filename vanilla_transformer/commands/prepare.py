@@ -3,13 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    UsageError,
-    add_options,
-    usage_errors,
-)
-from vanilla_transformer.commands.train import check_names
+from vanilla_transformer.commands.options import CommandParser, add_options
+from vanilla_transformer.commands.train import check_names, read_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
@@ -45,13 +40,5 @@ def parse(words: Sequence[str]) -> Sequence[str]:
 def run(words: Sequence[str]) -> None:
     """Prepares the data, with messages on standard error."""
     from vanilla_transformer.run.encoded_data import prepare_directory
-    from vanilla_transformer.run.parsing import parse_arguments
-    from vanilla_transformer.run.training_run import show_messages
 
-    command = ("vanilla-transformer", "prepare", *words)
-    with usage_errors():
-        arguments = parse_arguments(words, command)
-    if "output_dir" not in arguments.given:
-        raise UsageError("--output-dir is missing: name the directory of the prepared data")
-    show_messages(arguments)
-    prepare_directory(arguments)
+    prepare_directory(read_arguments(words))
