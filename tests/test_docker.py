@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from toy import REPOSITORY
 
-from vanilla_transformer.commands import serve
+from vanilla_transformer.commands.program import parse
 
 DOCKER = REPOSITORY / "scripts" / "docker"
 DOCKERFILE = DOCKER / "Dockerfile"
@@ -34,7 +34,7 @@ def serve_command(words):
     program, subcommand, *options = json.loads(arguments_of("ENTRYPOINT")[0])
     assert program in PROJECT["scripts"]
     assert subcommand == "serve"
-    return serve.parse([*options, *words])
+    return parse("serve", [*options, *words])
 
 
 def test_the_server_is_the_entry_point_of_a_user_who_is_not_root():

@@ -8,7 +8,6 @@ from vanilla_transformer.run.options import (
     AveragingArguments,
     ModelArguments,
     PreparationArguments,
-    ShowArguments,
     SubwordArguments,
     TokenizerArguments,
 )
@@ -24,7 +23,7 @@ RUN = [
     (ModelArguments, {"metrics": ["bleu", "rouge"]}),
     (TokenizerArguments, {"target_tokenizer_kind": "letters"}),
     (SubwordArguments, {"sampled_sides": "all"}),
-    (ShowArguments, {"show_examples": 0}),
+    (ModelArguments, {"show_examples": 0}),
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),

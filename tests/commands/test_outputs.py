@@ -6,7 +6,7 @@ import os
 import pytest
 
 from vanilla_transformer.commands import files
-from vanilla_transformer.commands.files import open_output, print_line, write_in_chunks
+from vanilla_transformer.commands.files import open_output, write_in_chunks
 from vanilla_transformer.commands.options import ResumedFile
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
@@ -29,7 +29,7 @@ def test_a_pipe_gets_each_line_at_once(tmp_path):
     reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     with open_output(path) as stream:
         for line in ("one", "two"):
-            print_line(line, stream)
+            print(line, file=stream)
             assert os.read(reader, 99) == f"{line}\n".encode()
     os.close(reader)
 

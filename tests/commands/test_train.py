@@ -1,6 +1,5 @@
 """`vanilla-transformer train`: its options, its help, and its start in several processes."""
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from vanilla_transformer.run import parsing
 def test_the_short_help_has_the_most_used_options_and_the_whole_one_has_all(capsys):
     shown = []
     for word in ("--help", "--help-all"):
-        train.run(argparse.Namespace(words=[word]))
+        train.run([word])
         shown.append(capsys.readouterr().out)
     for name in ("--train-source", "--bpe-dropout", *(f"--{name}" for name in train.MOST_USED)):
         assert all(f" {name.replace('_', '-')} " in text for text in shown)
@@ -90,6 +89,6 @@ def test_training_sets_its_environment_unless_told_otherwise(monkeypatch, given)
         if given is None:
             monkeypatch.delenv(name)
     with pytest.raises(UsageError, match="no_such_option"):
-        train.run(argparse.Namespace(words=["--no_such_option", "1"]))
+        train.run(["--no_such_option", "1"])
     for name, value in ENVIRONMENT.items():
         assert os.environ[name] == (given or value)

@@ -19,10 +19,7 @@ import pytest
 from pages import NOT_RUN, PAGES, blocks
 from toy import REPOSITORY
 
-from vanilla_transformer.commands import adapt as adapt_command
-from vanilla_transformer.commands import page as page_command
-from vanilla_transformer.commands import serve
-from vanilla_transformer.commands.program import main
+from vanilla_transformer.commands.program import main, parse
 from vanilla_transformer.commands.train import DRY_RUN
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
@@ -75,7 +72,7 @@ def run_command(line):
     words = [word for word in shlex.split(line) if not word.startswith(("TRANSFORMERS=", "TORCH_"))]
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
-            assert serve.parse(options).models
+            assert parse("serve", options).models
         case ["curl", *_]:
             done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
             assert done.stdout
@@ -83,7 +80,7 @@ def run_command(line):
         case ["vanilla-transformer", "train", *options]:
             check_training_options([word for word in options if word not in DRY_RUN])
         case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C
-            page_command.parse(options)
+            parse("page", options)
         case ["vanilla-transformer", *options]:
             assert not main(options)
         case ["cat", file, "|", "vanilla-transformer", *options] | [
@@ -99,7 +96,7 @@ def run_command(line):
                 patch.setattr("sys.stdin", stream)
                 assert not main(options)
         case ["accelerate", "launch", *options] if "adapt" in options:
-            adapt_command.parse(options[options.index("adapt") + 1 :])
+            parse("adapt", options[options.index("adapt") + 1 :])
         case ["accelerate", "launch", *options]:
             launch_file, script = Path(options[1]), options.index("scripts/train.py")
             assert options[0] == "--config_file"

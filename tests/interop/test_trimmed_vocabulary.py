@@ -9,7 +9,7 @@ from converted_models import save_of_kind, train_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.commands import vocabulary
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
@@ -201,7 +201,7 @@ def test_what_cannot_be_trimmed_is_refused_and_nothing_is_written(files, tmp_pat
 def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     source = save_own(tmp_path / "model")
     out = str(tmp_path / "out")
-    vocabulary.run(vocabulary.parse([str(source), out, "--keep-for", *map(str, files)]))
+    run_subcommand("vocabulary", [str(source), out, "--keep-for", *map(str, files)])
     printed = capsys.readouterr().out
     rows = {line[:26].strip(): line[26:].split() for line in printed.splitlines()}
     for name in ("source tokens", "parameters", "weights, bytes"):

@@ -1,4 +1,4 @@
-"""`vanilla-transformer adapt`: from a saved model and a file of pairs to a model that fits them."""
+"""Adapts a saved model to your pairs, and tells whether it has become better."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +9,6 @@ from vanilla_transformer.commands.train import set_environment
 if TYPE_CHECKING:
     from vanilla_transformer.run.adaptation_data import AdaptArguments
 
-SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
 vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
 vanilla-transformer adapt opus-mt-en-de memory.tmx --source-language en --target-language de \\
@@ -22,7 +21,7 @@ def parse(words: Sequence[str]) -> tuple["AdaptArguments", Sequence[str]]:
     """Reads the options of the subcommand; the model card shows the words."""
     from vanilla_transformer.run.adaptation_data import AdaptArguments  # imports torch
 
-    return parse_options("adapt", SUMMARY, EXAMPLES, AdaptArguments, words), words
+    return parse_options("adapt", __doc__, EXAMPLES, AdaptArguments, words), words
 
 
 def run(options: tuple["AdaptArguments", Sequence[str]]) -> None:

@@ -1,9 +1,8 @@
-"""`vanilla-transformer align`: which words of a parallel corpus belong together."""
+"""Aligns the words of source lines and given target lines, in Pharaoh's format."""
 
 import json
 import sys
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import check_output, is_made_already
@@ -12,7 +11,6 @@ from vanilla_transformer.commands.options import (
     ModelOptions,
     PairFiles,
     ResumedFile,
-    parse_options,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.data.text_files import read_lines
@@ -28,7 +26,6 @@ from vanilla_transformer.rules import refuse
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Alignment
 
-SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """
 vanilla-transformer align runs/multi30k --source train.en --target train.de --output train.align
 vanilla-transformer align runs/multi30k --source test.en --target test.de --gold test.align
@@ -67,9 +64,6 @@ class Options(ModelOptions):
     files: Files
     languages: LanguageOptions
     computation: BatchOptions
-
-
-parse = partial(parse_options, "align", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

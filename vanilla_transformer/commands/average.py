@@ -1,16 +1,13 @@
-"""`vanilla-transformer average`: the mean of saved models."""
+"""Averages the weights of saved models or of the checkpoints of a run."""
 
 from argparse import BooleanOptionalAction
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
 
-SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
 EXAMPLES = """
 vanilla-transformer average runs/multi30k --best 5 --metric bleu --output runs/multi30k-mean
 vanilla-transformer average runs/a/checkpoint-900 runs/a/checkpoint-1000 --output runs/mean
@@ -52,9 +49,6 @@ class Options:
                 f"--last and --best take the directory of one run, not {len(self.models)}",
             ),
         )
-
-
-parse = partial(parse_options, "average", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,22 +1,19 @@
-"""`vanilla-transformer convert`: a checkpoint of another system as a model of this package."""
+"""Converts a checkpoint of another system into a saved model."""
 
 from argparse import BooleanOptionalAction
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.commands.options import (
     UsageError,
     option_of,
-    parse_options,
     read_assignment,
 )
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.options import argument, option
 
-SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
 vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de
 vanilla-transformer convert --from t5 ./flan-t5-small runs/flan
@@ -133,9 +130,6 @@ class Options:
     overwrite: bool = option("replace the model in OUT", False)
     weights: WeightOptions
     torch: TorchOptions
-
-
-parse = partial(parse_options, "convert", SUMMARY, EXAMPLES, Options)
 
 
 def _kind_of(source: str) -> str:

@@ -1,16 +1,11 @@
-"""`vanilla-transformer corpora`: a report of the filters of a recipe."""
+"""Reports how many pairs of each corpus the filters of a recipe keep, with dropped examples."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from vanilla_transformer.commands.options import UsageError, parse_options, usage_errors
+from vanilla_transformer.commands.options import UsageError, usage_errors
 from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.options import argument
 
-SUMMARY = (
-    "A report of the filters: how many pairs of each corpus of a recipe they keep, and what they "
-    "drop, with examples."
-)
 EXAMPLES = """
 vanilla-transformer corpora recipe.yaml
 """
@@ -22,9 +17,6 @@ class Options:
     """The options of the subcommand."""
 
     recipe: str = argument("YAML or JSON file with `corpora`", "RECIPE")
-
-
-parse = partial(parse_options, "corpora", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

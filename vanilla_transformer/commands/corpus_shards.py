@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
@@ -143,15 +143,10 @@ def _carry_out(options: Options, shards: Sequence[Shard]) -> Iterator[tuple[Shar
 
 @dataclass(frozen=True)
 class _Work:
-    """What the workers need for all shards.
+    """What the workers need for all shards."""
 
-    Attributes:
-        options: With absolute paths.
-        weights: Tell the files of the models apart: others are another model to a worker.
-    """
-
-    options: Options
-    weights: list[list[Any]]
+    identity: str  # tells options and the files of models apart: others are another model
+    options: Options = field(compare=False)  # with absolute paths
 
     @classmethod
     def of(cls, options: Options) -> "_Work":
@@ -161,11 +156,8 @@ class _Work:
             str(Path(path).resolve()) if Path(path).exists() else path for path in models
         )
         computation = replace(options.computation, ensemble_with=others)
-        options = replace(options, model=model, computation=computation)
-        return cls(options, [file_identity(path) for path in models])
-
-    def __hash__(self) -> int:  # of a key of a cache
-        return hash(repr(self))
+        identity = repr((options, [file_identity(path) for path in models]))
+        return cls(identity, replace(options, model=model, computation=computation))
 
 
 @contextmanager

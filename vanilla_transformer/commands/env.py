@@ -1,4 +1,4 @@
-"""`vanilla-transformer env`: what a bug report tells of the machine and its packages."""
+"""Prints versions, processor and extras, for a bug report."""
 
 import os
 import re
@@ -11,12 +11,10 @@ from vanilla_transformer import __version__
 from vanilla_transformer.commands.options import PROGRAM, CommandParser
 from vanilla_transformer.extras import EXTRAS
 
-SUMMARY = "Prints versions, processor and extras, for a bug report."
-
 
 def parse(words: Sequence[str]) -> None:
     """Reads the options of the subcommand; there are none."""
-    CommandParser("env", SUMMARY).parse_words(words)
+    CommandParser("env", __doc__).parse_words(words)
 
 
 def run(options: None) -> None:

@@ -1,4 +1,4 @@
-"""`vanilla-transformer evaluate`: scores of saved models on a data set."""
+"""Scores the outputs of a saved model, or compares several."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from vanilla_transformer.commands.options import (
     GenerationOptions,
     OutputFile,
     option_of,
-    parse_options,
     usage_errors,
 )
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
@@ -22,7 +21,6 @@ from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 from vanilla_transformer.options import TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
 
-SUMMARY = "Scores the outputs of a saved model, or compares several."
 EXAMPLES = """
 vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
@@ -100,9 +98,6 @@ class Options:
             (len(self.models) < 2 and self.compare, "--compare needs two models or more"),
             (self.html and self.html == self.output, "--html and --output are one file"),
         )
-
-
-parse = partial(parse_options, "evaluate", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

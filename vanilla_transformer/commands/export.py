@@ -1,12 +1,11 @@
-"""`vanilla-transformer export`: a saved model in the format of another engine."""
+"""Writes a saved model in the format of another engine, or of transformers itself."""
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from vanilla_transformer.commands.files import check_output
-from vanilla_transformer.commands.options import ModelOptions, OutputFile, parse_options
+from vanilla_transformer.commands.options import ModelOptions, OutputFile
 from vanilla_transformer.data.atomic_files import (
     check_output_directory,
     replaced_directory,
@@ -17,7 +16,6 @@ from vanilla_transformer.names import QUANTIZATIONS
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
 
-SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
 EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
@@ -84,9 +82,6 @@ class Options(ModelOptions):
                 "--to argos needs --languages, such as en=English de=German",
             ),
         )
-
-
-parse = partial(parse_options, "export", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

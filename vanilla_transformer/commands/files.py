@@ -22,7 +22,7 @@ from vanilla_transformer.data.atomic_files import (
 )
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
-from vanilla_transformer.data.text_files import decode_lines, on_one_line, read_lines
+from vanilla_transformer.data.text_files import decode_lines, read_lines
 
 T = TypeVar("T")
 
@@ -120,11 +120,6 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         ):
             yield cast(TextIO, file)
         print(f"{path}: written.", file=sys.stderr)
-
-
-def print_line(text: str, stream: TextIO) -> None:
-    """Prints a text as one line: line breaks, which some models can generate, become spaces."""
-    print(on_one_line(text), file=stream)
 
 
 # Outputs that are made in parts -------------------------------------------------------------------

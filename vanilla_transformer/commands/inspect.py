@@ -1,5 +1,6 @@
-"""`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
+"""Shows shapes, attention, heads or costs of a saved model, or what a file or directory holds."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,7 @@ from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
     PairFiles,
-    add_options,
-    read_options,
+    parse_options,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
     from vanilla_transformer.inspection import AttentionMaps
 
-SUMMARY = (
-    "Shows shapes, attention, heads or costs of a saved model, or what a file or directory holds."
-)
 EXAMPLES = """
 vanilla-transformer inspect model.argosmodel
 vanilla-transformer inspect shapes runs/multi30k --text "A dog runs through the snow."
@@ -219,28 +216,19 @@ VIEWS: dict[str, tuple[Any, Any]] = {
 """The options of each view, whose docstring is its help, and what shows it."""
 
 
-class ViewParser(CommandParser):
-    """Parser of one view."""
-
-    def __init__(self, prog: str, **_: object) -> None:
-        super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
-
-
 def parse(words: Sequence[str]) -> tuple[Any, Any]:
     """Reads the options of the view; returns them, and what shows it."""
-    parser = CommandParser("inspect", SUMMARY, EXAMPLES)
     is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
     if is_path and words[0] not in VIEWS:
         words = ["file", *words]
-    views = parser.add_subparsers(
-        dest="view", required=True, metavar="VIEW", parser_class=ViewParser
-    )
-    for name, (kind, _) in VIEWS.items():
-        summary = kind.__doc__.rstrip(".")
-        add_options(views.add_parser(name, help=summary[:1].lower() + summary[1:]), kind)
-    values = parser.parse_words(words)
-    kind, show = VIEWS[values.view]
-    return read_options(kind, values), show
+    if not words or words[0] not in VIEWS:
+        views = "\n".join(f"  {name:<10} {kind.__doc__}" for name, (kind, _) in VIEWS.items())
+        parser = CommandParser("inspect", f"{__doc__}\n\nViews:\n{views}", EXAMPLES)
+        parser.usage = f"{parser.prog} VIEW ..."
+        parser.add_argument("view", choices=VIEWS, metavar="VIEW", help=argparse.SUPPRESS)
+        parser.parse_words(words[:1])  # shows the help or an error, and exits
+    kind, show = VIEWS[words[0]]
+    return parse_options(f"inspect {words[0]}", kind.__doc__, EXAMPLES, kind, words[1:]), show
 
 
 def run(view: tuple[Any, Any]) -> None:

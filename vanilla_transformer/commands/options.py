@@ -85,12 +85,9 @@ class CommandParser(argparse.ArgumentParser):
             SystemExit: With status 2 if the arguments are wrong, 0 after the help is shown.
         """
         kebab = spell_with_hyphens(words)
-        views = dict(self._subparsers._group_actions[0].choices or {}) if self._subparsers else {}
-        parsers = (self, *views.values())
-        known = {name for parser in parsers for name in parser._option_string_actions}
-        if problem := unknown_option(kebab, known):
+        if problem := unknown_option(kebab, self._option_string_actions):
             self.error(problem)
-        return self.parse_args(kebab) if self._subparsers else self.parse_intermixed_args(kebab)
+        return self.parse_intermixed_args(kebab)
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""

@@ -1,13 +1,10 @@
-"""`vanilla-transformer page`: a page in the browser for saved models."""
+"""Opens a page in the browser: outputs, alignment, heads, shapes."""
 
 import threading
 from dataclasses import dataclass
-from functools import partial
 
-from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.options import BatchOptions, argument, option, same_option
 
-SUMMARY = "Opens a page in the browser: outputs, alignment, heads, shapes."
 EXAMPLES = """
 vanilla-transformer page runs/multi30k
 vanilla-transformer page runs/first runs/second --port 8080 --text "A dog runs through the snow."
@@ -31,9 +28,6 @@ class Options:
     port: int | None = option(
         "port to listen at (default: the first free one from 7860)", ge=1, le=65_535
     )
-
-
-parse = partial(parse_options, "page", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,20 +1,14 @@
-"""`vanilla-transformer prepare`: tokenizer and token ids for later runs, made once."""
+"""Makes the tokenizer and the token ids of training data once, for any number of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    UsageError,
-    add_options,
-    usage_errors,
-)
-from vanilla_transformer.commands.train import check_names
+from vanilla_transformer.commands.options import CommandParser, add_options
+from vanilla_transformer.commands.train import check_names, read_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
 
-SUMMARY = "Makes the tokenizer and the token ids of training data once, for any number of runs."
 EXAMPLES = """
 vanilla-transformer prepare recipe.yaml --num-proc 16 --output-dir data/en-de
 vanilla-transformer train recipe.yaml --prepared data/en-de --output-dir runs/first
@@ -35,7 +29,7 @@ class Options:
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Shows the help if it is asked for; `run` reads the words as `train` does."""
     if {"-h", "--help"} & set(words):
-        parser = CommandParser("prepare", SUMMARY, EXAMPLES)
+        parser = CommandParser("prepare", __doc__, EXAMPLES)
         parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
         add_options(parser, Options)
         parser.parse_words(["--help"])
@@ -46,13 +40,5 @@ def parse(words: Sequence[str]) -> Sequence[str]:
 def run(words: Sequence[str]) -> None:
     """Prepares the data, with messages on standard error."""
     from vanilla_transformer.run.encoded_data import prepare_directory
-    from vanilla_transformer.run.parsing import parse_arguments
-    from vanilla_transformer.run.training_run import show_messages
 
-    command = ("vanilla-transformer", "prepare", *words)
-    with usage_errors():
-        arguments = parse_arguments(words, command)
-    if "output_dir" not in arguments.given:
-        raise UsageError("--output-dir is missing: name the directory of the prepared data")
-    show_messages(arguments)
-    prepare_directory(arguments)
+    prepare_directory(read_arguments(words))

@@ -16,7 +16,7 @@ from platform import python_version
 from typing import Any, NoReturn
 
 from vanilla_transformer import __version__
-from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError
+from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError, parse_options
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.registration import register
 
@@ -92,8 +92,7 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
     Args:
         is_verbose: Whether it shows all messages of the package.
     """
-    subcommand = _import_subcommand(name)
-    options = subcommand.parse(words)
+    options = parse(name, words)
     # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
     # imported, which `register` does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -102,12 +101,20 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
 
     show_messages(logging.DEBUG if is_verbose else logging.WARNING)
     with optional_packages():
-        subcommand.run(options)
+        _import_subcommand(name).run(options)
+
+
+def parse(name: str, words: Sequence[str]) -> Any:
+    """Reads the options of a subcommand: the fields of its `Options`, or what its `parse` reads."""
+    subcommand = _import_subcommand(name)
+    if hasattr(subcommand, "parse"):
+        return subcommand.parse(words)
+    return parse_options(name, subcommand.__doc__, subcommand.EXAMPLES, subcommand.Options, words)
 
 
 def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
     """Shows the help or the versions, or refuses the words; exits."""
-    summaries = (f"  {name:<10} {_import_subcommand(name).SUMMARY}" for name in SUBCOMMANDS)
+    summaries = (f"  {name:<10} {_import_subcommand(name).__doc__}" for name in SUBCOMMANDS)
     description = "\n".join(
         (
             "Train, adapt and serve translation models on your own texts; the Transformer of the "

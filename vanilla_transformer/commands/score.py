@@ -1,9 +1,8 @@
-"""`vanilla-transformer score`: how probable given targets are."""
+"""Prints the log-probability of each target line given its source line."""
 
 import json
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import check_output
@@ -12,7 +11,6 @@ from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
     PairFiles,
-    parse_options,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.options import EngineOptions, option
@@ -20,7 +18,6 @@ from vanilla_transformer.options import EngineOptions, option
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Score
 
-SUMMARY = "Prints the log-probability of each target line given its source line."
 EXAMPLES = """
 vanilla-transformer score runs/multi30k --source test.en --target test.de > scores.txt
 vanilla-transformer score runs/multi30k --source test.en --target test.de --json
@@ -45,9 +42,6 @@ class Options(ModelOptions):
     files: Files
     languages: LanguageOptions
     computation: EngineOptions
-
-
-parse = partial(parse_options, "score", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -1,13 +1,10 @@
-"""`vanilla-transformer serve`: models behind HTTP."""
+"""Serves models over HTTP, as LibreTranslate does, with batches across requests."""
 
 import os
-from functools import partial
 
-from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.serving.settings import Settings
+from vanilla_transformer.serving.settings import Settings as Options
 
-SUMMARY = "Serves models over HTTP, as LibreTranslate does, with batches across requests."
 EXAMPLES = """
 vanilla-transformer serve model_cards/program-texts
 vanilla-transformer serve en-de=runs/en-de de-en=runs/de-en --port 8000
@@ -15,10 +12,7 @@ vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.t
 """
 
 
-parse = partial(parse_options, "serve", SUMMARY, EXAMPLES, Settings)
-
-
-def run(options: Settings) -> None:
+def run(options: Options) -> None:
     """Answers requests until a signal ends the server."""
     threads = options.computation.threads
     if threads is not None:

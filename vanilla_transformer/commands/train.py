@@ -1,4 +1,4 @@
-"""`vanilla-transformer train`: one training run."""
+"""Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.commands.options import (
     HelpFormatter,
@@ -18,7 +18,9 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
-SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
+if TYPE_CHECKING:
+    from vanilla_transformer.run.parsing import RunArguments
+
 EXAMPLES = """
 Examples:
   vanilla-transformer train --train-source train.en --train-target train.de \\
@@ -48,10 +50,10 @@ ENVIRONMENT = {
 """Environment variables of a training, unless they are set."""
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> Sequence[str]:
     """Keeps the words: `run` reads them, because the options are those of transformers too."""
     check_names(words)
-    return argparse.Namespace(words=list(words))
+    return words
 
 
 def check_names(words: Sequence[str]) -> None:
@@ -77,28 +79,37 @@ def check_names(words: Sequence[str]) -> None:
         raise UsageError(problem)
 
 
-def run(options: argparse.Namespace) -> None:
+def run(words: Sequence[str]) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
     set_environment()
     from vanilla_transformer.run import parsing
 
-    if asked := {"-h", "--help", "--help-all"} & set(options.words):  # before extras are needed
+    if asked := {"-h", "--help", "--help-all"} & set(words):  # before extras are needed
         print_help(parsing.option_parser(), parsing.TOPICS, "--help-all" in asked)
         return
     import torch.distributed
 
-    from vanilla_transformer.run import dry_run, training_run
+    from vanilla_transformer.run import pace, training_run
 
-    words = [word for word in options.words if word not in DRY_RUN]
-    with usage_errors():
-        arguments = parsing.parse_arguments(words)
-    if "output_dir" not in arguments.given:
-        raise UsageError("--output-dir is missing: name the directory of the trained model")
-    training_run.show_messages(arguments)
+    given = [word for word in words if word not in DRY_RUN]
+    arguments = read_arguments(given)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
-        (dry_run.dry_run if len(words) < len(options.words) else training_run.run)(arguments)
+        (pace.dry_run if len(given) < len(words) else training_run.run)(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
+
+
+def read_arguments(words: Sequence[str]) -> "RunArguments":
+    """Reads the options of a run, and shows the messages of the run."""
+    from vanilla_transformer.run.parsing import parse_arguments
+    from vanilla_transformer.run.training_run import show_messages
+
+    with usage_errors():
+        arguments = parse_arguments(words)
+    if "output_dir" not in arguments.given:
+        raise UsageError("--output-dir is missing: name the directory that the run writes to")
+    show_messages(arguments)
+    return arguments
 
 
 def set_environment() -> None:
@@ -125,7 +136,7 @@ def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> 
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
     parser.formatter_class = HelpFormatter
     parser.description = (
-        f"{SUMMARY}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
+        f"{__doc__}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
         "it override it.\nWhat is chosen for a new model fits its data and the device."
     )
     parser.epilog = EXAMPLES

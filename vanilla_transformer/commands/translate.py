@@ -1,9 +1,8 @@
-"""`vanilla-transformer translate`: lines, files and pipes through the fastest engine."""
+"""Translates lines, files and pipes with the fastest engine that is installed."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,7 +15,7 @@ from vanilla_transformer.commands.files import (
     source_lines,
     write_in_chunks,
 )
-from vanilla_transformer.commands.options import UsageError, parse_options
+from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.translation import (
     Options,
     load_memory,
@@ -26,7 +25,6 @@ from vanilla_transformer.commands.translation import (
 )
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
 
-SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
 cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
@@ -35,9 +33,6 @@ vanilla-transformer translate runs/multi30k --document report.docx
 vanilla-transformer translate runs/multi30k --alignment words "A dog runs through the snow."
 vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out --tsv --num-proc 8
 """
-
-
-parse = partial(parse_options, "translate", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

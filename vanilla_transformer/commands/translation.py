@@ -10,7 +10,7 @@ from itertools import tee
 from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vanilla_transformer.commands.files import file_identity, print_line
+from vanilla_transformer.commands.files import file_identity
 from vanilla_transformer.commands.options import (
     GenerationOptions,
     LanguageOptions,
@@ -18,6 +18,7 @@ from vanilla_transformer.commands.options import (
     ResumedFile,
     usage_errors,
 )
+from vanilla_transformer.data.text_files import on_one_line
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
@@ -325,8 +326,8 @@ def print_outputs(
             cells = [source, _output_line(best)]
             if files.quality:  # a blank text has none
                 cells.append("" if best.quality is None else f"{best.quality:.0f}")
-            line = "\t".join(map(_as_cell, cells)) if files.tsv else cells[1]
-            print_line(line, stream)
+            line = "\t".join(cell.replace("\t", " ") for cell in cells) if files.tsv else cells[1]
+            print(on_one_line(line), file=stream)  # some models can generate line breaks
     if files.review:
         print_review(reviewed, files.review)
 
@@ -344,11 +345,6 @@ def print_review(rows: Iterable[tuple[str, str, "Translation"]], percent: int) -
     ]
     for quality, place, source, text in sorted(known)[: ceil(len(known) * percent / 100)]:
         print(f"{place}: quality {quality:.0f}\n  {source}\n  {text}", file=sys.stderr)
-
-
-def _as_cell(text: str) -> str:
-    """Returns a text as a cell of a line of cells: tabs become spaces."""
-    return text.replace("\t", " ")
 
 
 def _output_line(output: Any) -> str:

@@ -1,13 +1,10 @@
-"""`vanilla-transformer verify`: whether a saved model computes what it did."""
+"""Checks that a saved model still computes what its probe holds."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import argument, option
 
-SUMMARY = "Checks that a saved model still computes what its probe holds."
 EXAMPLES = """
 vanilla-transformer verify runs/converted
 vanilla-transformer verify runs/multi30k --store
@@ -20,9 +17,6 @@ class Options:
 
     model: str = argument("directory of a saved model", "DIR")
     store: bool = option("replace the probe: take what the model computes now as right", False)
-
-
-parse = partial(parse_options, "verify", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

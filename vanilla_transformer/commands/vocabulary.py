@@ -1,16 +1,13 @@
-"""`vanilla-transformer vocabulary`: a model with fewer or more tokens, as your texts need them."""
+"""Trims the vocabulary of a saved model to your texts, or adds tokens."""
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vanilla_transformer.commands.options import parse_options
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.rules import refuse
 
-SUMMARY = "Trims the vocabulary of a saved model to your texts, or adds tokens."
 EXAMPLES = """
 vanilla-transformer vocabulary runs/en-de runs/small --keep-for train.en train.de
 vanilla-transformer vocabulary runs/nllb runs/en-de --keep-for train.en \\
@@ -57,9 +54,6 @@ class Options:
                 "give --keep-for to trim the vocabulary, or --add-tokens to add to it",
             )
         )
-
-
-parse = partial(parse_options, "vocabulary", SUMMARY, EXAMPLES, Options)
 
 
 def run(options: Options) -> None:

@@ -118,13 +118,14 @@ def make_trainer(
         sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
-    averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
+    averaging, subwords = plan.options.averaging, plan.options.subwords
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
     if tells_all():
         trainer.add_callback(PrinterCallback)
     sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
-    trainer.add_callback(TrainingLog(trainer, scorer, sources, show.show_examples))
+    shown = plan.options.model.show_examples
+    trainer.add_callback(TrainingLog(trainer, scorer, sources, shown))
     if averaging.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
     if averaging.num_averaged is not None:

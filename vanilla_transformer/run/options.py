@@ -105,6 +105,11 @@ class ModelArguments(_Checked):
         "target's language, or by the script that most references are in.",
         choices=SCORE_TOKENIZERS,
     )
+    show_examples: int = option(
+        "Number of short validation examples that each evaluation shows, with the model's outputs.",
+        1,
+        ge=1,
+    )
 
 
 @dataclass
@@ -232,19 +237,6 @@ class AveragingArguments(_Checked):
     def num_averaged(self) -> int | None:
         """Number of checkpoints whose mean the run ends with; None: it ends with no mean."""
         return self.average_last or self.average_best
-
-
-@dataclass
-class ShowArguments(_Checked):
-    """Selects what a run prints besides its plan, its progress and its scores."""
-
-    _argument_group_name = "messages"
-
-    show_examples: int = option(
-        "Number of short validation examples that each evaluation shows, with the model's outputs.",
-        1,
-        ge=1,
-    )
 
 
 @dataclass

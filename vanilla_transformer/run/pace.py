@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from logging import NOTSET, WARNING, Logger, disable
 from math import ceil
 from pathlib import Path
@@ -16,17 +16,24 @@ from typing import Any, cast
 import torch
 from accelerate.utils import gather_object
 from datasets import DatasetDict
+from tqdm import tqdm
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.run.assembly import Assembly, assemble
-from vanilla_transformer.run.defaults import EVALUATIONS_IN_MINUTES, Sizes, choose_defaults
+from vanilla_transformer.run.defaults import (
+    EVALUATIONS_IN_MINUTES,
+    Sizes,
+    choose_defaults,
+    describe_choice,
+)
 from vanilla_transformer.run.model_card import PREFIXES
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.run.preparation import LoadedData
+from vanilla_transformer.run.preparation import LoadedData, load_data
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -42,6 +49,8 @@ _FINAL_SEARCH = 2
 
 Measured on a model of Multi30k after 160 steps: 2.8 times as long as its own greedy search.
 """
+_MINUTES = (10, 30, 120)
+"""The times for which a dry run says what would be trained."""
 
 
 class _EnoughStepsError(Exception):
@@ -235,3 +244,26 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
         )
     given = {"max_steps": steps} if steps < pace.steps else {}
     return replace(loaded, defaults=_choose_defaults(arguments, loaded, row, **given))
+
+
+def dry_run(arguments: RunArguments) -> None:
+    """Says what would be trained in some times and in all epochs, by timing first steps."""
+    began, training = monotonic(), arguments.training
+    directory = OutputDirectory(Path(str(training.output_dir)))
+    loaded = compute_on_main_process(training, load_data, arguments, None, directory)
+    loading, rows = monotonic() - began, candidate_rows(loaded)
+    logger.info(f"Timing the first steps of up to {len(rows)} models.")
+
+    @cache
+    def measure(row: Sizes) -> Pace:
+        return measure_pace(arguments, loaded, row)
+
+    full = measure(rows[-1][0])
+    if loaded.defaults:
+        logger.info(describe_choice(loaded.defaults, loaded.facts))
+    for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
+        _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
+        fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
+        logger.info(f"--minutes {minutes:g}: {fitting}.")
+    time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
+    logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")

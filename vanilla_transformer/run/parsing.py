@@ -20,7 +20,6 @@ from vanilla_transformer.run.options import (
     CardArguments,
     ModelArguments,
     PreparationArguments,
-    ShowArguments,
     SubwordArguments,
     TokenizerArguments,
 )
@@ -81,7 +80,6 @@ TOPICS: Mapping[str, Any] = {
     "preparation": PreparationArguments,
     "subwords": SubwordArguments,
     "averaging": AveragingArguments,
-    "show": ShowArguments,
     "card": CardArguments,
 }
 """The dataclasses of all options, by their names in `RunArguments`."""
@@ -98,7 +96,6 @@ class RunArguments:
     preparation: PreparationArguments
     subwords: SubwordArguments
     averaging: AveragingArguments
-    show: ShowArguments
     card: CardArguments
     training: TokenBudgetTrainingArguments
     given: Mapping[str, Any]

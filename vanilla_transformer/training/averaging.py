@@ -157,18 +157,11 @@ def average_checkpoints(
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
     with replaced_directory(target) as unfinished:
-        copy_without_weights(folders[-1], unfinished)
+        unfinished.mkdir()
+        for path in filter(Path.is_file, folders[-1].iterdir()):
+            if not any(map(path.match, _NOT_COPIED)):
+                shutil.copy(path, unfinished)
         save_torch_state_dict(weights, unfinished, metadata={"format": "pt", "averaged": names})
-
-
-def copy_without_weights(folder: Path, output: Path) -> None:
-    """Copies the files of a saved model to a new directory: config, tokenizer and code."""
-
-    def files_not_copied(folder: str, names: list[str]) -> set[str]:
-        folders = {name for name in names if Path(folder, name).is_dir()}
-        return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
-
-    shutil.copytree(folder, output, ignore=files_not_copied)
 
 
 def load_average(model: nn.Module, directories: Sequence[str | Path]) -> None:

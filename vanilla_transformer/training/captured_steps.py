@@ -223,16 +223,12 @@ class _Side:
 
 @dataclass
 class _Recorded:
-    """A recorded step: its inputs are written, it is replayed, and its loss is read.
-
-    Attributes:
-        reached: Whether the loss reaches each parameter: only these have a gradient.
-    """
+    """A recorded step: its inputs are written, it is replayed, and its loss is read."""
 
     inputs: Batch
     num_items: torch.Tensor
     loss: torch.Tensor
-    reached: list[bool]
+    reached: list[bool]  # whether the loss reaches each parameter: only these have a gradient
     graph: torch.cuda.CUDAGraph
 
 

@@ -35,7 +35,7 @@ class GuidedHead:
 
 def guided_head(args: Any, config: Any) -> GuidedHead | None:
     """Returns the head that the options guide in a model with this config; None: no head."""
-    if getattr(args, "guided_alignment", None) is None:
+    if args.guided_alignment is None:
         return None
     layers, heads = config.decoder_layers, config.decoder_attention_heads
     layer = args.guided_alignment_layer

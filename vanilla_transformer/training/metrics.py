@@ -7,6 +7,7 @@ form (NFC).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from math import inf, isfinite, nan
@@ -241,6 +242,7 @@ def reference_streams(lists: Sequence[Sequence[str]]) -> Any:
     ]
 
 
+@dataclass(eq=False)
 class GenerationMetrics:
     """Scores generated token ids, as the `compute_metrics` of a `Seq2SeqTrainer`.
 
@@ -251,33 +253,20 @@ class GenerationMetrics:
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
             differs from the real references if the tokenizer loses or truncates text.
-        tokenizers: sacrebleu's tokenizer for each example. None: that of the script of the
-            references.
         groups: Names of parts of the data, one for each example, such as its corpus: where there
             are several, each has scores of its own, such as "bleu_app"; "" has none.
-        with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
-            and "bleu_high".
-        last_predictions: Decoded predictions of the last call.
-        num_cut: How many of them were cut off at the longest length, where the caller counts them.
-        outputs: What the caller knows of them, a `Translation` for each. Empty: nothing.
-        signatures: Signature of each score in the last call, by name.
     """
 
-    tokenizers: Sequence[str] | None = None
-    with_intervals = False
-    num_cut = 0
-    outputs: Sequence[Any] = ()
-
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        names: Sequence[str],
-        references: References | None = None,
-    ) -> None:
-        self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
-        self.groups: list[Sequence[str]] = []
-        self.last_predictions: list[str] = []
-        self.signatures: dict[str, str] = {}
+    tokenizer: PreTrainedTokenizerBase
+    names: Sequence[str]
+    references: References | None = None
+    tokenizers: Sequence[str] | None = None  # sacrebleu's, of each example; None: by their script
+    groups: list[Sequence[str]] = field(default_factory=list)
+    with_intervals: bool = False  # scores come with the ends of their 95% intervals: "bleu_low"
+    last_predictions: list[str] = field(default_factory=list)  # the texts of the last call
+    num_cut: int = 0  # of them, cut off at the longest length, where the caller counts them
+    outputs: Sequence[Any] = ()  # a `Translation` for each, if the caller knows of them
+    signatures: dict[str, str] = field(default_factory=dict)  # of each score of the last call
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Scores token ids of shape (batch, target_len), padded by -100 or the padding token.

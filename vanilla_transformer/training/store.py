@@ -180,17 +180,11 @@ def delete_old_checkpoints(newest: Path, limit: int, best: str | None) -> None:
 
 @dataclass(frozen=True)
 class OutputDirectory:
-    """The output directory of a run, decided once, before anything is loaded.
-
-    Attributes:
-        checkpoint: Checkpoint that the training resumes from, in this directory or another, which
-            has been checked; None: the training starts at step 0.
-        overwritten: Whether the directory has contents, which are deleted when the training starts.
-    """
+    """The output directory of a run, decided once, before anything is loaded."""
 
     folder: Path
-    checkpoint: Checkpoint | None = None
-    overwritten: bool = False
+    checkpoint: Checkpoint | None = None  # a whole one, here or elsewhere, that the run resumes
+    overwritten: bool = False  # whether it has contents, which the training deletes when it starts
 
 
 def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> OutputDirectory:

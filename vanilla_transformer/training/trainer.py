@@ -13,7 +13,6 @@ from accelerate.utils import DistributedType, gather_object
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
-    GenerationConfig,
     Seq2SeqTrainer,
     TrainingArguments,
     get_scheduler,
@@ -63,6 +62,7 @@ from vanilla_transformer.training.record import TrainingRecord
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.sharding import group_tied_modules
 from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_checkpoint
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 logger = logging.get_logger(__name__)
 # transformers compares its `logging_steps`, a share here, with the number in the checkpoint; what
@@ -101,6 +101,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             of token ids alone. None: generated token ids are scored.
     """
 
+    args: TokenBudgetTrainingArguments
+    model: Any  # any model that has labels; of this package, where an option needs it
     num_tokens: dict[str, torch.Tensor]
     score_texts: Callable[[], dict[str, float]] | None = None
     mixture: Mixture | None = None
@@ -128,7 +130,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             backend: Any = self.args.torch_compile_backend
             compiled: Any = torch.compile(token_loss, backend=backend, dynamic=True)
             self.model.token_loss = compiled  # it is no part of a layer, which Accelerate compiles
-        patience = getattr(self.args, "early_stopping_patience", None)
+        patience = self.args.early_stopping_patience
         callbacks = self.callback_handler.callbacks
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
@@ -151,8 +153,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Sets `alignment_heads` in the model's config, and wraps the collator."""
-        config = cast(Any, self.model).config
-        guide = guided_head(self.args, config)
+        guide = guided_head(self.args, self.model.config)
         if guide is None:
             return None
         if self.args.n_gpu > 1 or self.get_tp_size() > 1:
@@ -161,7 +162,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 "the training with `accelerate launch`, without tensor parallelism."
             )
         self.data_collator = LinkCollator(self.data_collator)
-        config.alignment_heads = [[guide.layer, guide.head]]
+        self.model.config.alignment_heads = [[guide.layer, guide.head]]
         return guide
 
     # Private: Trainer has no option that names further columns to keep.
@@ -245,7 +246,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     @property
     def _packs_batches(self) -> bool:
         """Whether batches are packed, for CUDA graphs: those of one GPU, with the model's loss."""
-        model, args = cast(Any, self.model), cast(Any, self.args)
+        model, args = self.model, self.args
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
         drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
@@ -287,7 +288,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         if callable(evaluate := getattr(self.optimizer, "eval", None)):
             evaluate()
-        check_weights(cast(Any, self.model), self.state.global_step)
+        check_weights(self.model, self.state.global_step)
 
     # Private: Trainer takes the earlier one of two checkpoints with equal scores.
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -338,7 +339,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set."""
-        max_tokens: int | None = getattr(self.args, "max_tokens", None)
+        max_tokens = self.args.max_tokens
         if max_tokens is None:
             refuse(
                 (self.mixture, "Corpora with shares need batches by tokens: set `max_tokens`."),
@@ -369,7 +370,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         sampler, collate = self._batch_sampler, stock.collate_fn
         self._has_packed = self._packs_batches
         if self._has_packed:
-            config, sizes = cast(Any, self.model).config, sizes_for(sampler)
+            config, sizes = self.model.config, sizes_for(sampler)
             collate = partial(collate_packed, collate, config, sizes, max_tokens)
         return with_batches(stock, sampler, collate, self.accelerator.device)
 
@@ -384,7 +385,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Where outputs are scored in the order of the data, it is the stock loader.
         """
         stock = super().get_eval_dataloader(eval_dataset)
-        budget: int | None = getattr(self.args, "eval_max_tokens", None)
+        budget = self.args.eval_max_tokens
         computes_loss_alone = (
             self.args.prediction_loss_only
             or self.score_texts is not None
@@ -413,7 +414,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Returns the optimizer that `args.optim` names; Muon needs whole matrices."""
         if self.accelerator.is_fsdp2:
-            group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
+            group_tied_modules(self.model, self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
@@ -425,8 +426,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self.optimizer = make_muon(
                 trained,
                 lr=self.args.learning_rate,
-                muon_lr=cast(Any, self.args).muon_learning_rate,
-                momentum=cast(Any, self.args).muon_momentum,
+                muon_lr=self.args.muon_learning_rate,
+                momentum=self.args.muon_momentum,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 eps=self.args.adam_epsilon,
                 weight_decay=self.args.weight_decay,
@@ -448,7 +449,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         options = schedule_options(self.args, num_training_steps)
         schedule: Any
         if kind == NOAM:
-            options = {"d_model": cast(Any, self.model).config.hidden_size, **options}
+            options = {"d_model": self.model.config.hidden_size, **options}
             schedule = NoamSchedule(chosen, warmup_steps=int(warmup), **options)
         else:
             schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
@@ -473,7 +474,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
         else:
             guided = {**inputs, **links}  # the base class may take the labels out of `inputs`
-            with recorded_heads(cast(Any, self.model), self._guide.layer) as record:
+            with recorded_heads(self.model, self._guide.layer) as record:
                 loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
             if record.query is not None:  # the layer was not left out of this step
                 total = guided_loss(record, self._guide, guided)
@@ -487,7 +488,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, Any]:
         """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
-        rdrop, simcut = (getattr(self.args, f"{name}_alpha", None) for name in ("rdrop", "simcut"))
+        rdrop, simcut = self.args.rdrop_alpha, self.args.simcut_alpha
         if not (rdrop or simcut or self.teachers):
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
@@ -496,20 +497,18 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             raise ValueError(
                 "R-Drop, SimCut and teachers need padded batches, and the collator packs them."
             )
-        plain: Any = self.model
         if "decoder_input_ids" not in inputs:
-            shifted = plain.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+            shifted = self.model.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
             inputs = {**inputs, "decoder_input_ids": shifted}
         smoothing = self.args.label_smoothing_factor
-        smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
+        smoothing = smoothing or getattr(self.model.config, "label_smoothing", 0.0)
         of_teachers = 0.0 if self.teachers is None else self.teachers.weight
         options: Any = (smoothing, num_items, 1 - of_teachers)
         outputs: Any
         if rdrop:
             loss, outputs = rdrop_loss(model, inputs, rdrop, *options)
         elif simcut:
-            cutoff = cast(Any, self.args).simcut_cutoff
-            loss, outputs = simcut_loss(model, inputs, simcut, cutoff, *options)
+            loss, outputs = simcut_loss(model, inputs, simcut, self.args.simcut_cutoff, *options)
         else:
             unlabelled = {name: value for name, value in inputs.items() if name != "labels"}
             outputs = model(**{"use_cache": False, **unlabelled})
@@ -527,14 +526,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return 1
         return int(self.accelerator.num_processes // self.get_tp_size())
 
-    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Evaluates as in transformers; all settings of `generate()` may be given."""
-        return super().evaluate(*args, **self._take_search(options))
-
-    def predict(self, *args: Any, **options: Any) -> Any:
-        """Predicts as in transformers; all settings of `generate()` may be given."""
-        return super().predict(*args, **self._take_search(options))
-
     def evaluation_loop(
         self,
         dataloader: DataLoader[Any],
@@ -551,6 +542,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         only_loss = prediction_loss_only or self.args.prediction_loss_only
         scores = None if only_loss else self.score_texts
         self._scored = []
+        if self.args.predict_with_generate:
+            # Private: what `evaluate` and `predict` were given beside their own arguments.
+            given, config = getattr(self, "_gen_kwargs", {}), self.model.config
+            search = Search.of_training(self.args, self.model.generation_config, config)
+            self._search = Search.resolve(search.settings, given, config=config)
         self.gather_function = self.accelerator.gather_for_metrics  # leaves out repeated rows
         output = super().evaluation_loop(
             dataloader, description, only_loss or bool(scores), ignore_keys, metric_key_prefix
@@ -585,18 +581,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         masked[kept:] = IGNORE_INDEX
         return masked
 
-    def _take_search(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Resolves the search of an evaluation, and returns the options that are not of it."""
-        fields = vars(GenerationConfig())
-        settings = {name: options[name] for name in options if name in fields}
-        if getattr(self.args, "predict_with_generate", False):
-            owner = cast(Any, self.model)
-            self._search = Search.of_training(self.args, owner.generation_config, owner.config)
-            if settings:
-                saved = self._search.settings
-                self._search = Search.resolve(saved, settings, config=owner.config)
-        return {name: value for name, value in options.items() if name not in settings}
-
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
     ) -> Any:
@@ -606,10 +590,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         is saved with the model. Here the config stays.
         """
         inputs = {name: value for name, value in inputs.items() if name != LINKS}
-        owner, prompts = cast(Any, self.model), dict[str, Any]()
+        prompts: dict[str, Any] = {}
         if (labels := inputs.get("labels")) is not None:
             if self._search is not None:
-                start = owner.config.decoder_start_token_id
+                start = self.model.config.decoder_start_token_id
                 prompts = language_prompts(self.processing_class, start, labels)
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
@@ -617,12 +601,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if self.is_in_train and labels is not None:
                 search = search.capped_by_reference_length(labels.shape[1])
             options = {**options, **prompts, "generation_config": search.settings}
-        kept = deepcopy(getattr(owner, "generation_config", None))
+        kept = deepcopy(getattr(self.model, "generation_config", None))
         try:
             loss, outputs, kept_labels = super().prediction_step(model, inputs, *args, **options)
         finally:
             if kept is not None:
-                owner.generation_config = kept
+                self.model.generation_config = kept
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
