@@ -13,11 +13,16 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.row_languages import languages_of, split_tag
-from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair, shown_behind
+from vanilla_transformer.documents.memory import (
+    LEAST_SHOWN,
+    LEAST_SIMILARITY,
+    Memory,
+    Pair,
+    shown_behind,
+)
 
 _SHARE = 0.5  # of the pairs that have a similar one
 _UNRELATED = 0.05  # of the others
-_SHOWN = 0.4  # least similarity of what is shown
 _ENOUGH = 0.05  # of the pairs have a similar one
 _LOOKED_AT = 500  # pairs
 _BLOCK = 50_000  # pairs that are searched: as they come, since those of one program are neighbours
@@ -60,7 +65,7 @@ def annotate_memory(
             drawn = chance.random()
             if drawn >= _SHARE:
                 continue
-            shown = memory.similar(pair.source, _SHOWN, is_other=True)
+            shown = memory.similar(pair.source, LEAST_SHOWN, is_other=True)
             if shown is None and drawn < _UNRELATED and len(memory):
                 shown = memory.draw(chance)
                 shown = shown if shown.target != pair.target else None

@@ -27,8 +27,8 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TO
 
 LEAST_SIMILARITY = 0.6
 """From which similarity on the translation of a similar text is better than that of a model."""
-LEAST_SHOWN = 0.5
-"""From which similarity on a model that has learnt it reads the translation of a similar text."""
+LEAST_SHOWN = 0.4
+"""From which similarity on a model reads the translation of a similar text, and learns to."""
 
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
 _END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
