@@ -35,6 +35,7 @@ def exact(pairs, text, **options):
         (("open %s", "öffne %s"), "Open %s", "Öffne %s"),
         (("a file", "eine Datei"), "A file", "Eine Datei"),
         (("FILES", "文件"), "Files", "文件"),
+        (("Open a file", "Eine Datei öffnen"), "Open a File", "Eine Datei öffnen"),
         (("Really?", "¿De verdad?"), "Really", "De verdad"),
     ],
 )
@@ -56,6 +57,9 @@ def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target
         (("%1$s of %2$s", "%2$s: %1$s"), "%s of %s"),  # each %s takes the next value
         (("File", "Datei"), "file"),  # nobody knows which words of a language have capitals
         (("OPEN FILE", "DATEI ÖFFNEN"), "Open file"),
+        (("-E, --end DATE ends it", "-E, --end DATUM: Ende"), "-e, --end DATE ends it"),
+        (("Not known: \\U", "Unbekannt: \\U"), "Not known: \\u"),
+        (("Size in MB", "Größe in MB"), "Size in Mb"),
         (("Open file", "Datei öffnen"), "Open\nfile"),
         (("Name\tSize", "Name\tGröße"), "Name size"),
     ],

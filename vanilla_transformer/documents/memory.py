@@ -36,6 +36,7 @@ _WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
 _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
 _BREAK = regex.compile(r"[\n\t]")
 _LETTER = regex.compile(r"\p{L}")
+_FIRST_LETTER = regex.compile(r"\A\p{L}|\b\p{L}(?=\p{L})")  # "a" of "a file", none of "-e"
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 _PART = "\0"
 _MOST_COMPARED = 512  # of the pairs that share the most words
@@ -330,11 +331,14 @@ def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
     """Returns whether a translation has the case that a text needs.
 
     Which words of a text in capitals have small letters, or the first one, only a person knows.
+    Other letters than the first ones of words have a meaning: `-e` and `-E` are two options.
     """
     if _is_in_capitals(stored.body) and not _is_in_capitals(form.body):
         return not target.isupper()
-    is_smaller = stored.body[:1].isupper() and form.body[:1].islower()
-    return not (is_smaller and target.lstrip()[:1].isupper())
+    if stored.body[:1].isupper() and form.body[:1].islower() and target.lstrip()[:1].isupper():
+        return False
+    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), f.body) for f in (form, stored)}
+    return len(bodies) == 1 or _is_in_capitals(form.body)
 
 
 def _is_in_capitals(text: str) -> bool:
