@@ -98,6 +98,25 @@ def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_p
     assert second == "<p><i>Hund</i> sieht Katze ."
 
 
+def test_tags_that_are_written_as_text_come_back_too(trained, tmp_path):
+    unit = "<message><source>{}</source><translation>{}</translation></message>"
+    done = unit.format("a &lt;b&gt;dog&lt;/b&gt; runs .", "&lt;b&gt;Dogge&lt;/b&gt; &amp; so.")
+    asked = unit.format("A &lt;b&gt;dog&lt;/b&gt; runs", "")
+    file, output = tmp_path / "a.ts", tmp_path / "out.ts"
+    file.write_text(f"<TS><context>{done}{asked}</context></TS>", "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    assert "<translation>&lt;b&gt;Dogge&lt;/b&gt; &amp; so</translation>" in output.read_text()
+
+
+def test_a_memory_with_signs_of_markdown_is_read_by_the_tags_of_the_text(trained, tmp_path):
+    file, memory, output = (tmp_path / name for name in ("a.md", "m.tsv", "out.md"))
+    memory.write_text("a **dog** runs .\tDie **Dogge** rennt.\n", "utf-8")
+    file.write_text("A **dog** runs\n\nA *dog* runs\n", "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    assert output.read_text("utf-8").startswith("Die **Dogge** rennt\n\n*Hund*")
+
+
 TMX = """<?xml version="1.0"?><tmx version="1.4"><body>
 <tu><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>eins</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>two</seg></tuv><tuv xml:lang="de"><seg></seg></tuv></tu>

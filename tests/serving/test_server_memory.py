@@ -41,9 +41,11 @@ def test_a_correction_answers_all_later_requests(trained, tmp_path):
             assert server.post("/suggest", {**values, "s": "x", **wrong})[0] == 400
         server.form("/suggest", **{**values, "q": "a bird"}, s="a bird")
         assert server.translate("a bird")[2]["translatedText"] == "a bird"
+        server.form("/suggest", **{**values, "q": "a <b>dog"}, s="<i>Ein</i> Hund")  # plain text
+        assert server.translate("a <b>dog")[2]["translatedText"] == "<i>Ein</i> Hund"
     lines = file.read_text("utf-8").splitlines()
     assert lines[0] == f"{LINE}\tEin Hund. Katze! Ist da.\ten\tde"
-    assert len(lines) == 4
+    assert len(lines) == 5
 
 
 def test_a_server_without_a_memory_takes_no_corrections(trained):
