@@ -195,7 +195,8 @@ def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expecte
     for name, content in files.items():
         (tmp_path / name).write_text(content, "utf-8")
     old, existing, new = (str(tmp_path / name) for name in files)
-    former = read_versions(old, existing, read_document(new, (tmp_path / "new.json").read_bytes()))
+    document = read_document(new, (tmp_path / "new.json").read_bytes())
+    former, _ = read_versions(old, existing, document)
     assert [found and found.text for found in former] == expected
 
 
@@ -228,6 +229,53 @@ def test_what_did_not_change_since_the_former_version_keeps_its_translation(
     files["existing"].write_text(form.format("Ein Hund!", "", "Vogel!"), "utf-8")
     with pytest.raises(ValueError, match=f"existing.{kind} is no translation of .*old.{kind}"):
         translate([*words, str(files["new"])])
+
+
+def write_versions(tmp_path, kind, old, existing, new):
+    """Returns the words of a call that translates the new version."""
+    files = [tmp_path / f"{name}.{kind}" for name in ("old", "existing", "new", "out")]
+    for file, content in zip(files, (old, existing, new), strict=False):
+        file.write_text(content, "utf-8")
+    previous, existing, new, out = map(str, files)
+    words = ["--document", new, "--output", out, "--previous", previous, "--existing", existing]
+    return words, files[-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "existing"),
+    [
+        ("html", '<p><a href="/en">a dog</a></p>', '<p><a href="/de">H&uuml;ndchen</a></p>'),
+        ("srt", "1\n00:01 --> 00:02\na dog sees\na cat .\n", "1\n00:01 --> 00:02\nDer\nHund da\n"),
+        ("md", "a dog\nsees a cat .\n", "Der Hund\nsieht eine\nKatze.\n"),
+        ("json", '["a dog"]', '["H\\u00fcnd\\/chen"]'),
+    ],
+)
+def test_a_translation_that_is_kept_is_kept_to_the_byte(trained, tmp_path, kind, old, existing):
+    words, out = write_versions(tmp_path, kind, old, existing, old)
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == existing
+
+
+def test_a_link_that_changed_is_not_that_of_the_former_version(trained, tmp_path):
+    link = '<p><a href="{}">{}</a></p>'
+    versions = (link.format(*row) for row in (("/en", "a dog"), ("/de", "Hund!"), ("/x", "a dog")))
+    words, out = write_versions(tmp_path, "html", *versions)
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == link.format("/x", "Hund!")
+
+
+def test_what_was_moved_has_its_former_translation(trained, tmp_path):
+    old, existing = "a dog .\na cat .\n", "Dogge!\nMieze!\n"
+    words, out = write_versions(tmp_path, "txt", old, existing, "a cat .\nA dog.\na cat\n")
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == "Mieze!\nDogge.\nMieze\n"
+
+
+def test_fields_of_one_name_are_not_mixed_up(trained, tmp_path):
+    old, existing = '{"a": "dog", "b": "cat", "a": "bird"}', '{"a": "D", "b": "C", "a": "B"}'
+    words, _ = write_versions(tmp_path, "json", old, existing, '{"b": "cat", "c": "bird"}')
+    with pytest.raises(ValueError, match=r"existing\.json is no translation"):
+        translate([str(trained), *words])
 
 
 UNITS = """<xliff version="1.2"><file original="a" source-language="en" datatype="plaintext"

@@ -97,10 +97,11 @@ def _translate_document(options: Options, path: str) -> None:
     set_seed(options.computation.seed)
     memory = load_memory(translator, options)
     memories = [] if options.search.no_memory else [Memory(document.pairs)]
-    memories += [] if memory is None else [memory]
     former: Sequence[Any] = ()
     if options.files.previous and options.files.existing:
-        former = read_versions(options.files.previous, options.files.existing, document)
+        former, all_former = read_versions(options.files.previous, options.files.existing, document)
+        memories.append(all_former)
+    memories += [] if memory is None else [memory]
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:

@@ -98,6 +98,10 @@ class Document(Protocol):
     def places(self) -> Sequence[str]:
         """Where each of `texts` is, such as "line 3"."""
 
+    @property
+    def parts(self) -> Sequence[str | None]:
+        """What the file has in each of these places. None: the text is only a part of that."""
+
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """Returns the file with an output in the place of each of `texts`.
 
@@ -121,6 +125,11 @@ class MessageDocument:
         self.places = [
             place
             for message, place in zip(self._messages, document.places, strict=True)
+            for _ in message.texts
+        ]
+        self.parts = [
+            part if isinstance(message, _Text) else None
+            for message, part in zip(self._messages, document.parts, strict=True)
             for _ in message.texts
         ]
         self.keys: Sequence[object] = [

@@ -360,6 +360,7 @@ class PackedDocument:
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
         ]
+        self.parts = [part for member in self._members.values() for part in member.parts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""

@@ -1,6 +1,7 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -71,8 +72,10 @@ def _is_language(cell: str, language: str | None) -> bool:
     return not (own and wanted) or closest_tag(own, [wanted]) is not None
 
 
-def read_versions(previous: str, existing: str, document: Document) -> list[Translation | None]:
-    """Returns the translations of a former version that the texts of a document keep.
+def read_versions(
+    previous: str, existing: str, document: Document
+) -> tuple[list[Translation | None], Memory]:
+    """Returns the translations of a former version that the texts of a document keep, and all.
 
     None: the former version does not have the text, or in another place.
 
@@ -81,37 +84,37 @@ def read_versions(previous: str, existing: str, document: Document) -> list[Tran
     """
     old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
     order = {key: number for number, key in reversed([*enumerate(old.keys)])}
-    sides = [
-        sorted(  # fields of JSON have any order
-            zip_longest(side.keys, side.texts, side.places),
-            key=lambda row: order.get(row[0], len(order)),
-        )
-        for side in (old, new)
-    ]
-    for source, target in zip_longest(*sides):
+    sources, targets = (
+        list(zip_longest(side.keys, side.texts, side.places, side.parts)) for side in (old, new)
+    )
+    targets.sort(key=lambda row: order.get(row[0], len(order)))  # fields of JSON have any order
+    pairs = list(zip_longest(sources, targets))
+    for source, target in pairs:
         if not (source and target) or _frame_of(*source) != _frame_of(*target):
             raise ValueError(
                 f"{existing} is no translation of {previous}: they differ from "
-                f"{(target or source)[2]} on, with {len(sides[1])} and {len(sides[0])} texts."
+                f"{(target or source)[2]} on, with {len(targets)} and {len(sources)} texts."
             )
-    former: list[Translation | None] = [None] * len(document.texts)
     texts = [[_content_of(marked) for marked in side.texts] for side in (old, document)]
-    kept = [
-        Translation(
-            target.text, from_memory=Suggestion(source.text, target.text, 1.0, True), marked=target
-        )
-        for (_, source, _), (_, target, _) in zip(*sides, strict=True)
-    ]
+    kept: dict[int, int] = {}
     for block in Indel.opcodes(*texts):
         if block.tag == "equal":
-            former[block.dest_start : block.dest_end] = kept[block.src_start : block.src_end]
-    named = dict(zip(zip(old.keys, texts[0], strict=False), kept, strict=False))
-    for number, row in enumerate(zip(document.keys, texts[1], strict=False)):
-        former[number] = named.get(row) or former[number]
-    return former
+            own = range(block.dest_start, block.dest_end)
+            kept.update(zip(own, range(block.src_start, block.src_end), strict=True))
+    named = {row: number for number, row in enumerate(zip(old.keys, texts[0], strict=False))}
+    rows = enumerate(zip(document.keys, texts[1], strict=False))
+    kept.update({number: named[row] for number, row in rows if row in named})
+    former: list[Translation | None] = [None for _ in document.texts]
+    for number, of_former in kept.items():
+        (_, source, _, source_part), (_, target, _, target_part) = pairs[of_former]
+        is_same = source_part == document.parts[number]
+        marked = replace(target, part=target_part if is_same else None)
+        known = Suggestion(source.text, target.text, 1.0, True)
+        former[number] = Translation(target.text, from_memory=known, marked=marked)
+    return former, Memory(Pair(row[1].write(), of_row[1].write()) for row, of_row in pairs)
 
 
-def _frame_of(key: object, marked: MarkedText, place: str) -> tuple[object, int]:
+def _frame_of(key: object, marked: MarkedText, *_: object) -> tuple[object, int]:
     """Returns what a text and its translation have in common."""
     return key, len(marked.tags)
 
