@@ -67,7 +67,7 @@ def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
         'msgid "A dog sees the old cat ."',
         'msgid "a dog sees the new cat ."',
         'msgctxt "other"\nmsgid "&Open %d"',
-        '#, c-format\nmsgid "_Open %d:"',
+        '#, c-format\nmsgctxt "menu"\nmsgid "_Open %d:"',
         'msgid "a dog finds a boat ."',
     )
     file.write_text(po(*messages), "utf-8")

@@ -122,6 +122,14 @@ def test_of_several_translations_context_neighbours_frequency_and_the_last_one_d
     assert exact(near, "Open", behind="Sky") == "Öffnen"
 
 
+def test_a_message_without_a_context_is_another_one_than_that_with_one():
+    assert exact([("Control", "Strg", "key")], "Control", context="") is None
+    assert exact([("Control", "Steuerung", "")], "Control", context="key") is None
+    assert exact([("Control", "Steuerung")], "Control", context="key") == "Steuerung"
+    pairs = [("Control", "Steuerung", ""), ("Control", "Strg", "key")]
+    assert exact(pairs, "Control") == "Steuerung"  # of a text without contexts, such as a line
+
+
 def test_similar_texts_are_found_by_their_words():
     memory = Memory(
         [

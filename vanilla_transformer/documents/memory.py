@@ -47,13 +47,14 @@ class Pair(NamedTuple):
     """A text and its translation.
 
     Attributes:
-        context: What tells it from equal texts, such as `msgctxt`.
+        context: What tells it from equal texts, such as `msgctxt`; "": it has none. None: nobody
+            knows.
         is_doubtful: Whether the translation is only a proposal, for an equal text too.
     """
 
     source: str
     target: str
-    context: str = ""
+    context: str | None = None
     is_doubtful: bool = False
 
 
@@ -119,7 +120,7 @@ class Memory:
         self._lock = Lock()
         self._sources: list[str] = []
         self._targets: list[str] = []
-        self._contexts: dict[int, str] = {}
+        self._contexts: list[str | None] = []
         self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
         self._ids: dict[str, int] = {}
@@ -157,8 +158,7 @@ class Memory:
             begin, _, end = _split_signs(target)
             if _plain(end) == _plain(form.end):
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
-            if context:
-                self._contexts[number] = context
+            self._contexts.append(context)
             key = hash(form.key)
             self._former.append(-1 if is_doubtful else self._last.get(key, -1))
             if not is_doubtful:
@@ -171,7 +171,7 @@ class Memory:
             self._ends.append(len(self._words))
 
     def exact(
-        self, text: str, context: str = "", before: str = "", behind: str = ""
+        self, text: str, context: str | None = None, before: str = "", behind: str = ""
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
@@ -181,22 +181,23 @@ class Memory:
         where one of both is 1: "1 Minuten".
 
         Args:
-            context: What tells the text from equal ones. Pairs that have another one do not count.
+            context: As that of a pair. Pairs that have another one do not count.
             before: The text before it in its file, and `behind` that behind it.
         """
         form, forms = _Form(text), dict[str, _Form]()
         found: list[tuple[tuple[bool, ...], str, str]] = []
         number = self._last.get(hash(form.key), -1)
         while number >= 0:
-            source, own = self._sources[number], self._contexts.get(number, "")
+            source, own = self._sources[number], self._contexts[number]
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
-            if stored.key == form.key and not (context and own and own != context):
+            if stored.key == form.key and (None in (context, own) or own == context):
                 target = self._adapted(stored, self._targets[number], form)
-                is_alike = _ones_of(form) == _ones_of(stored)
-                if target is not None and is_alike and _has_case_of(form, stored, target):
+                has_ones = _ones_of(form) == _ones_of(stored)
+                if target is not None and has_ones and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
-                    rank = own == context, source == text, is_near, stored.body == form.body
+                    is_same = (own or "") == (context or "")
+                    rank = is_same, source == text, is_near, stored.body == form.body
                     found.append((rank, target, source))
             number = self._former[number]
         if not found:
@@ -380,7 +381,7 @@ def shown_behind(text: str, known: Suggestion) -> str:
 def suggestions_for(
     texts: Sequence[str],
     memories: Sequence[Memory],
-    contexts: Sequence[str] = (),
+    contexts: Sequence[str | None] = (),
     least: float | None = LEAST_SIMILARITY,
 ) -> list[Suggestion | None]:
     """Returns what memories have for the texts of a file, in their order.
@@ -388,12 +389,12 @@ def suggestions_for(
     An equal text of the first memory counts; else one of the next; else the most similar one.
 
     Args:
-        contexts: What tells each text from equal ones. Empty: nothing does.
+        contexts: Those of the texts, as those of pairs. Empty: nobody knows them.
         least: Smallest similarity of a similar text. None: no similar one counts.
     """
     around = ["", *texts, ""]
     found: list[Suggestion | None] = []
-    of_texts = zip(around, texts, around[2:], contexts or [""] * len(texts), strict=False)
+    of_texts = zip(around, texts, around[2:], contexts or [None] * len(texts), strict=False)
     for before, text, behind, context in of_texts:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         known = next(filter(None, equal), None)

@@ -39,22 +39,22 @@ class Message(str):
 
     Attributes:
         flags: Those of gettext, such as `c-format`.
-        context: What tells it from equal texts.
+        context: What tells it from equal texts; "": it has none. None: nobody knows.
     """
 
     __slots__ = ("context", "flags")
     flags: frozenset[str]
-    context: str
+    context: str | None
 
 
-def as_message(marked: MarkedText, flags: frozenset[str], context: str = "") -> MarkedText:
+def as_message(marked: MarkedText, flags: frozenset[str], context: str | None) -> MarkedText:
     """Returns a text as that of a program."""
     message = Message(marked.text)
     message.flags, message.context = flags, context
     return replace(marked, text=message)
 
 
-def pair_of_messages(source: str, target: str, context: str = "") -> Pair:
+def pair_of_messages(source: str, target: str, context: str | None = None) -> Pair:
     """Returns the pair of a message, without what a text in the place of its source lacks."""
     source, _, sign = _without_sign(source)
     target = _SIGN_BEHIND.sub("", target)

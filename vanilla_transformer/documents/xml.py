@@ -463,11 +463,11 @@ class _Reader:
             else:
                 yield pair_of_messages(source_text, target_text, context)
 
-    def _block(self, block: _Element, context: str = "") -> Iterator[_XmlPlace]:
+    def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text.
 
         Args:
-            context: What tells it from equal ones.
+            context: As that of a message.
         """
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))

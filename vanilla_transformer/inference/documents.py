@@ -88,7 +88,7 @@ def known_outputs(
         marks_doubt: Whether the document can say that a translation is one of a similar text.
     """
     written = [marked.write() for marked in texts]
-    contexts = [getattr(marked.text, "context", "") for marked in texts]
+    contexts = [getattr(marked.text, "context", None) for marked in texts]
     least = LEAST_SIMILARITY if marks_doubt else None
     found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
     outputs: list[Translation | None] = []
