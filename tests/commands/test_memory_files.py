@@ -86,6 +86,18 @@ def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
     assert f'{messages[1]}\nmsgstr "Der Hund' not in output.read_text("utf-8")
 
 
+def test_a_fuzzy_message_that_stays_fuzzy_stays_as_it_is(trained, tmp_path):
+    file, output = tmp_path / "a.po", tmp_path / "out.po"
+    fuzzy = (
+        '#, fuzzy, c-format\n#| msgid "a dog sees the old cat ."\n'
+        'msgid "a dog sees the new cat ."\n'
+        'msgstr ""\n"Der Hund sieht "\n"die alte Katze."\n'
+    )
+    file.write_text(HEAD + fuzzy, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    assert output.read_text("utf-8") == HEAD + fuzzy
+
+
 def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_path):
     file, memory = tmp_path / "a.html", tmp_path / "m.tsv"
     memory.write_text("a <b>dog</b> sees a cat .\tDie <b>Dogge</b> sieht.\n", "utf-8")
@@ -152,6 +164,14 @@ def test_what_is_no_memory_is_refused_with_its_place(tmp_path, name, content, pr
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=problem):
         read_memory([str(file)], "en", "de")
+
+
+def test_an_xliff_of_two_target_languages_is_refused(tmp_path):
+    file = tmp_path / "a.xliff"
+    files = "".join(f'<file target-language="{code}"></file>' for code in ("de", "fr", "de"))
+    file.write_text(f'<xliff version="1.2">{files}</xliff>', "utf-8")
+    with pytest.raises(ValueError, match=r"a\.xliff: .*de.*fr"):
+        read_document(str(file), file.read_bytes())
 
 
 def test_corrections_of_other_languages_are_no_memory(tmp_path):
