@@ -296,8 +296,10 @@ class _XmlFile(FileTemplate):
         self._languages, self.pairs = form.languages, reader.pairs
         self.marks_doubt = bool(form.target)
         for tag, attribute in form.languages:
-            named = re.search(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
-            self.language = self.language or (named[1] if named else "")
+            named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
+            if len(several := dict.fromkeys(named)) > 1:
+                raise ValueError(f"translations into {' and '.join(several)}: make a file of each.")
+            self.language = self.language or "".join(several)
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
         text = super().join(outputs)
