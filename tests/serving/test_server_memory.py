@@ -87,6 +87,15 @@ def test_two_servers_lose_nothing(tmp_path):
     )
 
 
+def test_the_mark_that_editors_write_at_the_begin_is_no_part_of_a_text(tmp_path):
+    file = tmp_path / "memory.tsv"
+    file.write_text("one\teins\ten\tde\n", "utf-8-sig")
+    memory = StoredMemory(str(file))
+    assert memory.of("en", "de").exact("one").target == "eins"
+    memory.add("en", "de", Pair("two", "zwei"))
+    assert memory.of("en", "de").exact("two").target == "zwei"
+
+
 def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):
     file = tmp_path / "memory.tsv"
     memory = StoredMemory(str(file))
