@@ -201,6 +201,26 @@ def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
     assert memory.exact("Sort by label").target == "Trier par étiquette"
 
 
+def test_messages_of_lines_and_units_have_no_signs_of_keys_either(tmp_path):
+    file = tmp_path / "a.tsv"
+    file.write_text("&Open it\tÖ&ffnen\n<b>Save it</b>\t<b>Sichern</b>\n", "utf-8")
+    memory = read_memory([str(file)], None, None)
+    for text, target in (("Open it", "Öffnen"), ("&Open it", "Ö&ffnen"), ("Save it", "Sichern")):
+        assert memory.exact(text).target == target
+    scored = {("&Open it", "Ö&ffnen"), ("<b>Save it</b>", "<b>Sichern</b>")}
+    assert len(read_memory([str(file)], None, None, scored)) == 0
+    (tmp_path / "a.po").write_text(f'{HEAD}msgid "&Open it"\nmsgstr "Ö&ffnen"\n', "utf-8")
+    assert len(read_memory([str(tmp_path / "a.po")], None, None, scored)) == 0
+
+
+def test_the_last_correction_of_a_text_counts_as_on_the_server(tmp_path):
+    file = tmp_path / "corrections.tsv"
+    lines = ["one\ta\ten\tde", "one\ta\ten\tde", "one\tb\ten\tde", "one\tc\ten\tfr", "x\ty\tit"]
+    file.write_text("\n".join(lines), "utf-8")
+    memory = read_memory([str(file)], "en", "de")
+    assert (memory.exact("one").target, memory.exact("x").target) == ("b", "y")
+
+
 @pytest.mark.parametrize(
     ("existing", "new", "expected"),
     [

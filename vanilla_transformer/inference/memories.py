@@ -13,7 +13,7 @@ from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
-from vanilla_transformer.documents.messages import Document
+from vanilla_transformer.documents.messages import Document, pair_of_messages
 from vanilla_transformer.inference.documents import target_of_document
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import closest_tag, known_tag
@@ -38,8 +38,9 @@ def read_memory(
     Raises:
         ValueError: If a file is of another kind, damaged, or for another target language.
     """
+    left_out = {*without, *(pair_of_messages(*texts)[:2] for texts in without)}
     pairs = (pair for path in paths for pair in _read(path, source, target))
-    return Memory(pair for pair in pairs if pair[:2] not in without)
+    return Memory(pair for pair in pairs if pair[:2] not in left_out)
 
 
 def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
@@ -47,14 +48,20 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     if suffix == ".tmx":
         if not (source and target):
             raise ValueError(f"{path} needs --source-language and --target-language.")
-        yield from (Pair(*row[:2]) for row in read_tmx(path, [source, target]))
+        for row in read_tmx(path, [source, target]):
+            yield from _as_text_and_message(*row[:2])
     elif suffix == ".tsv":
+        corrections: dict[tuple[str, str], str] = {}
         for number, line in enumerate(read_lines(path), start=1):
             cells = line.split("\t")
             if len(cells) < 2:
                 raise ValueError(f"{path}, line {number}: there is no tab before a target.")
-            if all(map(_is_language, cells[2:4], (source, target))):
-                yield Pair(cells[0], cells[1])
+            if len(cells) < 4:
+                yield from _as_text_and_message(*cells[:2])
+            elif all(map(_is_language, cells[2:4], (source, target))):
+                corrections[cells[0], cells[3]] = cells[1]  # the last one counts
+        for (text, _), correction in corrections.items():
+            yield from _as_text_and_message(text, correction)
     else:
         document = read_document(path, Path(path).read_bytes())
         try:
@@ -64,6 +71,11 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
         if not document.marks_doubt:
             raise ValueError(f"{path} holds no translations: give a .tsv, .tmx, .po or .xliff.")
         yield from document.pairs
+
+
+def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
+    """Yields a pair for lines, and one for messages, without the signs of keys, if it differs."""
+    yield from dict.fromkeys([Pair(source, target), pair_of_messages(source, target)])
 
 
 def _is_language(cell: str, language: str | None) -> bool:
