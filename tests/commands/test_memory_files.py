@@ -344,6 +344,25 @@ def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
         assert f'state-qualifier="{qualifier}"' in unit or not qualifier
 
 
+def test_what_a_model_has_written_into_xliff_is_no_memory(trained, tmp_path):
+    file, output, again = (tmp_path / f"{name}.xliff" for name in ("a", "out", "again"))
+    unit = '<trans-unit id="{}"><source>{}</source></trans-unit>'
+    head, first, tail = (
+        '<xliff version="1.2"><file target-language="de"><body>',
+        unit.format(1, "a dog sees a cat ."),
+        "</body></file></xliff>",
+    )
+    file.write_text(head + first + tail, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    grown = output.read_text("utf-8").replace(tail, unit.format(2, "A dog sees a cat") + tail)
+    assert read_document("a.xliff", grown.encode()).pairs == []
+    reviewed = grown.replace('id="1"', 'id="1" approved="yes"')
+    assert len(read_document("a.xliff", reviewed.encode()).pairs) == 1
+    file.write_text(grown, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(again)])
+    assert "exact-match" not in again.read_text("utf-8")
+
+
 def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):
     form = (
         '<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>{} </w:t></w:r><w:r><w:rPr><w:b/></w:rPr>'

@@ -441,7 +441,9 @@ class _Reader:
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             if is_approved or (target.inside < target.close and not is_asked):
-                self.pairs.extend(self._pair(source, target, context))
+                # Nobody has read what a model has written.
+                if is_approved or target.attribute("state-qualifier") != "mt-suggestion":
+                    self.pairs.extend(self._pair(source, target, context))
                 return
         old = self.source[target.inside : target.close] if target else ""
         forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
