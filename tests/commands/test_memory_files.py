@@ -363,6 +363,18 @@ def test_what_a_model_has_written_into_xliff_is_no_memory(trained, tmp_path):
     assert "exact-match" not in again.read_text("utf-8")
 
 
+def test_former_versions_whose_parts_are_in_another_order_fit_together(tmp_path):
+    form = '<w:document xmlns:w="w"><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:document>'
+    parts = {"document": ("a dog", "Hund"), "header1": ("a cat", "Katze")}
+    for number, names in enumerate((list(parts), list(reversed(parts)), list(parts))):
+        with zipfile.ZipFile(tmp_path / f"{number}.docx", "w") as packed:
+            for name in names:
+                packed.writestr(f"word/{name}.xml", form.format(parts[name][number % 2]))
+    old, existing, new = (str(tmp_path / f"{number}.docx") for number in range(3))
+    former, _ = read_versions(old, existing, read_document(new, (tmp_path / "2.docx").read_bytes()))
+    assert [kept.text for kept in former] == ["Hund", "Katze"]
+
+
 def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):
     form = (
         '<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>{} </w:t></w:r><w:r><w:rPr><w:b/></w:rPr>'

@@ -348,7 +348,8 @@ class PackedDocument:
                 names += map(html.unescape, re.findall(form.names[1], parts[name].decode()))
             kept_texts = "|".join([form.kept_texts, *map(re.escape, names)])
             form = replace(form, kept_texts=kept_texts)
-            for name in filter(re.compile(form.members).fullmatch, parts):
+            # Programs pack them in different orders.
+            for name in sorted(filter(re.compile(form.members).fullmatch, parts)):
                 part = parts[name]
                 self._members[name] = read(part) if read else read_xml(part, form)
         except ValueError as error:
