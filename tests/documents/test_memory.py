@@ -35,6 +35,7 @@ def exact(pairs, text, **options):
         (("open %s", "öffne %s"), "Open %s", "Öffne %s"),
         (("a file", "eine Datei"), "A file", "Eine Datei"),
         (("FILES", "文件"), "Files", "文件"),
+        (("Use --all for it", "Dazu dient --all"), "Use --any for it", "Dazu dient --any"),
         (("Open a file", "Eine Datei öffnen"), "Open a File", "Eine Datei öffnen"),
         (("Really?", "¿De verdad?"), "Really", "De verdad"),
     ],
@@ -144,6 +145,11 @@ def test_similar_texts_are_found_by_their_words():
     assert memory.similar("Nothing of it", 0.6) is None
     assert memory.similar("", 0.6) is None
     assert Memory().similar("Close", 0.1) is None
+
+
+def test_a_similar_text_with_a_part_that_the_text_lacks_is_no_match():
+    memory = Memory([Pair("Use --all for it", "Dazu dient --all")])  # no option beside other words
+    assert memory.similar("Use them for it", 0.6) is None
 
 
 def test_a_doubtful_translation_is_that_of_a_similar_text():

@@ -78,6 +78,9 @@ class Suggestion:
 class _Form:
     """A text without what is set apart.
 
+    Args:
+        known: Parts of its source, which are found whatever stands beside them.
+
     Attributes:
         text: The text.
         begin: White space at its begin.
@@ -90,10 +93,10 @@ class _Form:
         breaks: Its line breaks and tabs.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Sequence[str] = ()) -> None:
         self.text = text
         begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
-        kept = [span for span in kept_spans(text) if span[0] < end]
+        kept = [span for span in kept_spans(text, known=known) if span[0] < end]
         end = max([begin, end, *(span[1] for span in kept)])
         numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
         self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
@@ -238,7 +241,7 @@ class Memory:
 
         None: it has other parts than its source, or some that the text lacks.
         """
-        own = _Form(target)
+        own = _Form(target, stored.parts)
         parts = own.parts
         if stored.text == form.text:
             if not Copies.find(form.text, kept_spans(form.text), target).are_right:
