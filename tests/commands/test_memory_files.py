@@ -240,6 +240,50 @@ def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expecte
     assert [found and found.text for found in former] == expected
 
 
+ANDROID = (
+    '<resources><string name="{}">{}</string><string name="{}">{}</string>'
+    '<string-array name="l"><item>Open</item><item>{}</item></string-array>'
+    '<plurals name="p"><item quantity="{}">{}</item><item quantity="{}">{}</item></plurals>'
+    "</resources>"
+)
+RESX = (
+    '<root><data name="{}"><value>{}</value></data><data name="{}"><value>{}</value></data></root>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "existing"),
+    [
+        (
+            "a.xml",
+            ANDROID.format("a", "Open", "b", "Save", "Go", "one", "A", "other", "B"),
+            ANDROID.format("b", "S", "a", "O\\n!", "G", "other", "b", "one", "a"),
+        ),
+        (
+            "a.resx",
+            RESX.format("a", "A", "b", "B"),
+            RESX.format("b", "b", "a", "a"),
+        ),
+    ],
+)
+def test_texts_of_xml_with_names_are_known_by_these(tmp_path, name, old, existing):
+    paths = [tmp_path / f"{version}-{name}" for version in ("old", "existing")]
+    for path, content in zip(paths, (old, existing), strict=True):
+        path.write_text(content, "utf-8")
+    former, _ = read_versions(*map(str, paths), read_document(name, old.encode()))
+    texts = [kept.text for kept in former]
+    assert texts == (["a", "b"] if "resx" in name else ["O\n!", "S", "Open", "G", "a", "b"])
+
+
+def test_a_line_break_of_a_memory_is_written_as_android_reads_it(trained, tmp_path):
+    file, memory, output = (tmp_path / name for name in ("a.xml", "m.po", "out.xml"))
+    memory.write_text(f'{HEAD}msgid "a dog ."\nmsgstr "Der\\nHund."\n', "utf-8")
+    file.write_text('<resources><string name="a">a dog .</string></resources>', "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    assert r">Der\nHund.<" in output.read_text("utf-8")
+
+
 VERSIONS = {
     "json": '{{"a": "{}", "b": "{}", "c": "{}"}}',
     "md": "# {}\n\n- {}\n- {}\n",

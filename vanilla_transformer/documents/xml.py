@@ -257,7 +257,7 @@ class _XmlPlace(Place):
             if isinstance(item, str):
                 for number, line in enumerate(item.split("\n")):
                     if number:
-                        yield "", next(breaks, "\n")
+                        yield "", next(breaks, r"\n" if self.form.escapes else "\n")
                     if self.form.escapes:
                         line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
                     if line:
@@ -294,6 +294,7 @@ class _XmlFile(FileTemplate):
         reader = _Reader(source, form)
         super().__init__(source, list(reader.places()), encoding)
         self._languages, self.pairs = form.languages, reader.pairs
+        self.keys = reader.keys if all(map(any, reader.keys)) else ()
         self.marks_doubt = bool(form.target)
         for tag, attribute in form.languages:
             named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
@@ -380,11 +381,17 @@ class PackedDocument:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Finds the places of the texts of a well-formed file."""
+    """Finds the places of the texts of a well-formed file.
+
+    Attributes:
+        pairs: Gets the texts that are translated already.
+        keys: Gets what each place is called, by elements of Android and .NET.
+    """
 
     source: str
     form: XmlFormat
     pairs: list[Pair] = field(default_factory=list)
+    keys: list[tuple[str, ...]] = field(default_factory=list)
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
@@ -395,7 +402,12 @@ class _Reader:
                 element = path.pop()
                 element.close, element.end = begin, end
                 if element.is_block and not element.is_kept:
-                    yield from self._unit(element) if self.form.target else self._block(element)
+                    around = path[-1], element
+                    key = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
+                    find = self._unit if self.form.target else self._block
+                    for place in find(element):
+                        self.keys.append(key)
+                        yield place
                 continue
             prefix, colon, name = name.rpartition(":")
             element = _Element(name, prefix + colon, tag, attributes, begin, end, end, end)
