@@ -203,11 +203,19 @@ def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
 
 def test_messages_of_lines_and_units_have_no_signs_of_keys_either(tmp_path):
     file = tmp_path / "a.tsv"
-    file.write_text("&Open it\tÖ&ffnen\n<b>Save it</b>\t<b>Sichern</b>\n", "utf-8")
+    lines = (
+        "&Open it\tÖ&ffnen",
+        "<b>Save it</b>\t<b>Sichern</b>",
+        "Name\tDer_name & <so>",
+        "Its name \tDer_name ",
+    )
+    file.write_text("\n".join(lines), "utf-8")
     memory = read_memory([str(file)], None, None)
     for text, target in (("Open it", "Öffnen"), ("&Open it", "Ö&ffnen"), ("Save it", "Sichern")):
         assert memory.exact(text).target == target
-    scored = {("&Open it", "Ö&ffnen"), ("<b>Save it</b>", "<b>Sichern</b>")}
+    assert memory.exact("Name").target == "Der_name & <so>"  # the text has no such sign
+    assert memory.exact("Its name").target == "Der_name"
+    scored = {tuple(line.split("\t")) for line in lines}
     assert len(read_memory([str(file)], None, None, scored)) == 0
     (tmp_path / "a.po").write_text(f'{HEAD}msgid "&Open it"\nmsgstr "Ö&ffnen"\n', "utf-8")
     assert len(read_memory([str(tmp_path / "a.po")], None, None, scored)) == 0
@@ -386,6 +394,21 @@ def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
     qualifiers = ["", "exact-match", "fuzzy-match", "fuzzy-match", "mt-suggestion"]
     for unit, qualifier in zip(units, qualifiers, strict=False):
         assert f'state-qualifier="{qualifier}"' in unit or not qualifier
+
+
+def test_tags_at_the_edges_of_a_text_are_not_put_elsewhere(tmp_path):
+    units = "".join(
+        f"<trans-unit><source>{source}</source><target>{target}</target></trans-unit>"
+        for source, target in (
+            ('go to <x id="a"/>', '<x id="a"/> ist da'),
+            ('see <x id="a"/>', 'siehe <x id="a"/>'),
+        )
+    )
+    xliff = f'<xliff version="1.2"><file><body>{units}</body></file></xliff>'
+    assert [pair.source for pair in read_document("a.xlf", xliff.encode()).pairs] == ["see"]
+    file = tmp_path / "a.po"
+    file.write_text(f'{HEAD}msgid "go to<br>"\nmsgstr "<br>dorthin"\n', "utf-8")
+    assert read_memory([str(file)], None, None).exact("go to") is None
 
 
 def test_what_a_model_has_written_into_xliff_is_no_memory(trained, tmp_path):

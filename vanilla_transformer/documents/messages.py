@@ -14,6 +14,7 @@ from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.places import (
     Item,
+    edge_tags,
     is_translated,
     marked_text,
     split_edges,
@@ -60,9 +61,12 @@ def pair_of_messages(source: str, target: str, context: str | None = None) -> Pa
     target = _SIGN_BEHIND.sub("", target)
     # A translator may put it before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    source, target = (
-        split_edges(split_text(text))[1].write() for text in (source, _without_sign(target)[0])
+    target = _without_sign(target)[0]
+    (before, own, after), (other_before, translated, other_after) = (
+        split_edges(split_text(text)) for text in (source, target)
     )
+    if edge_tags(before, after) == edge_tags(other_before, other_after):
+        source, target = own.write(), translated.write()
     return Pair(source, target, context)
 
 

@@ -214,6 +214,11 @@ def split_edges(
     return tuple(split[:begin]), marked_text(inner[begin:]), tuple(split[end:])
 
 
+def edge_tags(before: Iterable[Item], after: Iterable[Item]) -> list[list[str]]:
+    """Returns the tags before and behind a text."""
+    return [[item.text for item in edge if isinstance(item, Tag)] for edge in (before, after)]
+
+
 def marked_text(items: Iterable[Item]) -> MarkedText:
     """Makes a text of its parts."""
     text, tags = "", list[Tag]()

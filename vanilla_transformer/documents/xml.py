@@ -23,6 +23,7 @@ from vanilla_transformer.documents.places import (
     Item,
     Place,
     decode_markup,
+    edge_tags,
     is_translated,
     split_edges,
     split_text,
@@ -472,9 +473,10 @@ class _Reader:
 
     def _pair(self, source: _Element, target: _Element, context: str) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
-        texts = [place.text.write() for side in (source, target) for place in self._block(side)]
-        if len(texts) == 2:
-            source_text, target_text = texts
+        places = [place for side in (source, target) for place in self._block(side)]
+        edges = [edge_tags(place.before, place.after) for place in places]
+        if len(places) == 2 and edges[0] == edges[1]:
+            source_text, target_text = (place.text.write() for place in places)
             if self.form.flags is None:
                 yield Pair(source_text, target_text)
             else:

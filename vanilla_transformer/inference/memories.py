@@ -74,8 +74,11 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
 
 
 def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
-    """Yields a pair for lines, and one for messages, without the signs of keys, if it differs."""
-    yield from dict.fromkeys([Pair(source, target), pair_of_messages(source, target)])
+    """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
+    yield Pair(source, target)
+    message = pair_of_messages(source, target)
+    if message.source != source.strip():
+        yield message
 
 
 def _is_language(cell: str, language: str | None) -> bool:
