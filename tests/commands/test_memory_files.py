@@ -442,6 +442,28 @@ def test_former_versions_whose_parts_are_in_another_order_fit_together(tmp_path)
     assert [kept.text for kept in former] == ["Hund", "Katze"]
 
 
+def test_a_link_of_a_former_docx_is_that_of_the_new_one(trained, tmp_path):
+    form = (
+        '<w:document xmlns:w="w"><w:p><w:hyperlink id="{}"><w:r><w:t>{}</w:t></w:r></w:hyperlink>'
+        "</w:p></w:document>"
+    )
+    for name, row in (
+        ("old", ("7", "a dog")),
+        ("existing", ("5", "Hund")),
+        ("new", ("7", "a dog")),
+    ):
+        with zipfile.ZipFile(tmp_path / f"{name}.docx", "w") as packed:
+            packed.writestr("word/document.xml", form.format(*row))
+    old, existing, new, out = (
+        str(tmp_path / f"{n}.docx") for n in ("old", "existing", "new", "out")
+    )
+    words = ["--document", new, "--previous", old, "--existing", existing, "--output", out]
+    translate([str(trained), *words])
+    with zipfile.ZipFile(out) as packed:
+        written = packed.read("word/document.xml").decode().replace(' xml:space="preserve"', "")
+    assert written == form.format("7", "Hund")
+
+
 def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):
     form = (
         '<w:document xmlns:w="w"><w:body><w:p><w:r><w:t>{} </w:t></w:r><w:r><w:rPr><w:b/></w:rPr>'

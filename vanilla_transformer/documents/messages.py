@@ -104,7 +104,7 @@ class Document(Protocol):
 
     @property
     def parts(self) -> Sequence[str | None]:
-        """What the file has in each of these places. None: the text is only a part of that."""
+        """What the file has in each of these places. None: that cannot stand in another file."""
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """Returns the file with an output in the place of each of `texts`.

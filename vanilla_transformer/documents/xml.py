@@ -365,7 +365,8 @@ class PackedDocument:
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
         ]
-        self.parts = [part for member in self._members.values() for part in member.parts]
+        # They name links and pictures by numbers, which other files may give to other ones.
+        self.parts: list[str | None] = [None for _ in self.texts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""
