@@ -356,6 +356,12 @@ def test_a_link_that_changed_is_not_that_of_the_former_version(trained, tmp_path
     assert out.read_text("utf-8") == link.format("/x", "Hund!")
 
 
+def test_former_versions_that_are_mixed_up_are_told(trained, tmp_path, capsys):
+    words, _ = write_versions(tmp_path, "txt", "Dogge!\n", "a dog .\n", "a dog .\n")
+    translate([str(trained), *words])
+    assert "0 of 1 texts come from memory" in capsys.readouterr().err
+
+
 def test_what_was_moved_has_its_former_translation(trained, tmp_path):
     old, existing = "a dog .\na cat .\n", "Dogge!\nMieze!\n"
     words, out = write_versions(tmp_path, "txt", old, existing, "a cat .\nA dog.\na cat\n")

@@ -107,7 +107,7 @@ def _translate_document(options: Options, path: str) -> None:
     def review(outputs: Sequence[Any]) -> None:
         # Others the model has written, with what it has read.
         known = [output.from_memory for output in outputs if output.marked and output.from_memory]
-        if known:
+        if known or former or memory is not None:
             similar = sum(not found.is_exact for found in known)
             doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
             print(
