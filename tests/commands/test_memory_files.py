@@ -67,7 +67,7 @@ def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
         'msgid "A dog sees the old cat ."',
         'msgid "a dog sees the new cat ."',
         'msgctxt "other"\nmsgid "&Open %d"',
-        '#, c-format\nmsgid "_Open %d:"',
+        '#, c-format\nmsgctxt "menu"\nmsgid "_Open %d:"',
         'msgid "a dog finds a boat ."',
     )
     file.write_text(po(*messages), "utf-8")
@@ -86,6 +86,18 @@ def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
     assert f'{messages[1]}\nmsgstr "Der Hund' not in output.read_text("utf-8")
 
 
+def test_a_fuzzy_message_that_stays_fuzzy_stays_as_it_is(trained, tmp_path):
+    file, output = tmp_path / "a.po", tmp_path / "out.po"
+    fuzzy = (
+        '#, fuzzy, c-format\n#| msgid "a dog sees the old cat ."\n'
+        'msgid "a dog sees the new cat ."\n'
+        'msgstr ""\n"Der Hund sieht "\n"die alte Katze."\n'
+    )
+    file.write_text(HEAD + fuzzy, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    assert output.read_text("utf-8") == HEAD + fuzzy
+
+
 def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_path):
     file, memory = tmp_path / "a.html", tmp_path / "m.tsv"
     memory.write_text("a <b>dog</b> sees a cat .\tDie <b>Dogge</b> sieht.\n", "utf-8")
@@ -96,6 +108,25 @@ def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_p
     first, second = output.read_text("utf-8").split("</p>")[:2]
     assert first == "<p>Die <b>Dogge</b> sieht."
     assert second == "<p><i>Hund</i> sieht Katze ."
+
+
+def test_tags_that_are_written_as_text_come_back_too(trained, tmp_path):
+    unit = "<message><source>{}</source><translation>{}</translation></message>"
+    done = unit.format("a &lt;b&gt;dog&lt;/b&gt; runs .", "&lt;b&gt;Dogge&lt;/b&gt; &amp; so.")
+    asked = unit.format("A &lt;b&gt;dog&lt;/b&gt; runs", "")
+    file, output = tmp_path / "a.ts", tmp_path / "out.ts"
+    file.write_text(f"<TS><context>{done}{asked}</context></TS>", "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    assert "<translation>&lt;b&gt;Dogge&lt;/b&gt; &amp; so</translation>" in output.read_text()
+
+
+def test_a_memory_with_signs_of_markdown_is_read_by_the_tags_of_the_text(trained, tmp_path):
+    file, memory, output = (tmp_path / name for name in ("a.md", "m.tsv", "out.md"))
+    memory.write_text("a **dog** runs .\tDie **Dogge** rennt.\n", "utf-8")
+    file.write_text("A **dog** runs\n\nA *dog* runs\n", "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    assert output.read_text("utf-8").startswith("Die **Dogge** rennt\n\n*Hund*")
 
 
 TMX = """<?xml version="1.0"?><tmx version="1.4"><body>
@@ -135,6 +166,14 @@ def test_what_is_no_memory_is_refused_with_its_place(tmp_path, name, content, pr
         read_memory([str(file)], "en", "de")
 
 
+def test_an_xliff_of_two_target_languages_is_refused(tmp_path):
+    file = tmp_path / "a.xliff"
+    files = "".join(f'<file target-language="{code}"></file>' for code in ("de", "fr", "de"))
+    file.write_text(f'<xliff version="1.2">{files}</xliff>', "utf-8")
+    with pytest.raises(ValueError, match=r"a\.xliff: .*de.*fr"):
+        read_document(str(file), file.read_bytes())
+
+
 def test_corrections_of_other_languages_are_no_memory(tmp_path):
     file = tmp_path / "corrections.tsv"
     file.write_text("one\teins\ten\tde\none\tun\ten\tfr\ntwo\tzwei\ten-US\tde_AT\n", "utf-8")
@@ -162,6 +201,34 @@ def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
     assert memory.exact("Sort by label").target == "Trier par étiquette"
 
 
+def test_messages_of_lines_and_units_have_no_signs_of_keys_either(tmp_path):
+    file = tmp_path / "a.tsv"
+    lines = (
+        "&Open it\tÖ&ffnen",
+        "<b>Save it</b>\t<b>Sichern</b>",
+        "Name\tDer_name & <so>",
+        "Its name \tDer_name ",
+    )
+    file.write_text("\n".join(lines), "utf-8")
+    memory = read_memory([str(file)], None, None)
+    for text, target in (("Open it", "Öffnen"), ("&Open it", "Ö&ffnen"), ("Save it", "Sichern")):
+        assert memory.exact(text).target == target
+    assert memory.exact("Name").target == "Der_name & <so>"  # the text has no such sign
+    assert memory.exact("Its name").target == "Der_name"
+    scored = {tuple(line.split("\t")) for line in lines}
+    assert len(read_memory([str(file)], None, None, scored)) == 0
+    (tmp_path / "a.po").write_text(f'{HEAD}msgid "&Open it"\nmsgstr "Ö&ffnen"\n', "utf-8")
+    assert len(read_memory([str(tmp_path / "a.po")], None, None, scored)) == 0
+
+
+def test_the_last_correction_of_a_text_counts_as_on_the_server(tmp_path):
+    file = tmp_path / "corrections.tsv"
+    lines = ["one\ta\ten\tde", "one\ta\ten\tde", "one\tb\ten\tde", "one\tc\ten\tfr", "x\ty\tit"]
+    file.write_text("\n".join(lines), "utf-8")
+    memory = read_memory([str(file)], "en", "de")
+    assert (memory.exact("one").target, memory.exact("x").target) == ("b", "y")
+
+
 @pytest.mark.parametrize(
     ("existing", "new", "expected"),
     [
@@ -176,8 +243,53 @@ def test_texts_of_json_are_known_by_their_names(tmp_path, existing, new, expecte
     for name, content in files.items():
         (tmp_path / name).write_text(content, "utf-8")
     old, existing, new = (str(tmp_path / name) for name in files)
-    former = read_versions(old, existing, read_document(new, (tmp_path / "new.json").read_bytes()))
+    document = read_document(new, (tmp_path / "new.json").read_bytes())
+    former, _ = read_versions(old, existing, document)
     assert [found and found.text for found in former] == expected
+
+
+ANDROID = (
+    '<resources><string name="{}">{}</string><string name="{}">{}</string>'
+    '<string-array name="l"><item>Open</item><item>{}</item></string-array>'
+    '<plurals name="p"><item quantity="{}">{}</item><item quantity="{}">{}</item></plurals>'
+    "</resources>"
+)
+RESX = (
+    '<root><data name="{}"><value>{}</value></data><data name="{}"><value>{}</value></data></root>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "existing"),
+    [
+        (
+            "a.xml",
+            ANDROID.format("a", "Open", "b", "Save", "Go", "one", "A", "other", "B"),
+            ANDROID.format("b", "S", "a", "O\\n!", "G", "other", "b", "one", "a"),
+        ),
+        (
+            "a.resx",
+            RESX.format("a", "A", "b", "B"),
+            RESX.format("b", "b", "a", "a"),
+        ),
+    ],
+)
+def test_texts_of_xml_with_names_are_known_by_these(tmp_path, name, old, existing):
+    paths = [tmp_path / f"{version}-{name}" for version in ("old", "existing")]
+    for path, content in zip(paths, (old, existing), strict=True):
+        path.write_text(content, "utf-8")
+    former, _ = read_versions(*map(str, paths), read_document(name, old.encode()))
+    texts = [kept.text for kept in former]
+    assert texts == (["a", "b"] if "resx" in name else ["O\n!", "S", "Open", "G", "a", "b"])
+
+
+def test_a_line_break_of_a_memory_is_written_as_android_reads_it(trained, tmp_path):
+    file, memory, output = (tmp_path / name for name in ("a.xml", "m.po", "out.xml"))
+    memory.write_text(f'{HEAD}msgid "a dog ."\nmsgstr "Der\\nHund."\n', "utf-8")
+    file.write_text('<resources><string name="a">a dog .</string></resources>', "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    assert r">Der\nHund.<" in output.read_text("utf-8")
 
 
 VERSIONS = {
@@ -211,6 +323,59 @@ def test_what_did_not_change_since_the_former_version_keeps_its_translation(
         translate([*words, str(files["new"])])
 
 
+def write_versions(tmp_path, kind, old, existing, new):
+    """Returns the words of a call that translates the new version."""
+    files = [tmp_path / f"{name}.{kind}" for name in ("old", "existing", "new", "out")]
+    for file, content in zip(files, (old, existing, new), strict=False):
+        file.write_text(content, "utf-8")
+    previous, existing, new, out = map(str, files)
+    words = ["--document", new, "--output", out, "--previous", previous, "--existing", existing]
+    return words, files[-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "existing"),
+    [
+        ("html", '<p><a href="/en">a dog</a></p>', '<p><a href="/de">H&uuml;ndchen</a></p>'),
+        ("srt", "1\n00:01 --> 00:02\na dog sees\na cat .\n", "1\n00:01 --> 00:02\nDer\nHund da\n"),
+        ("md", "a dog\nsees a cat .\n", "Der Hund\nsieht eine\nKatze.\n"),
+        ("json", '["a dog"]', '["H\\u00fcnd\\/chen"]'),
+    ],
+)
+def test_a_translation_that_is_kept_is_kept_to_the_byte(trained, tmp_path, kind, old, existing):
+    words, out = write_versions(tmp_path, kind, old, existing, old)
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == existing
+
+
+def test_a_link_that_changed_is_not_that_of_the_former_version(trained, tmp_path):
+    link = '<p><a href="{}">{}</a></p>'
+    versions = (link.format(*row) for row in (("/en", "a dog"), ("/de", "Hund!"), ("/x", "a dog")))
+    words, out = write_versions(tmp_path, "html", *versions)
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == link.format("/x", "Hund!")
+
+
+def test_former_versions_that_are_mixed_up_are_told(trained, tmp_path, capsys):
+    words, _ = write_versions(tmp_path, "txt", "Dogge!\n", "a dog .\n", "a dog .\n")
+    translate([str(trained), *words])
+    assert "0 of 1 texts come from memory" in capsys.readouterr().err
+
+
+def test_what_was_moved_has_its_former_translation(trained, tmp_path):
+    old, existing = "a dog .\na cat .\n", "Dogge!\nMieze!\n"
+    words, out = write_versions(tmp_path, "txt", old, existing, "a cat .\nA dog.\na cat\n")
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == "Mieze!\nDogge.\nMieze\n"
+
+
+def test_fields_of_one_name_are_not_mixed_up(trained, tmp_path):
+    old, existing = '{"a": "dog", "b": "cat", "a": "bird"}', '{"a": "D", "b": "C", "a": "B"}'
+    words, _ = write_versions(tmp_path, "json", old, existing, '{"b": "cat", "c": "bird"}')
+    with pytest.raises(ValueError, match=r"existing\.json is no translation"):
+        translate([str(trained), *words])
+
+
 UNITS = """<xliff version="1.2"><file original="a" source-language="en" datatype="plaintext"
  target-language="de"><body>
 <trans-unit id="1"><source>a <g id="1">dog</g> runs .</source><target state="translated">\
@@ -235,6 +400,74 @@ def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
     qualifiers = ["", "exact-match", "fuzzy-match", "fuzzy-match", "mt-suggestion"]
     for unit, qualifier in zip(units, qualifiers, strict=False):
         assert f'state-qualifier="{qualifier}"' in unit or not qualifier
+
+
+def test_tags_at_the_edges_of_a_text_are_not_put_elsewhere(tmp_path):
+    units = "".join(
+        f"<trans-unit><source>{source}</source><target>{target}</target></trans-unit>"
+        for source, target in (
+            ('go to <x id="a"/>', '<x id="a"/> ist da'),
+            ('see <x id="a"/>', 'siehe <x id="a"/>'),
+        )
+    )
+    xliff = f'<xliff version="1.2"><file><body>{units}</body></file></xliff>'
+    assert [pair.source for pair in read_document("a.xlf", xliff.encode()).pairs] == ["see"]
+    file = tmp_path / "a.po"
+    file.write_text(f'{HEAD}msgid "go to<br>"\nmsgstr "<br>dorthin"\n', "utf-8")
+    assert read_memory([str(file)], None, None).exact("go to") is None
+
+
+def test_what_a_model_has_written_into_xliff_is_no_memory(trained, tmp_path):
+    file, output, again = (tmp_path / f"{name}.xliff" for name in ("a", "out", "again"))
+    unit = '<trans-unit id="{}"><source>{}</source></trans-unit>'
+    head, first, tail = (
+        '<xliff version="1.2"><file target-language="de"><body>',
+        unit.format(1, "a dog sees a cat ."),
+        "</body></file></xliff>",
+    )
+    file.write_text(head + first + tail, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    grown = output.read_text("utf-8").replace(tail, unit.format(2, "A dog sees a cat") + tail)
+    assert read_document("a.xliff", grown.encode()).pairs == []
+    reviewed = grown.replace('id="1"', 'id="1" approved="yes"')
+    assert len(read_document("a.xliff", reviewed.encode()).pairs) == 1
+    file.write_text(grown, "utf-8")
+    translate([str(trained), "--document", str(file), "--output", str(again)])
+    assert "exact-match" not in again.read_text("utf-8")
+
+
+def test_former_versions_whose_parts_are_in_another_order_fit_together(tmp_path):
+    form = '<w:document xmlns:w="w"><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:document>'
+    parts = {"document": ("a dog", "Hund"), "header1": ("a cat", "Katze")}
+    for number, names in enumerate((list(parts), list(reversed(parts)), list(parts))):
+        with zipfile.ZipFile(tmp_path / f"{number}.docx", "w") as packed:
+            for name in names:
+                packed.writestr(f"word/{name}.xml", form.format(parts[name][number % 2]))
+    old, existing, new = (str(tmp_path / f"{number}.docx") for number in range(3))
+    former, _ = read_versions(old, existing, read_document(new, (tmp_path / "2.docx").read_bytes()))
+    assert [kept.text for kept in former] == ["Hund", "Katze"]
+
+
+def test_a_link_of_a_former_docx_is_that_of_the_new_one(trained, tmp_path):
+    form = (
+        '<w:document xmlns:w="w"><w:p><w:hyperlink id="{}"><w:r><w:t>{}</w:t></w:r></w:hyperlink>'
+        "</w:p></w:document>"
+    )
+    for name, row in (
+        ("old", ("7", "a dog")),
+        ("existing", ("5", "Hund")),
+        ("new", ("7", "a dog")),
+    ):
+        with zipfile.ZipFile(tmp_path / f"{name}.docx", "w") as packed:
+            packed.writestr("word/document.xml", form.format(*row))
+    old, existing, new, out = (
+        str(tmp_path / f"{n}.docx") for n in ("old", "existing", "new", "out")
+    )
+    words = ["--document", new, "--previous", old, "--existing", existing, "--output", out]
+    translate([str(trained), *words])
+    with zipfile.ZipFile(out) as packed:
+        written = packed.read("word/document.xml").decode().replace(' xml:space="preserve"', "")
+    assert written == form.format("7", "Hund")
 
 
 def test_formatted_words_of_a_former_version_stay_formatted(trained, tmp_path):

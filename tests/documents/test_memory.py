@@ -35,6 +35,8 @@ def exact(pairs, text, **options):
         (("open %s", "öffne %s"), "Open %s", "Öffne %s"),
         (("a file", "eine Datei"), "A file", "Eine Datei"),
         (("FILES", "文件"), "Files", "文件"),
+        (("Use --all for it", "Dazu dient --all"), "Use --any for it", "Dazu dient --any"),
+        (("Open a file", "Eine Datei öffnen"), "Open a File", "Eine Datei öffnen"),
         (("Really?", "¿De verdad?"), "Really", "De verdad"),
     ],
 )
@@ -56,6 +58,9 @@ def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target
         (("%1$s of %2$s", "%2$s: %1$s"), "%s of %s"),  # each %s takes the next value
         (("File", "Datei"), "file"),  # nobody knows which words of a language have capitals
         (("OPEN FILE", "DATEI ÖFFNEN"), "Open file"),
+        (("-E, --end DATE ends it", "-E, --end DATUM: Ende"), "-e, --end DATE ends it"),
+        (("Not known: \\U", "Unbekannt: \\U"), "Not known: \\u"),
+        (("Size in MB", "Größe in MB"), "Size in Mb"),
         (("Open file", "Datei öffnen"), "Open\nfile"),
         (("Name\tSize", "Name\tGröße"), "Name size"),
     ],
@@ -118,6 +123,14 @@ def test_of_several_translations_context_neighbours_frequency_and_the_last_one_d
     assert exact(near, "Open", behind="Sky") == "Öffnen"
 
 
+def test_a_message_without_a_context_is_another_one_than_that_with_one():
+    assert exact([("Control", "Strg", "key")], "Control", context="") is None
+    assert exact([("Control", "Steuerung", "")], "Control", context="key") is None
+    assert exact([("Control", "Steuerung")], "Control", context="key") == "Steuerung"
+    pairs = [("Control", "Steuerung", ""), ("Control", "Strg", "key")]
+    assert exact(pairs, "Control") == "Steuerung"  # of a text without contexts, such as a line
+
+
 def test_similar_texts_are_found_by_their_words():
     memory = Memory(
         [
@@ -132,6 +145,11 @@ def test_similar_texts_are_found_by_their_words():
     assert memory.similar("Nothing of it", 0.6) is None
     assert memory.similar("", 0.6) is None
     assert Memory().similar("Close", 0.1) is None
+
+
+def test_a_similar_text_with_a_part_that_the_text_lacks_is_no_match():
+    memory = Memory([Pair("Use --all for it", "Dazu dient --all")])  # no option beside other words
+    assert memory.similar("Use them for it", 0.6) is None
 
 
 def test_a_doubtful_translation_is_that_of_a_similar_text():

@@ -41,9 +41,11 @@ def test_a_correction_answers_all_later_requests(trained, tmp_path):
             assert server.post("/suggest", {**values, "s": "x", **wrong})[0] == 400
         server.form("/suggest", **{**values, "q": "a bird"}, s="a bird")
         assert server.translate("a bird")[2]["translatedText"] == "a bird"
+        server.form("/suggest", **{**values, "q": "a <b>dog"}, s="<i>Ein</i> Hund")  # plain text
+        assert server.translate("a <b>dog")[2]["translatedText"] == "<i>Ein</i> Hund"
     lines = file.read_text("utf-8").splitlines()
     assert lines[0] == f"{LINE}\tEin Hund. Katze! Ist da.\ten\tde"
-    assert len(lines) == 4
+    assert len(lines) == 5
 
 
 def test_a_server_without_a_memory_takes_no_corrections(trained):
@@ -83,6 +85,15 @@ def test_two_servers_lose_nothing(tmp_path):
     assert all(
         re.fullmatch(r"(s?he) opens door (\d+) again\t\1 \2\ten\tde", line) for line in lines
     )
+
+
+def test_the_mark_that_editors_write_at_the_begin_is_no_part_of_a_text(tmp_path):
+    file = tmp_path / "memory.tsv"
+    file.write_text("one\teins\ten\tde\n", "utf-8-sig")
+    memory = StoredMemory(str(file))
+    assert memory.of("en", "de").exact("one").target == "eins"
+    memory.add("en", "de", Pair("two", "zwei"))
+    assert memory.of("en", "de").exact("two").target == "zwei"
 
 
 def test_what_a_killed_server_left_behind_does_not_harm(tmp_path):

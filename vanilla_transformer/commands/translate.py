@@ -92,16 +92,17 @@ def _translate_document(options: Options, path: str) -> None:
     set_seed(options.computation.seed)
     memory = load_memory(translator, options)
     memories = [] if options.search.no_memory else [Memory(document.pairs)]
-    memories += [] if memory is None else [memory]
     former: Sequence[Any] = ()
     if options.files.previous and options.files.existing:
-        former = read_versions(options.files.previous, options.files.existing, document)
+        former, all_former = read_versions(options.files.previous, options.files.existing, document)
+        memories.append(all_former)
+    memories += [] if memory is None else [memory]
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:
         # Others the model has written, with what it has read.
         known = [output.from_memory for output in outputs if output.marked and output.from_memory]
-        if known:
+        if known or former or memory is not None:
             similar = sum(not found.is_exact for found in known)
             doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
             print(

@@ -73,12 +73,14 @@ class MarkedText:
     Attributes:
         is_doubtful: Whether a person should check it, which PO and XLIFF can say.
         is_known: Whether it is from a memory, which XLIFF can say.
+        part: What its file has in its place, if that is to be written as it is.
     """
 
     text: str
     tags: tuple[Tag, ...] = ()
     is_doubtful: bool = False
     is_known: bool = False
+    part: str | None = None
 
     def parts(self) -> Iterator[str | Tag]:
         """Yields what is between the tags, and the tags, in order."""

@@ -36,6 +36,7 @@ _WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
 _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
 _BREAK = regex.compile(r"[\n\t]")
 _LETTER = regex.compile(r"\p{L}")
+_FIRST_LETTER = regex.compile(r"\A\p{L}|\b\p{L}(?=\p{L})")  # "a" of "a file", none of "-e"
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 _PART = "\0"
 _MOST_COMPARED = 512  # of the pairs that share the most words
@@ -46,13 +47,14 @@ class Pair(NamedTuple):
     """A text and its translation.
 
     Attributes:
-        context: What tells it from equal texts, such as `msgctxt`.
+        context: What tells it from equal texts, such as `msgctxt`; "": it has none. None: nobody
+            knows.
         is_doubtful: Whether the translation is only a proposal, for an equal text too.
     """
 
     source: str
     target: str
-    context: str = ""
+    context: str | None = None
     is_doubtful: bool = False
 
 
@@ -76,6 +78,9 @@ class Suggestion:
 class _Form:
     """A text without what is set apart.
 
+    Args:
+        known: Parts of its source, which are found whatever stands beside them.
+
     Attributes:
         text: The text.
         begin: White space at its begin.
@@ -88,10 +93,10 @@ class _Form:
         breaks: Its line breaks and tabs.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Sequence[str] = ()) -> None:
         self.text = text
         begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
-        kept = [span for span in kept_spans(text) if span[0] < end]
+        kept = [span for span in kept_spans(text, known=known) if span[0] < end]
         end = max([begin, end, *(span[1] for span in kept)])
         numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
         self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
@@ -118,7 +123,7 @@ class Memory:
         self._lock = Lock()
         self._sources: list[str] = []
         self._targets: list[str] = []
-        self._contexts: dict[int, str] = {}
+        self._contexts: list[str | None] = []
         self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
         self._ids: dict[str, int] = {}
@@ -156,8 +161,7 @@ class Memory:
             begin, _, end = _split_signs(target)
             if _plain(end) == _plain(form.end):
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
-            if context:
-                self._contexts[number] = context
+            self._contexts.append(context)
             key = hash(form.key)
             self._former.append(-1 if is_doubtful else self._last.get(key, -1))
             if not is_doubtful:
@@ -170,7 +174,7 @@ class Memory:
             self._ends.append(len(self._words))
 
     def exact(
-        self, text: str, context: str = "", before: str = "", behind: str = ""
+        self, text: str, context: str | None = None, before: str = "", behind: str = ""
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
@@ -180,22 +184,23 @@ class Memory:
         where one of both is 1: "1 Minuten".
 
         Args:
-            context: What tells the text from equal ones. Pairs that have another one do not count.
+            context: As that of a pair. Pairs that have another one do not count.
             before: The text before it in its file, and `behind` that behind it.
         """
         form, forms = _Form(text), dict[str, _Form]()
         found: list[tuple[tuple[bool, ...], str, str]] = []
         number = self._last.get(hash(form.key), -1)
         while number >= 0:
-            source, own = self._sources[number], self._contexts.get(number, "")
+            source, own = self._sources[number], self._contexts[number]
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
-            if stored.key == form.key and not (context and own and own != context):
+            if stored.key == form.key and (None in (context, own) or own == context):
                 target = self._adapted(stored, self._targets[number], form)
-                is_alike = _ones_of(form) == _ones_of(stored)
-                if target is not None and is_alike and _has_case_of(form, stored, target):
+                has_ones = _ones_of(form) == _ones_of(stored)
+                if target is not None and has_ones and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
-                    rank = own == context, source == text, is_near, stored.body == form.body
+                    is_same = (own or "") == (context or "")
+                    rank = is_same, source == text, is_near, stored.body == form.body
                     found.append((rank, target, source))
             number = self._former[number]
         if not found:
@@ -236,7 +241,7 @@ class Memory:
 
         None: it has other parts than its source, or some that the text lacks.
         """
-        own = _Form(target)
+        own = _Form(target, stored.parts)
         parts = own.parts
         if stored.text == form.text:
             if not Copies.find(form.text, kept_spans(form.text), target).are_right:
@@ -330,11 +335,14 @@ def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
     """Returns whether a translation has the case that a text needs.
 
     Which words of a text in capitals have small letters, or the first one, only a person knows.
+    Other letters than the first ones of words have a meaning: `-e` and `-E` are two options.
     """
     if _is_in_capitals(stored.body) and not _is_in_capitals(form.body):
         return not target.isupper()
-    is_smaller = stored.body[:1].isupper() and form.body[:1].islower()
-    return not (is_smaller and target.lstrip()[:1].isupper())
+    if stored.body[:1].isupper() and form.body[:1].islower() and target.lstrip()[:1].isupper():
+        return False
+    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), f.body) for f in (form, stored)}
+    return len(bodies) == 1 or _is_in_capitals(form.body)
 
 
 def _is_in_capitals(text: str) -> bool:
@@ -376,7 +384,7 @@ def shown_behind(text: str, known: Suggestion) -> str:
 def suggestions_for(
     texts: Sequence[str],
     memories: Sequence[Memory],
-    contexts: Sequence[str] = (),
+    contexts: Sequence[str | None] = (),
     least: float | None = LEAST_SIMILARITY,
 ) -> list[Suggestion | None]:
     """Returns what memories have for the texts of a file, in their order.
@@ -384,12 +392,12 @@ def suggestions_for(
     An equal text of the first memory counts; else one of the next; else the most similar one.
 
     Args:
-        contexts: What tells each text from equal ones. Empty: nothing does.
+        contexts: Those of the texts, as those of pairs. Empty: nobody knows them.
         least: Smallest similarity of a similar text. None: no similar one counts.
     """
     around = ["", *texts, ""]
     found: list[Suggestion | None] = []
-    of_texts = zip(around, texts, around[2:], contexts or [""] * len(texts), strict=False)
+    of_texts = zip(around, texts, around[2:], contexts or [None] * len(texts), strict=False)
     for before, text, behind, context in of_texts:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         known = next(filter(None, equal), None)

@@ -14,6 +14,7 @@ from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.places import (
     Item,
+    edge_tags,
     is_translated,
     marked_text,
     split_edges,
@@ -39,30 +40,33 @@ class Message(str):
 
     Attributes:
         flags: Those of gettext, such as `c-format`.
-        context: What tells it from equal texts.
+        context: What tells it from equal texts; "": it has none. None: nobody knows.
     """
 
     __slots__ = ("context", "flags")
     flags: frozenset[str]
-    context: str
+    context: str | None
 
 
-def as_message(marked: MarkedText, flags: frozenset[str], context: str = "") -> MarkedText:
+def as_message(marked: MarkedText, flags: frozenset[str], context: str | None) -> MarkedText:
     """Returns a text as that of a program."""
     message = Message(marked.text)
     message.flags, message.context = flags, context
     return replace(marked, text=message)
 
 
-def pair_of_messages(source: str, target: str, context: str = "") -> Pair:
+def pair_of_messages(source: str, target: str, context: str | None = None) -> Pair:
     """Returns the pair of a message, without what a text in the place of its source lacks."""
     source, _, sign = _without_sign(source)
     target = _SIGN_BEHIND.sub("", target)
     # A translator may put it before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    source, target = (
-        split_edges(split_text(text))[1].write() for text in (source, _without_sign(target)[0])
+    target = _without_sign(target)[0]
+    (before, own, after), (other_before, translated, other_after) = (
+        split_edges(split_text(text)) for text in (source, target)
     )
+    if edge_tags(before, after) == edge_tags(other_before, other_after):
+        source, target = own.write(), translated.write()
     return Pair(source, target, context)
 
 
@@ -98,6 +102,10 @@ class Document(Protocol):
     def places(self) -> Sequence[str]:
         """Where each of `texts` is, such as "line 3"."""
 
+    @property
+    def parts(self) -> Sequence[str | None]:
+        """What the file has in each of these places. None: that cannot stand in another file."""
+
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """Returns the file with an output in the place of each of `texts`.
 
@@ -121,6 +129,11 @@ class MessageDocument:
         self.places = [
             place
             for message, place in zip(self._messages, document.places, strict=True)
+            for _ in message.texts
+        ]
+        self.parts = [
+            part if isinstance(message, _Text) else None
+            for message, part in zip(self._messages, document.parts, strict=True)
             for _ in message.texts
         ]
         self.keys: Sequence[object] = [

@@ -85,6 +85,11 @@ class FileTemplate:
         """Where each of `texts` is in the file, such as "line 3"."""
         return place_names(self._source, self._places)
 
+    @cached_property
+    def parts(self) -> list[str | None]:
+        """What the file has in each of these places."""
+        return [self._source[place.begin : place.end] for place in self._places]
+
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`."""
         return self.join(outputs, language).encode(self._encoding, "xmlcharrefreplace")
@@ -99,6 +104,8 @@ class FileTemplate:
             inner = edits[first:]
             if output is None or (place.stays and output == place.text):
                 written = self._part((place.begin, place.end), inner)
+            elif output.part is not None:
+                written = output.part
             else:
                 before, tags, after = (
                     self._filled(items, inner) for items in (place.before, output.tags, place.after)
@@ -205,6 +212,11 @@ def split_edges(
         for index, item in enumerate(split[:end])
     ]
     return tuple(split[:begin]), marked_text(inner[begin:]), tuple(split[end:])
+
+
+def edge_tags(before: Iterable[Item], after: Iterable[Item]) -> list[list[str]]:
+    """Returns the tags before and behind a text."""
+    return [[item.text for item in edge if isinstance(item, Tag)] for edge in (before, after)]
 
 
 def marked_text(items: Iterable[Item]) -> MarkedText:

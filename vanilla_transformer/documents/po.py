@@ -90,14 +90,21 @@ class PoFile(FileTemplate):
             row = [next(remaining) for _ in places]
             if None in row or not row:
                 continue
+            written = [
+                place.write(output) for place, output in zip(places, row, strict=True) if output
+            ]
+            is_doubtful = any(output.is_doubtful for output in row if output)
+            if is_doubtful and "fuzzy" in _flags_of(comments):
+                own = [self._source[place.begin : place.end] for place in places]
+                if list(map(_text_of, own)) == list(map(_text_of, written)):
+                    continue  # it is the proposal that the message has
             edits += _without_fuzzy(comments, begin)
-            if any(output.is_doubtful for output in row if output):
+            if is_doubtful:
                 behind = begin + len(comments)
                 edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
             edits += [
-                Edit(place.begin, place.end, place.write(output).replace("\n", line_break))
-                for place, output in zip(places, row, strict=True)
-                if output is not None
+                Edit(place.begin, place.end, text.replace("\n", line_break))
+                for place, text in zip(places, written, strict=True)
             ]
         text = apply_edits(self._source, edits)
         if language and not self.language:

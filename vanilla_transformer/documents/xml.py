@@ -23,6 +23,7 @@ from vanilla_transformer.documents.places import (
     Item,
     Place,
     decode_markup,
+    edge_tags,
     is_translated,
     split_edges,
     split_text,
@@ -257,7 +258,7 @@ class _XmlPlace(Place):
             if isinstance(item, str):
                 for number, line in enumerate(item.split("\n")):
                     if number:
-                        yield "", next(breaks, "\n")
+                        yield "", next(breaks, r"\n" if self.form.escapes else "\n")
                     if self.form.escapes:
                         line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
                     if line:
@@ -294,10 +295,13 @@ class _XmlFile(FileTemplate):
         reader = _Reader(source, form)
         super().__init__(source, list(reader.places()), encoding)
         self._languages, self.pairs = form.languages, reader.pairs
+        self.keys = reader.keys if all(map(any, reader.keys)) else ()
         self.marks_doubt = bool(form.target)
         for tag, attribute in form.languages:
-            named = re.search(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
-            self.language = self.language or (named[1] if named else "")
+            named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
+            if len(several := dict.fromkeys(named)) > 1:
+                raise ValueError(f"translations into {' and '.join(several)}: make a file of each.")
+            self.language = self.language or "".join(several)
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
         text = super().join(outputs)
@@ -346,7 +350,8 @@ class PackedDocument:
                 names += map(html.unescape, re.findall(form.names[1], parts[name].decode()))
             kept_texts = "|".join([form.kept_texts, *map(re.escape, names)])
             form = replace(form, kept_texts=kept_texts)
-            for name in filter(re.compile(form.members).fullmatch, parts):
+            # Programs pack them in different orders.
+            for name in sorted(filter(re.compile(form.members).fullmatch, parts)):
                 part = parts[name]
                 self._members[name] = read(part) if read else read_xml(part, form)
         except ValueError as error:
@@ -360,6 +365,8 @@ class PackedDocument:
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
         ]
+        # They name links and pictures by numbers, which other files may give to other ones.
+        self.parts: list[str | None] = [None for _ in self.texts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""
@@ -376,11 +383,17 @@ class PackedDocument:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Finds the places of the texts of a well-formed file."""
+    """Finds the places of the texts of a well-formed file.
+
+    Attributes:
+        pairs: Gets the texts that are translated already.
+        keys: Gets what each place is called, by elements of Android and .NET.
+    """
 
     source: str
     form: XmlFormat
     pairs: list[Pair] = field(default_factory=list)
+    keys: list[tuple[str, ...]] = field(default_factory=list)
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
@@ -391,7 +404,12 @@ class _Reader:
                 element = path.pop()
                 element.close, element.end = begin, end
                 if element.is_block and not element.is_kept:
-                    yield from self._unit(element) if self.form.target else self._block(element)
+                    around = path[-1], element
+                    key = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
+                    find = self._unit if self.form.target else self._block
+                    for place in find(element):
+                        self.keys.append(key)
+                        yield place
                 continue
             prefix, colon, name = name.rpartition(":")
             element = _Element(name, prefix + colon, tag, attributes, begin, end, end, end)
@@ -438,7 +456,9 @@ class _Reader:
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             if is_approved or (target.inside < target.close and not is_asked):
-                self.pairs.extend(self._pair(source, target, context))
+                # Nobody has read what a model has written.
+                if is_approved or target.attribute("state-qualifier") != "mt-suggestion":
+                    self.pairs.extend(self._pair(source, target, context))
                 return
         old = self.source[target.inside : target.close] if target else ""
         forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
@@ -454,19 +474,20 @@ class _Reader:
 
     def _pair(self, source: _Element, target: _Element, context: str) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
-        texts = [place.text.write() for side in (source, target) for place in self._block(side)]
-        if len(texts) == 2:
-            source_text, target_text = texts
+        places = [place for side in (source, target) for place in self._block(side)]
+        edges = [edge_tags(place.before, place.after) for place in places]
+        if len(places) == 2 and edges[0] == edges[1]:
+            source_text, target_text = (place.text.write() for place in places)
             if self.form.flags is None:
                 yield Pair(source_text, target_text)
             else:
                 yield pair_of_messages(source_text, target_text, context)
 
-    def _block(self, block: _Element, context: str = "") -> Iterator[_XmlPlace]:
+    def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text.
 
         Args:
-            context: What tells it from equal ones.
+            context: As that of a message.
         """
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))

@@ -1,5 +1,6 @@
 """Translates documents, whose texts are taken out of files by `documents`."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +17,7 @@ from vanilla_transformer.documents.memory import (
     suggestions_for,
 )
 from vanilla_transformer.documents.messages import Document
-from vanilla_transformer.documents.places import marked_text, split_text
+from vanilla_transformer.documents.places import Item, marked_text, split_text
 from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
@@ -88,7 +89,7 @@ def known_outputs(
         marks_doubt: Whether the document can say that a translation is one of a similar text.
     """
     written = [marked.write() for marked in texts]
-    contexts = [getattr(marked.text, "context", "") for marked in texts]
+    contexts = [getattr(marked.text, "context", None) for marked in texts]
     least = LEAST_SIMILARITY if marks_doubt else None
     found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
     outputs: list[Translation | None] = []
@@ -109,15 +110,24 @@ def known_outputs(
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
     """Returns a translation with the tags of its text. None: it has others."""
-    translated, tags = marked_text(split_text(target)), list[Tag]()
-    remaining = list(text.tags)
-    for tag in translated.tags:
-        same = next((own for own in remaining if own.text == tag.text), None)
-        if same is None:
+    remaining = [tag for tag in text.tags if tag.text]
+    written = "|".join(re.escape(tag.text) for tag in remaining) or "(?!)"
+    items: list[Item] = []
+    for number, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
+        same = next((own for own in remaining if number % 2 and own.text == part), None)
+        if same is not None:
+            remaining.remove(same)
+        elif number % 2:
             return None
-        remaining.remove(same)
-        tags.append(replace(same, position=tag.position))
-    return None if remaining else MarkedText(translated.text, tuple(tags))
+        items.append(same or part)
+    translated = marked_text(items)
+    has_all = len(translated.tags) == len(text.tags)
+    return translated if has_all and _tags_in(translated) == _tags_in(text) else None
+
+
+def _tags_in(marked: MarkedText) -> list[str]:
+    """Returns what looks like tags, and is text."""
+    return sorted(item.text for item in split_text(marked.text) if isinstance(item, Tag))
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
-from vanilla_transformer.documents.messages import Document
+from vanilla_transformer.documents.messages import Document, pair_of_messages
 from vanilla_transformer.inference.documents import target_of_document
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import closest_tag, known_tag
@@ -37,8 +38,9 @@ def read_memory(
     Raises:
         ValueError: If a file is of another kind, damaged, or for another target language.
     """
+    left_out = {*without, *(pair_of_messages(*texts)[:2] for texts in without)}
     pairs = (pair for path in paths for pair in _read(path, source, target))
-    return Memory(pair for pair in pairs if pair[:2] not in without)
+    return Memory(pair for pair in pairs if pair[:2] not in left_out)
 
 
 def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
@@ -46,14 +48,20 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
     if suffix == ".tmx":
         if not (source and target):
             raise ValueError(f"{path} needs --source-language and --target-language.")
-        yield from (Pair(*row[:2]) for row in read_tmx(path, [source, target]))
+        for row in read_tmx(path, [source, target]):
+            yield from _as_text_and_message(*row[:2])
     elif suffix == ".tsv":
+        corrections: dict[tuple[str, str], str] = {}
         for number, line in enumerate(read_lines(path), start=1):
             cells = line.split("\t")
             if len(cells) < 2:
                 raise ValueError(f"{path}, line {number}: there is no tab before a target.")
-            if all(map(_is_language, cells[2:4], (source, target))):
-                yield Pair(cells[0], cells[1])
+            if len(cells) < 4:
+                yield from _as_text_and_message(*cells[:2])
+            elif all(map(_is_language, cells[2:4], (source, target))):
+                corrections[cells[0], cells[3]] = cells[1]  # the last one counts
+        for (text, _), correction in corrections.items():
+            yield from _as_text_and_message(text, correction)
     else:
         document = read_document(path, Path(path).read_bytes())
         try:
@@ -65,14 +73,24 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
         yield from document.pairs
 
 
+def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
+    """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
+    yield Pair(source, target)
+    message = pair_of_messages(source, target)
+    if message.source != source.strip():
+        yield message
+
+
 def _is_language(cell: str, language: str | None) -> bool:
     """Returns whether a cell names a language, or none at all."""
     own, wanted = known_tag(cell), known_tag(language)
     return not (own and wanted) or closest_tag(own, [wanted]) is not None
 
 
-def read_versions(previous: str, existing: str, document: Document) -> list[Translation | None]:
-    """Returns the translations of a former version that the texts of a document keep.
+def read_versions(
+    previous: str, existing: str, document: Document
+) -> tuple[list[Translation | None], Memory]:
+    """Returns the translations of a former version that the texts of a document keep, and all.
 
     None: the former version does not have the text, or in another place.
 
@@ -81,37 +99,37 @@ def read_versions(previous: str, existing: str, document: Document) -> list[Tran
     """
     old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
     order = {key: number for number, key in reversed([*enumerate(old.keys)])}
-    sides = [
-        sorted(  # fields of JSON have any order
-            zip_longest(side.keys, side.texts, side.places),
-            key=lambda row: order.get(row[0], len(order)),
-        )
-        for side in (old, new)
-    ]
-    for source, target in zip_longest(*sides):
+    sources, targets = (
+        list(zip_longest(side.keys, side.texts, side.places, side.parts)) for side in (old, new)
+    )
+    targets.sort(key=lambda row: order.get(row[0], len(order)))  # fields of JSON have any order
+    pairs = list(zip_longest(sources, targets))
+    for source, target in pairs:
         if not (source and target) or _frame_of(*source) != _frame_of(*target):
             raise ValueError(
                 f"{existing} is no translation of {previous}: they differ from "
-                f"{(target or source)[2]} on, with {len(sides[1])} and {len(sides[0])} texts."
+                f"{(target or source)[2]} on, with {len(targets)} and {len(sources)} texts."
             )
-    former: list[Translation | None] = [None] * len(document.texts)
     texts = [[_content_of(marked) for marked in side.texts] for side in (old, document)]
-    kept = [
-        Translation(
-            target.text, from_memory=Suggestion(source.text, target.text, 1.0, True), marked=target
-        )
-        for (_, source, _), (_, target, _) in zip(*sides, strict=True)
-    ]
+    kept: dict[int, int] = {}
     for block in Indel.opcodes(*texts):
         if block.tag == "equal":
-            former[block.dest_start : block.dest_end] = kept[block.src_start : block.src_end]
-    named = dict(zip(zip(old.keys, texts[0], strict=False), kept, strict=False))
-    for number, row in enumerate(zip(document.keys, texts[1], strict=False)):
-        former[number] = named.get(row) or former[number]
-    return former
+            own = range(block.dest_start, block.dest_end)
+            kept.update(zip(own, range(block.src_start, block.src_end), strict=True))
+    named = {row: number for number, row in enumerate(zip(old.keys, texts[0], strict=False))}
+    rows = enumerate(zip(document.keys, texts[1], strict=False))
+    kept.update({number: named[row] for number, row in rows if row in named})
+    former: list[Translation | None] = [None for _ in document.texts]
+    for number, of_former in kept.items():
+        (_, source, _, source_part), (_, target, _, target_part) = pairs[of_former]
+        is_same = source_part == document.parts[number]
+        marked = replace(target, part=target_part if is_same else None)
+        known = Suggestion(source.text, target.text, 1.0, True)
+        former[number] = Translation(target.text, from_memory=known, marked=marked)
+    return former, Memory(Pair(row[1].write(), of_row[1].write()) for row, of_row in pairs)
 
 
-def _frame_of(key: object, marked: MarkedText, place: str) -> tuple[object, int]:
+def _frame_of(key: object, marked: MarkedText, *_: object) -> tuple[object, int]:
     """Returns what a text and its translation have in common."""
     return key, len(marked.tags)
 

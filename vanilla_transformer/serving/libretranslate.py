@@ -18,7 +18,13 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
+from vanilla_transformer.documents.memory import (
+    LEAST_SHOWN,
+    Memory,
+    Pair,
+    Suggestion,
+    suggestions_for,
+)
 from vanilla_transformer.documents.messages import Document
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
@@ -106,6 +112,9 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 memories.append(service.memory.of(*service.models.served_codes(source, target)))
             marks_doubt = document is not None and document.marks_doubt
             reads_memory = model.translator.reader.reads_memory
+            if not in_sentences:  # plain texts, whose tags are words
+                texts, least = [text.text for text in marked], LEAST_SHOWN if reads_memory else None
+                return [None for _ in texts], suggestions_for(texts, memories, least=least)
             return known_outputs(marked, memories, reads_memory, marks_doubt)
 
         known: list[Translation | None] = [None for _ in marked]

@@ -68,7 +68,7 @@ class StoredMemory:
             whole = content[: content.rfind(b"\n") + 1]
             for line in whole.splitlines():
                 self._line += 1
-                cells = line.decode().split("\t")
+                cells = line.decode("utf-8-sig").split("\t")
                 if len(cells) != 4:
                     raise ValueError(
                         f"{self._path}, line {self._line}: write a source, its translation, and "
