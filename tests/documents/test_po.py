@@ -66,6 +66,14 @@ def test_only_translations_change(line_break):
     assert in_capitals(document, "de").decode() == source
 
 
+def test_a_fuzzy_message_with_another_proposal_keeps_its_former_source():
+    message = '#, fuzzy\n#| msgid "Old"\nmsgid "New"\nmsgstr "{}"\n'
+    content = HEADER.format("de", "UTF-8") + message
+    document = read_document("a.po", content.format("Alt").encode())
+    written = document.write([MarkedText("Neu", is_doubtful=True)]).decode()
+    assert written == content.format("Neu")
+
+
 def test_a_fuzzy_translation_belongs_to_the_former_source():
     former = '#~| msgid "No"\n#~ msgid "obsolete"\n#~ msgstr ""\n\n#, fuzzy\n#| msgctxt "menu"\n'
     former += '#| msgid ""\n#| "Open "\n#| "it"\nmsgid "Open them"\nmsgstr "Öffne es"\n\n'

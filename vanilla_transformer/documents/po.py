@@ -94,17 +94,17 @@ class PoFile(FileTemplate):
                 place.write(output) for place, output in zip(places, row, strict=True) if output
             ]
             is_doubtful = any(output.is_doubtful for output in row if output)
-            if is_doubtful and "fuzzy" in _flags_of(comments):
-                own = [self._source[place.begin : place.end] for place in places]
-                if list(map(_text_of, own)) == list(map(_text_of, written)):
-                    continue  # it is the proposal that the message has
-            edits += _without_fuzzy(comments, begin)
-            if is_doubtful:
-                behind = begin + len(comments)
-                edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
+            # A message that stays fuzzy keeps its former source, whose translation was a person's.
+            if not (is_doubtful and "fuzzy" in _flags_of(comments)):
+                edits += _without_fuzzy(comments, begin)
+                if is_doubtful:
+                    behind = begin + len(comments)
+                    edits.append(Edit(behind, behind, f"#, fuzzy{line_break}"))
             edits += [
                 Edit(place.begin, place.end, text.replace("\n", line_break))
                 for place, text in zip(places, written, strict=True)
+                if not is_doubtful
+                or _text_of(self._source[place.begin : place.end]) != _text_of(text)
             ]
         text = apply_edits(self._source, edits)
         if language and not self.language:
