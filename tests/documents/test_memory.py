@@ -26,6 +26,7 @@ def exact(pairs, text, **options):
         (("3 of 3 files", "3 von 3 Dateien"), "2 of 4 files", "2 von 4 Dateien"),
         (("Name", "名称"), "Name:", "名称\uff1a"),
         (("Name:", "名称\uff1a"), "Name", "名称"),
+        (("Open...", "Öffnen..."), "Open", "Öffnen"),
         (("See https://a.org/x.", "Siehe https://a.org/x."), "See /b/c", "Siehe /b/c"),
         (("Type it twice", "Tippen Sie es zwei Mal"), "Type it twice", "Tippen Sie es zwei Mal"),
         (("1,000 files", "1.000 Dateien"), "1,000 files", "1.000 Dateien"),
@@ -50,6 +51,8 @@ def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target
         (FILE, "Cannot close %s."),
         (FILE, "Cannot open it."),
         (("15 min", "15 Minuten"), "1 min"),
+        (("No.", "Nr."), "No"),
+        (("No", "Nein"), "No."),
         (("Save %s", "Sichern"), "Save %d"),  # the translation has lost the placeholder
         (("Save it", "%s sichern"), "Save it"),  # and here it has one that the text lacks
         (("Save", ""), "Save"),

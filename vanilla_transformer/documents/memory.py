@@ -181,7 +181,7 @@ class Memory:
         Of several, that of the same context counts; else of the same text to the letter; else of
         the same neighbours; else the most frequent one; else the last. A translation whose letters
         would have another case in the place of the text is none, nor is one for other numbers
-        where one of both is 1: "1 Minuten".
+        where one of both is 1: "1 Minuten". "Nr." for "No." is none for "No".
 
         Args:
             context: As that of a pair. Pairs that have another one do not count.
@@ -195,8 +195,8 @@ class Memory:
             stored = forms.get(source) or forms.setdefault(source, _Form(source))
             if stored.key == form.key and (None in (context, own) or own == context):
                 target = self._adapted(stored, self._targets[number], form)
-                has_ones = _ones_of(form) == _ones_of(stored)
-                if target is not None and has_ones and _has_case_of(form, stored, target):
+                is_alike = _matters(form) == _matters(stored)
+                if target is not None and is_alike and _has_case_of(form, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
                     is_same = (own or "") == (context or "")
@@ -327,8 +327,9 @@ class Memory:
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _ones_of(form: _Form) -> list[bool]:
-    return [part == "1" for part in form.parts]
+def _matters(form: _Form) -> tuple[list[bool], bool]:
+    """Returns which numbers are 1, and whether the text may be an abbreviation, such as "No."."""
+    return [part == "1" for part in form.parts], len(form.words) == 1 and form.end.strip() == "."
 
 
 def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
