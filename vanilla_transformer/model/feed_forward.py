@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
         activation: A name in `ACT2FN`.
         dropout: Dropout probability after the activation.
         output_dropout: Dropout probability after the second projection.
-        output_linear: The class of the second projection.
+        output_linear: The class of the second projection: see `wide_states`.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ that RoPE rotates, at most head_dim.
 
 Every forward takes `position_ids`, the positions of the tokens or queries; `dtype`, the type of the
 result; and `key_ids`, the positions of the keys, of shape (batch or 1, length with the past). Only
-a bias needs them. None: equal to `position_ids`. It returns an encoding with one part.
+a bias needs them. None: equal to `position_ids`. Each returns a `PositionEncoding` with one part.
 """
 
 import math
@@ -65,10 +65,12 @@ def number_tokens(
     """Numbers the tokens of each row from 0, by its mask: padding takes no position.
 
     A row therefore has the same positions on either side of its padding. Padding gets an arbitrary
-    legal one.
+    legal position.
 
     Args:
-        embeds: Of the current tokens, (batch, length, ...); only shape and device count.
+        embeds: Embeddings of the current tokens, (batch, length, ...), of which only shape and
+            device are read.
+        mask: Of the tokens with the past, as `check_mask` returns it.
 
     Returns:
         Positions of the queries, (batch or 1, length), and of the keys, (batch or 1, length with
@@ -81,7 +83,7 @@ def number_tokens(
     dims = mask.dim() if isinstance(mask, torch.Tensor) else 0
     keys = torch.arange(key_len, device=embeds.device)[None]
     queries = keys[:, :length] + past
-    if dims == 4 and is_causal:  # `generate()` passes this one with a static cache
+    if dims == 4 and is_causal:  # `generate()` makes such a mask for a static cache
         # A token comes after all that it may attend to; padding may attend to nothing.
         allowed = is_allowed_by(mask)[:, 0]  # (batch, length, length with the past)
         queries = torch.minimum((allowed.sum(-1) - 1).clamp(min=0), queries)
@@ -299,7 +301,7 @@ class LearnedPositions(nn.Module):
             return
         if has_readable_values(position_ids):
             needed = int(position_ids.max()) + 1
-        else:  # reading would wait; without padding, each token of the batch has a position
+        else:  # reading would wait for the device: the positions of rows without padding
             needed = min(position_ids.shape[-1], key_ids.shape[-1])
         limit = len(self.weight) - self.offset
         if needed > limit:
