@@ -39,7 +39,7 @@ MOST_SIZES = 24
 _ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
 _TOKENS_OF_A_BLOCK = 0.5 / 64  # what a sequence costs for each place of the longest one, in tokens
-_LITTLE_FILLED = 1.05  # times the tokens that there are
+_LITTLE_FILLED = 1.05  # ratio of tokens with filling to tokens
 _SAMPLED, _EPOCHS = 2000, 8  # batches from which sizes are chosen, and the most epochs of them
 _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 
@@ -84,12 +84,12 @@ def choose_sizes(
     rows = [np.asarray(batch) for batch in batches]
     needs = np.array([_need(source_lengths[r], target_lengths[r], max_tokens) for r in rows])
     tokens = sum(int(side[r].sum()) for side in (source_lengths, target_lengths) for r in rows)
-    grid = 1 + max_tokens // 32  # batches within it begin as one size: some hundred in all
-    _, of_batch, counts = np.unique(
+    grid = 1 + max_tokens // 32  # batches within it begin as one size: about a hundred in all
+    _, size_of_batch, counts = np.unique(
         needs // [grid, grid, grid, 1, 1], axis=0, return_inverse=True, return_counts=True
     )
     sizes = np.zeros((len(counts), needs.shape[1]), np.int64)
-    np.maximum.at(sizes, of_batch, needs)
+    np.maximum.at(sizes, size_of_batch, needs)
     sizes[:, :3] = -(-sizes[:, :3] // _ALIGNED) * _ALIGNED
     largest = sizes.max(0)
     largest[:3] += largest[:3] // 4  # batches of other epochs are of other pairs
@@ -98,13 +98,13 @@ def choose_sizes(
         own = _cost(sizes) * counts
         added = _cost(joined) * (counts[:, None] + counts) - own[:, None] - own
         np.fill_diagonal(added, np.inf)
-        one, other = np.unravel_index(added.argmin(), added.shape)
+        first, second = np.unravel_index(added.argmin(), added.shape)
         filled = (sizes[:, :2].sum(1) * counts).sum()
         if len(sizes) < MOST_SIZES and filled > _LITTLE_FILLED * tokens:
             break
-        sizes[one] = joined[one, other]
-        counts[one] += counts[other]
-        sizes, counts = np.delete(sizes, other, 0), np.delete(counts, other)
+        sizes[first] = joined[first, second]
+        counts[first] += counts[second]
+        sizes, counts = np.delete(sizes, second, 0), np.delete(counts, second)
     sizes = np.concatenate([sizes, largest[None]])
     return sizes[np.argsort(_cost(sizes), kind="stable")]
 
