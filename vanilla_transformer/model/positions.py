@@ -50,9 +50,9 @@ class PositionEncoding(NamedTuple):
         cosines, sines = self.rotation
         size = cosines.shape[-1]
         # (batch, heads, length, rotated_dim), in float32: half precision would blur the angles.
-        before = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
-        partners = before.roll(size // 2, dims=-1)  # of dimension i: i + rotated_dim / 2
-        rotated = torch.addcmul(before * cosines, partners, sines).to(states.dtype)
+        values = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
+        partners = values.roll(size // 2, dims=-1)  # of dimension i: i + rotated_dim / 2
+        rotated = torch.addcmul(values * cosines, partners, sines).to(states.dtype)
         return rotated if size == states.shape[-1] else torch.cat([rotated, states[..., size:]], -1)
 
 
@@ -181,7 +181,7 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, rotated_dim: int, theta: float) -> None:
         super().__init__()
-        with torch.device("cpu"):  # the frequencies are not parameters: meta would lose them
+        with torch.device("cpu"):  # the meta device would lose them: they are not parameters
             exponents = torch.arange(0, rotated_dim, 2, dtype=torch.float32) / rotated_dim
             self.frequencies = 1.0 / theta**exponents  # (rotated_dim / 2,), radians per position
 
