@@ -241,15 +241,13 @@ class Stages:
             self.reader.of_targets.batch_decode(ids, skip_special_tokens=True) if ids else []
         )
         return [
-            self._with_hypothesis(segment, hypothesis, next(texts), call.search)
+            self._as_output(segment, hypothesis, next(texts), call.search)
             for segment, row in zip(segments, rows, strict=True)
             for hypothesis in row
         ]
 
     @staticmethod
-    def _with_hypothesis(
-        segment: Segment, hypothesis: Hypothesis, text: str, search: Search
-    ) -> Segment:
+    def _as_output(segment: Segment, hypothesis: Hypothesis, text: str, search: Search) -> Segment:
         edits = segment.reading.edits_to_restore(text)
         output = apply_edits(text, edits)
         return replace(

@@ -114,8 +114,7 @@ class SelfAttention(AttentionCore):
         query, key = self.q_norm(query).to(value.dtype), self.k_norm(key).to(value.dtype)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
         if context.cache is not None:  # (..., length, head_dim) -> (..., length with the past, ...)
-            cache = context.cache.self_attention_cache
-            key, value = cache.update(key, value, self.layer_idx)
+            key, value = context.cache.self_attention_cache.update(key, value, self.layer_idx)
         return self.attend(
             context.attention, query, key, value, context.mask,
             position_bias=context.positions.bias, **context.arguments,

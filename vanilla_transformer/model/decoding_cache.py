@@ -102,8 +102,7 @@ class GrowingCache(DynamicCache):
     def __init__(self, rows_per_source: int = 1) -> None:
         super().__init__()
         self.rows_per_source = rows_per_source
-        # The number of first tokens that two rows of a source have from the same row:
-        # (sources, rows_per_source, rows_per_source).
+        # (sources, rows_per_source, rows_per_source): number of first tokens that two rows share
         self._shared = torch.empty(0)
         self._states: Any = None  # (2 · layers, rows, key_value_heads, room, head_dim)
         self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []  # of `_states`, for each layer

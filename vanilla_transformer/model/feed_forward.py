@@ -38,8 +38,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
-        # xIELU would make its parameters in bfloat16.
-        self.activation = ACT2FN[activation].to(torch.get_default_dtype())
+        self.activation = ACT2FN[activation].to(torch.get_default_dtype())  # xIELU is in bfloat16
         self.dropout = Dropout(dropout)
         self.fc2 = output_linear(ffn_dim, d_model, bias=bias)
         self.output_dropout = Dropout(output_dropout)

@@ -68,8 +68,7 @@ def number_tokens(
     legal position.
 
     Args:
-        embeds: Embeddings of the current tokens, (batch, length, ...), of which only shape and
-            device are read.
+        embeds: Of the current tokens, (batch, length, ...); only shape and device are read.
         mask: Of the tokens with the past, as `check_mask` returns it.
 
     Returns:

@@ -1,12 +1,11 @@
 """Which slots of a batch are computed: all, or in padding-free training only the tokens.
 
-A slot is a place in a batch of shape (batch, length), which holds a token or padding.
-
-Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
-In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
-the batch in their order, without padding. Implementations of attention need the padded shape
-(batch, length, ...): `AttentionFunction` pads what it gives them, and removes the padding of their
-result. On a GPU, attention takes the concatenated sequences (`PackedLayout`).
+A slot is a place of a batch, (batch, length), with a token or padding. Embeddings, projections,
+feed-forward, norms and the output projection map each slot by itself. In padding-free training they
+run on a tensor of shape (1, tokens, ...), which holds the tokens of the batch in their order,
+without padding. Implementations of attention need the padded shape, (batch, length, ...):
+`AttentionFunction` pads what it gives them, and removes the padding of their result. On a GPU,
+attention takes the concatenated sequences (`PackedLayout`).
 
 A batch may also come packed: its ids are (1, tokens), and bounds tell where each sequence begins.
 
