@@ -55,8 +55,8 @@ def test_a_cache_is_shown_as_it_was_before_the_call(tiny_model, tiny_batch):
     first = records["model.decoder.layers.0.self_attn"].inputs
     assert not [name for name in first if "cache" in name]
     second = records["model.decoder.layers.1.self_attn"].inputs
-    assert second["cache.layer 0"] == (3, 4, 6, 4)
-    assert second["source_cache.cross.layer 0"] == (3, 4, 7, 4)
+    assert second["cache.self.layer 0"] == (3, 4, 6, 4)
+    assert second["cache.cross.layer 0"] == (3, 4, 7, 4)
 
 
 def test_the_text_has_a_line_for_each_call(tiny_model, tiny_batch):

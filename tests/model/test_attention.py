@@ -8,7 +8,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3Rotary
 
 from vanilla_transformer.model.attention import CrossAttention, FusedSelfAttention, SelfAttention
 from vanilla_transformer.model.attention_functions import (
-    Attention,
+    AttentionFunction,
     choose_attention,
     eager_attention_forward,
 )
@@ -37,7 +37,7 @@ def test_a_row_that_is_masked_whole_is_finite_with_scores_of_any_size(dtype):
 
 
 def make_context(config, **parts):
-    attention = Attention(choose_attention(config)[1])
+    attention = AttentionFunction(choose_attention(config)[1])
     return CallContext(attention, {}, source_attention=attention, **parts)
 
 
@@ -46,7 +46,7 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     layer = CrossAttention(tiny_config(attn_implementation="eager"), "decoder", 0).eval()
     x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    context = make_context(layer.config, source_cache=cache)
+    context = make_context(layer.config, cache=cache)
     first, _ = layer(x, context, source)
     assert cache.is_updated[0]
     again, _ = layer(x, context, torch.full_like(source, torch.nan))

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from vanilla_transformer.model.attention_functions import Attention, eager_attention_forward
+from vanilla_transformer.model.attention_functions import AttentionFunction, eager_attention_forward
 from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.layers import DecoderLayer, EncoderLayer
 
-ATTENTION = Attention(eager_attention_forward)
+ATTENTION = AttentionFunction(eager_attention_forward)
 PLAIN = CallContext(ATTENTION, {}, source_attention=ATTENTION)
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout")
 

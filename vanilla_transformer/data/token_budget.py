@@ -132,8 +132,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_blocks(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[Ints, Ints]]:
         """Yields a sorted order of each block, and the positions that cut it into batches."""
-        is_one = not self.shuffle or self._examples <= mixing.PAIRS_OF_A_BLOCK
-        if self.mixture is None and is_one:
+        is_one_block = not self.shuffle or self._examples <= mixing.PAIRS_OF_A_BLOCK
+        if self.mixture is None and is_one_block:
             blocks: Iterable[Ints] = [np.arange(self._examples)]
         else:
             whole = Mixture({"": self._examples}, {"": 1.0}, self.seed)
@@ -142,12 +142,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             source, target = (
                 side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
             )
-            jitter = _JITTER if self.shuffle and is_one else 0.0
-            of_source, of_target = (
+            jitter = _JITTER if self.shuffle and is_one_block else 0.0
+            source_key, target_key = (
                 (side + 1) * (1 + jitter * rng.random(len(rows))) for side in (source, target)
             )
-            band = np.floor(np.log(of_target) / np.log(_BAND))
-            order = np.lexsort((np.where(band % 2, -of_source, of_source), band))
+            band = np.floor(np.log(target_key) / np.log(_BAND))
+            order = np.lexsort((np.where(band % 2, -source_key, source_key), band))
             yield rows[order], _cut_greedily(source[order], target[order], self.max_tokens)
 
     def _choose_num_batches(self) -> int:

@@ -98,8 +98,8 @@ class TransformersEngine:
         Args:
             sources: Ids of each source, the end included.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            align: Whether to align the outputs too, if the engine can do so as it searches: this
-                one cannot, see `alignments`.
+            align: Whether to align the outputs too, if the engine can do so as it searches.
+                This engine cannot: see `alignments`.
             on_batch: Is called with the number of its sources after each batch, by an engine that
                 computes one batch after the other.
             terms: The terms that the outputs of each source must contain, which need a search of
@@ -114,8 +114,8 @@ class TransformersEngine:
                 inputs = self._pad_sources([sources[row] for row in rows])
                 model = self.searching_model(inputs)
                 if terms is not None:
-                    of_rows = [terms[row] for row in rows]
-                    model = with_terms(model, of_rows, self._word_joins, search.settings)
+                    batch_terms = [terms[row] for row in rows]
+                    model = with_terms(model, batch_terms, self._word_joins, search.settings)
                 # (batch · n_best, target_len), where each sequence begins with the start
                 sequences = model.generate(**inputs, **arguments).tolist()
                 hypotheses = iter([read_hypothesis(ids, search.settings) for ids in sequences])

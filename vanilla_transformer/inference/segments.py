@@ -45,8 +45,8 @@ class Encoded(NamedTuple):
 
     Attributes:
         text: With the tag that the model reads before it.
-        ids: Those of its tokens, the end included.
-        row: What a fast tokenizer knows of them. None: the tokenizer is not fast.
+        ids: Ids of its tokens, the end included.
+        row: What a fast tokenizer knows of the tokens. None: the tokenizer is not fast.
     """
 
     text: str
@@ -80,20 +80,20 @@ class Segment:
         direction: Its languages, and the tag that the model reads before it.
         encoded: What the model reads.
         demands: What is decided of its outputs.
-        flags: Those of gettext, if it is of a message, such as `c-format`.
+        flags: The flags of gettext, such as `c-format`, if the text is of a message.
         known: A similar text and its translation, which the model may read. None: there is none.
-        num_shown: Number of tokens of that which the model reads.
-        kept: Spans that its output has too, unchanged.
+        num_shown: Number of tokens of this translation that the model reads.
+        kept: Spans of the text that the output has too, unchanged.
         matches: The terms of a glossary in it.
-        unknown: Number of its characters that the model reads as unknown.
-        edits: What the model reads in the place of parts of it.
+        unknown: Number of characters of the text that the model reads as unknown.
+        edits: What the model reads in the place of parts of the text.
         hypothesis: One of the outputs that the search has found, or a given one.
         given: A given target. None: the search has found it.
-        written: Its text.
-        put_back: What puts the parts into it that tokens stand for.
-        output: The text with these parts, and with what the model did not copy.
+        written: The text of the hypothesis.
+        put_back: Edits of `written` that put parts of the source in the place of placeholders.
+        output: `written` with these edits, and with what the model did not copy.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
-        links: Those of its tokens and of what was put in. Empty: they were not needed.
+        links: Links of source tokens with the output. Empty: they were not needed.
         copies: What the output has of the spans that are kept. None: there are none.
         restored: What the model did not copy.
         missing_terms: Targets of terms that the output lacks.
@@ -220,12 +220,12 @@ class Reader:
         suggestions: Sequence[Suggestion | None],
     ) -> SplitTexts:
         """Splits texts into lines."""
-        found = list(zip(texts, suggestions, strict=True))
+        pairs = list(zip(texts, suggestions, strict=True))
         layouts, lines = split_lines(
-            ["" if known and known.is_exact else text for text, known in found]
+            ["" if known and known.is_exact else text for text, known in pairs]
         )
         segments = []
-        for direction, layout, (text, known) in zip(directions, layouts, found, strict=True):
+        for direction, layout, (text, known) in zip(directions, layouts, pairs, strict=True):
             is_shown = self.reads_memory and len(layout.segments) == 1
             for line in (lines[number] for number in layout.segments):
                 segments.append(

@@ -60,7 +60,7 @@ class Stages:
     """The stages of one model; each takes and returns segments.
 
     Args:
-        engines: Of them, that of transformers alone places terms, and aligns given outputs.
+        engines: Only that of transformers places terms and aligns given outputs.
         end: The token that ends a target. None: no token does.
         calibration: Tells the quality of outputs. None: it is not known.
     """
@@ -79,12 +79,12 @@ class Stages:
     ) -> list[list[Segment]]:
         """Computes `n_best` outputs for each segment, best first.
 
-        Segments whose targets begin with the same token share batches, and those with parts that
-        are kept, which are aligned.
+        Segments share batches if their targets begin with the same tokens. Those with kept parts
+        have batches of their own, because their outputs are aligned.
         """
 
-        def compute(key: tuple[FirstTokens, bool], alike: list[Segment]) -> list[list[Segment]]:
-            return self._compute(alike, self.begun(call, key[0]), on_batch)
+        def compute(key: tuple[FirstTokens, bool], group: list[Segment]) -> list[list[Segment]]:
+            return self._compute(group, self.call_with_begin(call, key[0]), on_batch)
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
         rows = map_grouped(segments, keys, compute)
@@ -103,12 +103,12 @@ class Stages:
                 for part in parts
             ]
             rows[number] = [
-                replace(output, pieces=of_rank)
-                for output, *of_rank in zip(rows[number], *pieces, strict=True)
+                replace(output, pieces=own_pieces)
+                for output, *own_pieces in zip(rows[number], *pieces, strict=True)
             ]
         return rows
 
-    def begun(self, call: TranslatorCall, begin: FirstTokens) -> TranslatorCall:
+    def call_with_begin(self, call: TranslatorCall, begin: FirstTokens) -> TranslatorCall:
         """Returns a call for targets that begin with these tokens."""
         settings = with_first_token(call.search.settings, begin)
         if settings is call.search.settings:
@@ -146,7 +146,7 @@ class Stages:
     def _without_repetition(
         self, rows: list[list[Segment]], call: TranslatorCall
     ) -> list[list[Segment]]:
-        """Searches once more where outputs have lost their way; those that have not come first."""
+        """Searches once more where outputs have lost their way; puts the others first."""
         search = call.search.without_repetition() if call.searches_again else None
         numbers = [number for number, row in enumerate(rows) if any(map(has_lost_its_way, row))]
         if search is None or not numbers:
@@ -173,7 +173,7 @@ class Stages:
             logger.debug("Transformers searches outputs that lack terms again.")
             call = replace(call, engine=self.engines.transformers)
         terms = list(map(self._forms_to_place, outputs))
-        searches = [search_with_terms(call.search, of_output) for of_output in terms]
+        searches = [search_with_terms(call.search, forms) for forms in terms]
 
         def compute(beams: int, numbers: list[int]) -> list[list[Segment]]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
@@ -195,11 +195,11 @@ class Stages:
         if self.reader.reads_terms:
             other_forms = Counter(missing_targets(output.terms, output.output))
             wanted -= other_forms - Counter(output.missing_terms)
-        forms = (
+        candidates = (
             forms_of_term(self.reader.of_targets, target, output.target_language)
             for target in wanted.elements()
         )
-        return [of_term for of_term in forms if of_term is not None]
+        return [forms for forms in candidates if forms is not None]
 
     def _outputs(
         self,
@@ -221,7 +221,7 @@ class Stages:
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[Forms]] | None = None,
     ) -> list[Segment]:
-        """Searches for `n_best` outputs of each segment, and puts in what their tokens stand for.
+        """Searches for `n_best` outputs of each segment, and puts parts in place of placeholders.
 
         Args:
             terms: What the outputs of each segment must have. None: nothing.
@@ -241,13 +241,13 @@ class Stages:
             self.reader.of_targets.batch_decode(ids, skip_special_tokens=True) if ids else []
         )
         return [
-            self._found(segment, hypothesis, next(texts), call.search)
+            self._as_output(segment, hypothesis, next(texts), call.search)
             for segment, row in zip(segments, rows, strict=True)
             for hypothesis in row
         ]
 
     @staticmethod
-    def _found(segment: Segment, hypothesis: Hypothesis, text: str, search: Search) -> Segment:
+    def _as_output(segment: Segment, hypothesis: Hypothesis, text: str, search: Search) -> Segment:
         edits = segment.reading.edits_to_restore(text)
         output = apply_edits(text, edits)
         return replace(

@@ -64,7 +64,7 @@ MOST_NAMED = 10
 Languages = str | Sequence[str | None] | None
 """The language of all texts, or one for each of them. None: that of the model."""
 Suggest = Callable[[list[str]], Sequence[Suggestion | None]]
-"""Returns for each of some texts what a memory has for it."""
+"""Returns what a memory has for each text."""
 
 
 class LongSourceError(ValueError):
@@ -244,8 +244,8 @@ class Translator:
         details = OutputOptions(
             return_scores, return_tokens, return_alignment, return_word_alignment, return_links
         )
-        among = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, among, **options)
+        num_candidates = None if metric is None else candidates
+        call = self.plan_call(n_best, details, batch_tokens, num_candidates, **options)
         call = replace(call, cuts_again=cuts_again)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
@@ -255,8 +255,8 @@ class Translator:
         if memory is not None:
             if len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
-            told = LEAST_SIMILARITY if has_details else None
-            least = LEAST_SHOWN if self.reader.reads_memory else told
+            reported = LEAST_SIMILARITY if has_details else None
+            least = LEAST_SHOWN if self.reader.reads_memory else reported
             suggest = partial(suggestions_for, memories=[memory], least=least)
         split = partial(
             self.split_texts,
@@ -321,7 +321,7 @@ class Translator:
         tgt_lang: Languages = None,
         search: Search | None = None,
     ) -> list[Direction]:
-        """Decides for each of some texts how the model is asked for its language.
+        """Decides for each text how the model is asked for its language.
 
         Args:
             search: The search of the call. None: it has the saved settings.
@@ -456,7 +456,7 @@ class Translator:
         call = TranslatorCall(self.resolve_search(), self.engine, details, batch_tokens)
 
         def compute(begin: FirstTokens, pairs: list[Segment]) -> list[Segment]:
-            search = self.stages.begun(call, begin).search
+            search = self.stages.call_with_begin(call, begin).search
             if details.linked:
                 return self.stages.link(pairs, replace(call, search=search))
             engine = self.stages.engines.for_scores(search)
@@ -478,7 +478,7 @@ class Translator:
         remaining, num_done = iter(texts), 0
         cut_off: list[int] = []  # a number for each output
         num_repeated = 0  # of these outputs
-        of_remaining = cycle(directions)  # a stream has one for all of its texts
+        next_directions = cycle(directions)  # a stream has one direction for all of its texts
         num_computed = 0  # segments of a chunk
 
         def on_batch(count: int) -> None:
@@ -490,7 +490,7 @@ class Translator:
         total = len(texts) if isinstance(texts, Sized) else None
         with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = split_texts(chunk, list(islice(of_remaining, len(chunk))))
+                split = split_texts(chunk, list(islice(next_directions, len(chunk))))
                 num_computed = 0
                 computed = self.stages.compute(split.segments, call, on_batch)
                 for number, layout in enumerate(split.layouts, start=num_done):

@@ -2,7 +2,7 @@
 
 States are (batch, length, d_model), queries, keys and values (batch, heads, length, head_dim), with
 fewer heads of keys and values under GQA. In padding-free training they are (1, tokens, d_model) and
-(1, heads, tokens, head_dim); `Attention` gives implementations the shape that they need.
+(1, heads, tokens, head_dim); `AttentionFunction` gives implementations the shape that they need.
 
 Weights are (batch, heads, target_len, source_len). Fused implementations return None for them.
 """
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .attention_functions import Attention
+from .attention_functions import AttentionFunction
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .initialization import StackedLinear
@@ -40,7 +40,7 @@ class AttentionCore(nn.Module):
         super().__init__()
         num_heads = getattr(config, f"{stack}_attention_heads")
         num_key_value_heads = getattr(config, f"{stack}_num_key_value_heads")
-        self.config = config
+        self.config = config  # transformers' implementations read it, and the groups below
         self.layer_idx = layer_idx
         self.is_causal = is_causal
         self.head_dim = config.head_dim_with(num_heads)
@@ -69,7 +69,7 @@ class AttentionCore(nn.Module):
 
     def attend(
         self,
-        attention: Attention,
+        attention: AttentionFunction,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
@@ -84,7 +84,7 @@ class AttentionCore(nn.Module):
         return self.out_proj(mixed.flatten(-2)), weights
 
 
-def project(
+def apply_projections(
     states: torch.Tensor, layout: TokenLayout, *projections: nn.Linear
 ) -> tuple[torch.Tensor, ...]:
     """Computes several linear projections of the same states.
@@ -114,7 +114,7 @@ class SelfAttention(AttentionCore):
         query, key = self.q_norm(query).to(value.dtype), self.k_norm(key).to(value.dtype)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
         if context.cache is not None:  # (..., length, head_dim) -> (..., length with the past, ...)
-            key, value = context.cache.update(key, value, self.layer_idx)
+            key, value = context.cache.self_attention_cache.update(key, value, self.layer_idx)
         return self.attend(
             context.attention, query, key, value, context.mask,
             position_bias=context.positions.bias, **context.arguments,
@@ -122,7 +122,7 @@ class SelfAttention(AttentionCore):
 
     def project(self, hidden_states: torch.Tensor, layout: TokenLayout) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values, before `split_heads`."""
-        return project(
+        return apply_projections(
             cast_for_matmul(hidden_states), layout, self.q_proj, self.k_proj, self.v_proj
         )
 
@@ -170,18 +170,18 @@ class CrossAttention(AttentionCore):
     def project_source(
         self, encoder_hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns keys and values of each source, whose rows are equal, from now or a call before.
+        """Returns the keys and values of each source, which the first call with a cache computes.
 
         Their shape is (sources, key_value_heads, source_len, head_dim).
         """
-        cache = context.source_cache
+        cache = context.cache
         if cache is not None and cache.is_updated.get(self.layer_idx):
             cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
             device = encoder_hidden_states.device  # an offloaded cache keeps them elsewhere
             return cached.keys.to(device), cached.values.to(device)
-        # Of each source one row: (rows, source_len, d_model) -> (sources, source_len, d_model)
+        # (rows, source_len, d_model) -> (sources, source_len, d_model): rows of a source are equal.
         sources = encoder_hidden_states[:: context.source_attention.rows_per_source]
-        projected = project(
+        projected = apply_projections(
             cast_for_matmul(sources), context.source_layout, self.k_proj, self.v_proj
         )
         key, value = map(self.split_heads, projected)

@@ -1,4 +1,4 @@
-"""Implementations of attention, and `Attention`, which calls them with states in any layout.
+"""The eager implementation of attention, and implementations that take states in any layout.
 
 Implementations take queries of shape (batch, heads, target_len, head_dim), keys and values of shape
 (batch, key_value_heads, source_len, head_dim); each of these serves heads / key_value_heads
@@ -67,14 +67,14 @@ def _repeat_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
     return states.repeat_interleave(groups, dim=1) if groups > 1 else states
 
 
-class Attention:
-    """Calls an attention implementation with states in the layouts of a call.
+class AttentionFunction:
+    """An attention implementation that takes and returns states in the layouts of a call.
 
     Args:
         function: Has the interface of `transformers.AttentionInterface`.
         queries, keys: The layouts of the queries, and of the keys and values.
-        rows_per_source: Number of neighbouring rows that decode the same source, of which there is
-            one copy: they attend to it as queries of several positions would.
+        rows_per_source: Number of neighbouring rows that decode the same source. Its keys are there
+            once, and the rows attend to them as the queries of one longer row.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Attention:
             position_bias: Added to the scores, (batch or 1, heads, target_len, source_len).
         """
         queries, keys = self.queries, self.keys
-        if isinstance(queries, PackedLayout):  # on a GPU, within sequences one behind another
+        if isinstance(queries, PackedLayout):  # on a GPU
             assert isinstance(keys, PackedLayout)
             key, value = (_repeat_heads(states, query.shape[1]) for states in (key, value))
             # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
@@ -136,10 +136,10 @@ class Attention:
 def choose_attention(
     config: VanillaTransformerConfig, output_attentions: bool | None = False
 ) -> tuple[VanillaTransformerConfig, Callable[..., Any]]:
-    """Returns the implementation of one call, and the config for which to make its masks.
+    """Returns the config for which to make the masks of a call, and the implementation.
 
-    It is that which the config names, or the eager one if a call asks for weights: fused ones do
-    not compute them.
+    The config names the implementation. It is the eager one if the call asks for weights, which
+    fused implementations do not compute.
     """
     if output_attentions and config._attn_implementation != "eager":
         config = copy(config)

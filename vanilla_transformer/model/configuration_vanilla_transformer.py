@@ -37,7 +37,7 @@ BIASED_SCHEMES = ("alibi", "relative")
 """The values of `position_embedding_type` that add a bias to the scores."""
 
 PACKED_SCHEMES = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "rope", "none")
-"""The values of `position_embedding_type` that compute each position by itself."""
+"""The values of `position_embedding_type` with which attention may take concatenated sequences."""
 
 POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale", "attention_scale", "logit_scale")
 
@@ -161,7 +161,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
     decoder_attention_heads: int = 8
     encoder_num_key_value_heads: int | None = None
     decoder_num_key_value_heads: int | None = None
-    head_dim: int | None = field(default_factory=lambda: None)
+    head_dim: int | None = field(default_factory=lambda: None)  # `del` leaves no default behind
     attention_scale: float | int | None = None
     qk_norm: str = "none"
     fused_qkv: bool = False
@@ -244,14 +244,14 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         """Returns the config of a published system, with some fields changed.
 
         The names are "vaswani-base" and "vaswani-big" (table 3 of the paper), "iwslt" (fairseq's
-        transformer_iwslt_de_en), "system-a" to "system-e" (five tutorials; sizes that one leaves
-        open are those of the paper), and "modern" (pre-norm, RMSNorm, SwiGLU, RoPE, grouped
+        transformer_iwslt_de_en), "system-a" to "system-e" (five tutorials; sizes that a tutorial
+        leaves open are those of the paper), and "modern" (pre-norm, RMSNorm, SwiGLU, RoPE, grouped
         queries, no biases).
         """
         return cls(**{**PRESETS[name], **changes})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a field; transformers sets the one size of a shared matrix."""
+        """Sets a field; when transformers resizes a shared matrix, it sets `vocab_size` alone."""
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # the base class is untyped
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
@@ -280,7 +280,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         config: PreTrainedConfig = super().get_text_config(decoder, encoder)
         if config is not self:  # a copy; only the whole config holds `rope_parameters`
             config.__dict__.pop("rope_parameters", None)
-            config.decoder_start_token_id = self.decoder_start_token_id  # not a size of a stack
+            config.decoder_start_token_id = self.decoder_start_token_id  # it has lost its prefix
         return config
 
     # --- checks ----------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
         if self.final_layer_norm is None:
             # Nothing else normalises the residual stream of a pre-norm model.
             self.final_layer_norm = self.norm_placement == "pre"
-        # transformers takes a model that has one of these two attributes for one that needs it.
+        # transformers reads these two attributes of each config that has them, even as None.
         if "head_dim" in self.__dict__ and self.head_dim is None:
             del self.head_dim
         if self.position_embedding_type == "rope":
@@ -357,11 +357,11 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
             heads, width = getattr(self, name), getattr(self, "head_dim", None)
             if width is None and self.d_model % heads:
                 yield f"`d_model` ({self.d_model}) must be divisible by `{name}` ({heads})."
-            shared = getattr(self, f"{stack}_num_key_value_heads")
-            if heads % shared:
+            key_value_heads = getattr(self, f"{stack}_num_key_value_heads")
+            if heads % key_value_heads:
                 yield (
                     f"`{name}` ({heads}) must be divisible by `{stack}_num_key_value_heads` "
-                    f"({shared})."
+                    f"({key_value_heads})."
                 )
             if self.position_embedding_type == "rope":
                 yield from self._rope_that_does_not_fit(width or self.d_model // heads)
@@ -407,7 +407,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
             )
 
     def _refuse_misspelt_fields(self, names: Iterable[str]) -> None:
-        """Raises for a name that resembles a field: it would have no effect, without a word."""
+        """Raises for a name that resembles a field: it would silently have no effect."""
         known = {name: name for name in (*self.__annotations__, *self.attribute_map)}
         known |= dict.fromkeys(("rope_theta", "rope_scaling"), "rope_parameters")
         for name in names:
@@ -418,6 +418,6 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
 
 
 _KINDS = VanillaTransformerConfig.__annotations__.items()
-_WHOLE = [name for name, kind in _KINDS if kind in (int, int | None)]
-SIZES = tuple(name for name in _WHOLE if not name.endswith(("_token_id", "_offset")))
+_INTEGERS = [name for name, kind in _KINDS if kind in (int, int | None)]
+SIZES = tuple(name for name in _INTEGERS if not name.endswith(("_token_id", "_offset")))
 PROBABILITIES = tuple(name for name, _ in _KINDS if "drop" in name or name == "label_smoothing")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
 
-from .attention_functions import Attention
+from .attention_functions import AttentionFunction
 from .positions import NO_POSITIONS, PositionEncoding
 from .token_layout import PADDED, TokenLayout
 
@@ -19,25 +19,23 @@ class CallContext(NamedTuple):
     Attributes:
         attention, source_attention: What self- and cross-attention call, with the layouts of their
             states.
-        arguments: Further arguments of the implementation.
+        arguments: Further arguments of the attention implementation.
         mask: Hides keys from the queries of self-attention, in the form that the implementation
             asks for. None: nothing is hidden.
         positions: What the position scheme adds to the queries, keys and scores of self-attention.
-        cache: Keys and values of earlier tokens; each call appends its own.
+        cache: Keys and values of earlier target tokens, to which each call appends its own, and
+            those of the source, which the first call computes.
         layout, source_layout: Which slots the states, and the source's, hold: all, or only tokens;
             see `token_layout`.
         source_mask: As `mask`, for cross-attention.
-        source_cache: The cache of which `cache` is one part; the other holds the keys and values
-            of the source after the first call.
     """
 
-    attention: Attention
+    attention: AttentionFunction
     arguments: Mapping[str, Any]
     mask: Any = None
     positions: PositionEncoding = NO_POSITIONS
-    cache: Cache | None = None
+    cache: EncoderDecoderCache | None = None
     layout: TokenLayout = PADDED
-    source_attention: Any = None  # `Attention`; an encoder has none
+    source_attention: Any = None  # `AttentionFunction`; an encoder has none
     source_mask: Any = None
-    source_cache: EncoderDecoderCache | None = None
     source_layout: TokenLayout = PADDED

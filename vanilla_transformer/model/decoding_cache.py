@@ -1,7 +1,7 @@
 """The cache of `generate()`: room to grow, and one copy of each source.
 
 A model's forward uses these caches as it uses transformers' `DynamicCache`, of which they are
-subclasses. The one that a call returns may be passed on, cropped, or given other rows.
+subclasses. A cache that a call returns may be passed on, cropped, or given other rows.
 
 Shapes: a row is one sequence that is decoded. The rows of one source, its beams or samples, are
 neighbours: rows = sources · rows_per_source. Other names are those of `attention`.
@@ -30,14 +30,14 @@ _MODES = (
     GenerationMode.BEAM_SEARCH,
     GenerationMode.BEAM_SAMPLE,
 )
-_FUNCTIONS_OF_QUERIES = ("sdpa", "eager")  # they take any number of queries for a source's keys
+_SHARING_KEYS = ("sdpa", "eager")  # they take any number of queries for a source's keys
 
 
 def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
     """Decorates a forward with `past_key_values`, which then also takes the cache as `cache`.
 
     transformers calls it `cache` since 5.24; PEFT looks for `past_key_values` in the signature. If
-    both are given, `cache` counts, but not an empty one: a prefix of PEFT comes as
+    both are given, `cache` counts unless it is empty: a prefix of PEFT comes as
     `past_key_values` beside the empty cache of `generate()`.
     """
 
@@ -49,7 +49,7 @@ def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
             kwargs["past_key_values"] = cache
         return forward(*args, **kwargs)
 
-    # `generate()` asks for it at each token; found once, it takes no time.
+    # `generate()` inspects the signature at each token: here it is made once.
     cast(Any, with_either_name).__signature__ = inspect.signature(forward)
     return with_either_name
 
@@ -69,7 +69,7 @@ def decoding_cache_for(
     if not is_ordinary or mode not in _MODES or generation_config.is_assistant:
         return cache
     rows_per_source = max(generation_config.num_beams, generation_config.num_return_sequences)
-    shares = attention in _FUNCTIONS_OF_QUERIES
+    shares = attention in _SHARING_KEYS
     sources = SourceCache(rows_per_source if shares else 1)
     return EncoderDecoderCache(GrowingCache(rows_per_source), sources)
 
@@ -81,10 +81,10 @@ def rows_per_source_of(cache: EncoderDecoderCache | None) -> int:
 
 
 def mask_per_source(mask: Any, rows_per_source: int, target_len: int) -> Any:
-    """Makes a mask for the queries of all rows of a source."""
+    """Makes a mask for the queries of all rows of a source: see `AttentionFunction`."""
     if mask is None or rows_per_source == 1:
         return mask
-    # (rows, 1, target_len or 1, source_len) -> (sources, 1, rows of it · target_len, source_len)
+    # (rows, 1, target_len or 1, keys) -> (sources, 1, rows_per_source · target_len, keys)
     mask = mask.expand(-1, -1, target_len, -1)
     return mask.unflatten(0, (-1, rows_per_source)).transpose(1, 2).flatten(2, 3)
 
@@ -92,9 +92,9 @@ def mask_per_source(mask: Any, rows_per_source: int, target_len: int) -> Any:
 class GrowingCache(DynamicCache):
     """Keys and values of the target, which writes new tokens into reserved room.
 
-    A `DynamicCache` joins all tokens anew for each new one, and copies all of them when beams
-    change their order. This cache moves only what differs between the beams of a source. Calls
-    with gradients are the base class's; after those, and after changed rows, room is made anew.
+    A `DynamicCache` copies all tokens to add a new one, and again when beams change their order.
+    This cache moves only what differs between the beams of a source. Calls with gradients are the
+    base class's; after those, and after changed rows, the next call reserves room again.
     """
 
     layers: list[Any]
@@ -102,9 +102,10 @@ class GrowingCache(DynamicCache):
     def __init__(self, rows_per_source: int = 1) -> None:
         super().__init__()
         self.rows_per_source = rows_per_source
+        # (sources, rows_per_source, rows_per_source): number of first tokens that two rows share
         self._shared = torch.empty(0)
         self._states: Any = None  # (2 · layers, rows, key_value_heads, room, head_dim)
-        self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []  # of it, for each layer
+        self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []  # of `_states`, for each layer
         self._in_room: list[torch.Tensor] = []  # the keys of each layer, as they were last returned
         self._writes = False
 
@@ -149,7 +150,7 @@ class GrowingCache(DynamicCache):
             return
         parents = beam_idx.view(-1, self.rows_per_source) % self.rows_per_source
         shared = self._shared.gather(1, parents[:, :, None].expand_as(self._shared))
-        starts = shared.diagonal(dim1=1, dim2=2)
+        starts = shared.diagonal(dim1=1, dim2=2)  # where a row begins to differ from its parent
         self._shared = shared.gather(2, parents[:, None, :].expand_as(shared))
         self._shared.masked_fill_(parents[:, :, None] == parents[:, None, :], length)
         stays = parents == torch.arange(self.rows_per_source, device=parents.device)
@@ -165,7 +166,7 @@ class GrowingCache(DynamicCache):
         return {**vars(self), "_states": None, "_parts": [], "_in_room": []}
 
     def _may_write(self, start: int, count: int) -> bool:
-        """Returns whether a call may write to the room; makes it if it is too small or left."""
+        """Returns whether a call may write to the room; reserves it if need be."""
         if start == 0 or torch.is_grad_enabled() or is_tracing():
             return False
         if not self._is_in_use() or start + count > self._states.shape[3]:
@@ -192,7 +193,7 @@ class GrowingCache(DynamicCache):
         )
 
     def _make_room(self, length: int) -> None:
-        """Moves the keys and values of all layers to where more tokens fit, if they are alike."""
+        """Moves the keys and values of all layers into a larger room, if all have one shape."""
         self._parts, self._in_room = [], []
         old = [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
         if any(tensor is None for tensor in old):
@@ -209,7 +210,6 @@ class GrowingCache(DynamicCache):
         for layer, (keys, values) in zip(self.layers, self._parts, strict=True):
             layer.keys, layer.values = keys[:, :, :length], values[:, :, :length]
             self._in_room.append(layer.keys)
-        # For two rows of a source, the number of first tokens that were copied from one row.
         count = self.rows_per_source
         shape = (rows // count, count, count)
         self._shared = torch.zeros(shape, dtype=torch.long, device=old[0].device)
@@ -218,7 +218,7 @@ class GrowingCache(DynamicCache):
 class SourceCache(DynamicCache):
     """Keys and values of the sources, one copy for all rows that decode the same source.
 
-    Attention gives the rows of a source to its copy as queries of several positions.
+    Attention takes the rows of a source as the queries of one longer row.
     """
 
     def __init__(self, rows_per_source: int = 1) -> None:
@@ -228,7 +228,7 @@ class SourceCache(DynamicCache):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Gives each row the source of another row.
 
-        While rows share a source, a search decodes, which never leaves a source: nothing changes.
+        Rows share a source only in a search, whose beams stay with their source: nothing changes.
         """
         if self.rows_per_source == 1:
             super().reorder_cache(cast(torch.LongTensor, beam_idx))

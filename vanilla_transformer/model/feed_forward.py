@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
         activation: A name in `ACT2FN`.
         dropout: Dropout probability after the activation.
         output_dropout: Dropout probability after the second projection.
-        output_linear: The class of the second projection.
+        output_linear: The class of the second projection: see `wide_states`.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
-        self.activation = ACT2FN[activation].to(torch.get_default_dtype())
+        self.activation = ACT2FN[activation].to(torch.get_default_dtype())  # xIELU is in bfloat16
         self.dropout = Dropout(dropout)
         self.fc2 = output_linear(ffn_dim, d_model, bias=bias)
         self.output_dropout = Dropout(output_dropout)

@@ -42,7 +42,7 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
 
     These are the values of `config.initializer` "xavier". "half_xavier" halves projections and
     embeddings. "normal" draws projections, embeddings and positions with std 0.02. "t_fixup"
-    multiplies embeddings, and the matrices of the layers that `set_gains` names.
+    multiplies embeddings, and the matrices of the layers that `set_initial_gains` names.
     """
     is_normal = config.initializer == "normal"
     std = NORMAL_STD if is_normal else config.d_model**-0.5
@@ -89,7 +89,7 @@ def _was_loaded(parameter: torch.Tensor) -> bool:
     return getattr(parameter, "_is_hf_initialized", False)
 
 
-def set_gains(layer: nn.Module, config: VanillaTransformerConfig, stack: str) -> None:
+def set_initial_gains(layer: nn.Module, config: VanillaTransformerConfig, stack: str) -> None:
     """Tells the projections of a layer by which factors T-Fixup multiplies their initial values.
 
     It scales values, outputs and feed-forward. transformers initialises modules that have

@@ -31,17 +31,17 @@ def check_mask(
 ) -> Any:
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
-    One of four dimensions and of whole numbers becomes boolean. Other shapes are refused.
+    A mask of four dimensions that holds whole numbers becomes boolean. Other shapes are refused.
 
     Args:
         length: Number of the current tokens of a row.
         past: Number of tokens in the cache. A tensor, as of a static cache, is not read.
-        is_causal: Whether the mask is a decoder's: with one line for all of its tokens, a mask of
-            four dimensions could not hide later ones.
+        is_causal: Whether the mask is a decoder's: with one row for all queries, a mask of four
+            dimensions could not hide later tokens.
     """
     if not isinstance(mask, torch.Tensor):
         return mask
-    if not is_tracing():  # there, comparing a length would fix it
+    if not is_tracing():  # a comparison would fix the length in the traced program
         shape = tuple(mask.shape)
         width = length + past if isinstance(past, int) else shape[-1]
         if len(shape) == 2:
@@ -76,7 +76,7 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
 def check_token_ids(
     name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
 ) -> None:
-    """Refuses ids outside the vocabulary, [0, vocab_size), on the CPU; no ids everywhere."""
+    """Refuses an empty tensor, and on the CPU ids outside the vocabulary, [0, vocab_size)."""
     check_not_empty(name, ids)
     if not has_readable_values(ids):
         return

@@ -1,4 +1,4 @@
-"""The two layers of the paper's figure 1; read bottom to top.
+"""The two layers of the paper's figure 1: a forward has its boxes, from the bottom up.
 
 States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. A layer takes
 those of the layer below and returns its own, in the same shape. `layer_idx` is its index in its
@@ -14,7 +14,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
-from .initialization import set_gains
+from .initialization import set_initial_gains
 from .normalization import make_norm
 from .wide_states import NarrowingRMSNorm, WideLinear, has_wide_states
 
@@ -68,7 +68,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
         self.dropout = _make_residual_dropout(config)
-        set_gains(self, config, self.stack)  # a projection must know its stack to be drawn
+        set_initial_gains(self, config, self.stack)  # T-Fixup scales the projections by their stack
 
     def forward(self, hidden_states: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Runs the layer."""
@@ -99,7 +99,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
         self.dropout = _make_residual_dropout(config)
-        set_gains(self, config, self.stack)
+        set_initial_gains(self, config, self.stack)
 
     def forward(
         self,

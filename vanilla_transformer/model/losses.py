@@ -1,8 +1,7 @@
 """Training losses: means over all labels of an optimizer step, however it is accumulated.
 
 The sums are divided by `num_items_in_batch`, the number of labels over all steps of gradient
-accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. Where
-both are 0, there is nothing to predict, and the loss is 0.
+accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch.
 
 Arguments that the functions share:
 
@@ -29,7 +28,7 @@ CHUNK_ROWS = 256
 """Tokens per chunk on the CPU, and the fewest elsewhere."""
 
 _MOST_LOGITS, _CHUNK_LOGITS = 2**29, 2**27
-"""Numbers of logits of a step up to which a GPU computes all at once, and of a chunk there.
+"""The most logits that a GPU computes at once, and the logits of a chunk where there are more.
 
 All logits of 16,384 tokens and 32,000 words, which is just below, take some 6 GiB with gradients.
 """
@@ -54,9 +53,9 @@ def token_loss(
 
 
 def leaves_out_logits(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
-    """Returns whether a training step computes the loss of `head(hidden_states)` alone.
+    """Returns whether a training step returns the loss of `head(hidden_states)`, but no logits.
 
-    It does for many tokens and a large vocabulary. A head that does more than multiply by its
+    It does so for many tokens and a large vocabulary. A head that does more than multiply by its
     weight (adapters, hooks, weights split over devices) is called, and returns all logits.
     """
     is_large = hidden_states.shape[:-1].numel() > CHUNK_ROWS
@@ -64,7 +63,7 @@ def leaves_out_logits(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
 
 
 def is_computed_in_chunks(hidden_states: torch.Tensor, head: nn.Linear) -> bool:
-    """Returns whether that loss is computed in chunks: on a GPU all at once is sooner."""
+    """Returns whether a loss without logits is computed in chunks, which take longer on a GPU."""
     logits = hidden_states.shape[:-1].numel() * head.out_features
     return hidden_states.device.type == "cpu" or logits > _MOST_LOGITS
 

@@ -234,8 +234,8 @@ class VanillaTransformerForConditionalGeneration(
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
 
-        A packed batch has ids and labels of shape (1, tokens), sequences one behind another, and
-        four arguments under the names of `DataCollatorWithFlattening`: `cu_seq_lens_k` and
+        A packed batch has concatenated ids and labels of shape (1, tokens), and four arguments
+        under the names of `DataCollatorWithFlattening`: `cu_seq_lens_k` and
         `cu_seq_lens_q` tell where each source, and each target, begins, and where the last one
         ends, of shape (sequences + 1,); no source has more than `max_length_k` tokens, no target
         more than `max_length_q`. Masks are not read then, and all results are packed.
@@ -276,9 +276,9 @@ class VanillaTransformerForConditionalGeneration(
             use_cache = bool(use_cache)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, bounds)
-            # any of these tells already what is padding
-            is_told = any(x is not None for x in (decoder_attention_mask, plan, bounds))
-            if decoder_input_ids is not None and not is_told and not is_tracing():
+            # Each of these already says what is padding.
+            knows_padding = any(x is not None for x in (decoder_attention_mask, plan, bounds))
+            if decoder_input_ids is not None and not knows_padding and not is_tracing():
                 decoder_attention_mask = hide_leading_padding(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
@@ -329,7 +329,7 @@ class VanillaTransformerForConditionalGeneration(
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Computes the loss from states in the plan's layout; the logits are padded, or None."""
         labels, smoothing = plan.target.to_tokens(labels), self.config.label_smoothing
-        leaves_out = plan.chunked_loss and leaves_out_logits(states, self.lm_head)
+        leaves_out = plan.may_leave_out_logits and leaves_out_logits(states, self.lm_head)
         if leaves_out and is_computed_in_chunks(states, self.lm_head):
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
             return loss, None
@@ -431,8 +431,8 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         """Classifies, and computes the loss if labels are given.
 
         Args:
-            labels: A class each, (batch,), -100 for no label. For "multi_label_classification" 0
-                or 1, and for "regression" numbers, (batch, labels).
+            labels: A class for each sequence, (batch,); -100: none. For
+                "multi_label_classification" 0 or 1, and for "regression" numbers, (batch, labels).
             **kwargs: These, and the other arguments, are those of
                 `VanillaTransformerForConditionalGeneration`.
 

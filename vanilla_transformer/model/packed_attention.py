@@ -1,4 +1,4 @@
-"""Attention within sequences that stand one behind another, by torch's memory-efficient kernel.
+"""Attention within concatenated sequences, by torch's memory-efficient kernel.
 
 torch's public function for this, `varlen_attn`, calls flash attention, whose tiles are four times
 as large. Sentences are short: on an H100 its gradient takes 3.5 times as long. So the kernel is
@@ -32,7 +32,7 @@ def attend_to_sequences(
     """Attends to the keys of each query's own sequence.
 
     Returns:
-        Mixed values, as the query, and what the gradient needs.
+        Mixed values, shaped as the query, and the log of each softmax's sum, for the gradient.
     """
     mixed, sums, *_ = torch.ops.aten._efficient_attention_forward(
         query, key, value, None, query_bounds, key_bounds, longest_query, longest_key,
@@ -78,13 +78,13 @@ def _(gradient: torch.Tensor, *inputs: Any) -> tuple[torch.Tensor, ...]:
     return tuple(states.new_empty(states.shape) for states in inputs[:3])  # query, key, value
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
     query, key, value, query_bounds, key_bounds, *ctx.numbers = inputs
     ctx.save_for_backward(query, key, value, *output, query_bounds, key_bounds)
 
 
-def _go_back(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
+def _backward(ctx: Any, gradient: torch.Tensor, _: Any) -> tuple[torch.Tensor | None, ...]:
     return *_attend_backward(gradient, *ctx.saved_tensors, *ctx.numbers), *[None] * 6
 
 
-attend_to_sequences.register_autograd(_go_back, setup_context=_keep)
+attend_to_sequences.register_autograd(_backward, setup_context=_set_up)

@@ -6,7 +6,7 @@ that RoPE rotates, at most head_dim.
 
 Every forward takes `position_ids`, the positions of the tokens or queries; `dtype`, the type of the
 result; and `key_ids`, the positions of the keys, of shape (batch or 1, length with the past). Only
-a bias needs them. None: equal to `position_ids`. It returns an encoding with one part.
+a bias needs them. None: equal to `position_ids`. Each returns a `PositionEncoding` with one part.
 """
 
 import math
@@ -50,9 +50,9 @@ class PositionEncoding(NamedTuple):
         cosines, sines = self.rotation
         size = cosines.shape[-1]
         # (batch, heads, length, rotated_dim), in float32: half precision would blur the angles.
-        before = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
-        partners = before.roll(size // 2, dims=-1)  # of dimension i: i + rotated_dim / 2
-        rotated = torch.addcmul(before * cosines, partners, sines).to(states.dtype)
+        values = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
+        partners = values.roll(size // 2, dims=-1)  # of dimension i: i + rotated_dim / 2
+        rotated = torch.addcmul(values * cosines, partners, sines).to(states.dtype)
         return rotated if size == states.shape[-1] else torch.cat([rotated, states[..., size:]], -1)
 
 
@@ -65,10 +65,11 @@ def number_tokens(
     """Numbers the tokens of each row from 0, by its mask: padding takes no position.
 
     A row therefore has the same positions on either side of its padding. Padding gets an arbitrary
-    legal one.
+    legal position.
 
     Args:
-        embeds: Of the current tokens, (batch, length, ...); only shape and device count.
+        embeds: Of the current tokens, (batch, length, ...); only shape and device are read.
+        mask: Of the tokens with the past, as `check_mask` returns it.
 
     Returns:
         Positions of the queries, (batch or 1, length), and of the keys, (batch or 1, length with
@@ -81,7 +82,7 @@ def number_tokens(
     dims = mask.dim() if isinstance(mask, torch.Tensor) else 0
     keys = torch.arange(key_len, device=embeds.device)[None]
     queries = keys[:, :length] + past
-    if dims == 4 and is_causal:  # `generate()` passes this one with a static cache
+    if dims == 4 and is_causal:  # `generate()` makes such a mask for a static cache
         # A token comes after all that it may attend to; padding may attend to nothing.
         allowed = is_allowed_by(mask)[:, 0]  # (batch, length, length with the past)
         queries = torch.minimum((allowed.sum(-1) - 1).clamp(min=0), queries)
@@ -179,7 +180,7 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, rotated_dim: int, theta: float) -> None:
         super().__init__()
-        with torch.device("cpu"):  # the frequencies are not parameters: meta would lose them
+        with torch.device("cpu"):  # the meta device would lose them: they are not parameters
             exponents = torch.arange(0, rotated_dim, 2, dtype=torch.float32) / rotated_dim
             self.frequencies = 1.0 / theta**exponents  # (rotated_dim / 2,), radians per position
 
@@ -299,7 +300,7 @@ class LearnedPositions(nn.Module):
             return
         if has_readable_values(position_ids):
             needed = int(position_ids.max()) + 1
-        else:  # reading would wait; without padding, each token of the batch has a position
+        else:  # reading would wait for the device: the positions of rows without padding
             needed = min(position_ids.shape[-1], key_ids.shape[-1])
         limit = len(self.weight) - self.offset
         if needed > limit:

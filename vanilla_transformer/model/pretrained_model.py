@@ -1,4 +1,4 @@
-"""The base class of all models here: what transformers asks of one, beside its forward."""
+"""The base class of all models here: what transformers asks of a model besides its forward."""
 
 import itertools
 import os
@@ -63,7 +63,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     """Whether the model is a part of another, which resizes all of its parts together."""
 
     had_adapted_embeddings = False
-    """Whether an embedding or the head has, or had, an adapter: its matrix may be tied no more."""
+    """Whether an embedding or the head has, or had, an adapter: it may have its own matrix."""
 
     training_shortcuts = TrainingShortcuts()
     """What a training step may leave out; `set_padding_free` sets it."""
@@ -111,7 +111,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             any(self._asks_for(name, kwargs) for name in _RECORDED_STATES)
             or getattr(self, "_is_replica", False)
             or hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
-            or kwargs.get("is_causal") is False  # labels may then depend on later places
+            or kwargs.get("is_causal") is False  # labels may then depend on later slots
         )
         if not self.training or needs_padded_states or is_tracing():
             return NO_SHORTCUTS
@@ -122,10 +122,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return bool(getattr(self.config, name) if value is None else value)
 
     def packs_sequences(self, kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:
-        """Returns whether attention takes sequences one behind another.
+        """Returns whether attention takes concatenated sequences.
 
         It does so on a GPU, by a kernel that returns no weights, and has no dropout on them and no
-        bias on the scores. Its gradient is not deterministic where torch must be.
+        bias on the scores. The kernel's gradient is not deterministic where torch must be.
         """
         config, device = self.config, self.device
         heads = (config.encoder_attention_heads, config.decoder_attention_heads)
@@ -157,7 +157,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         has_cache: bool,
         arguments: dict[str, Any],
     ) -> StepPlan:
-        """Decides what a call of an encoder-decoder computes. Only its outermost model asks.
+        """Decides what a call of an encoder-decoder computes; the outermost model calls it.
 
         Args:
             shapes, masks: Of the inputs of both sides.
@@ -166,9 +166,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if sequences := pop_bounds(arguments):
             if has_cache:
                 raise ValueError("A packed batch has no cache: leave `use_cache` out.")
-            by_kernel = self.packs_sequences(arguments)
-            target = packed_layout(*sequences[0], shapes[1], by_kernel)
-            source = packed_layout(*sequences[1], shapes[0], by_kernel)
+            packs = self.packs_sequences(arguments)
+            target = packed_layout(*sequences[0], shapes[1], packs)
+            source = packed_layout(*sequences[1], shapes[0], packs)
             chunked = self.training and self.training_shortcuts.chunked_loss
             return StepPlan(source, target, chunked)
         shortcuts = self.active_shortcuts(arguments)
@@ -235,7 +235,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             self.tie_weights()
 
     def _adapts_tokens_of_all(self, name: str, module: Any, adapter: Any) -> bool:
-        """Returns whether PEFT changes the same rows alike for all uses of one matrix."""
+        """Returns whether PEFT changes the same rows for all uses of a matrix."""
         parts = [part for part in adapter.modules() if hasattr(part, "trainable_tokens_delta")]
         if parts and getattr(module, "bias", None) is not None:
             raise ValueError(
@@ -257,7 +257,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         cast(Any, super()).tie_weights(*args, **kwargs)
 
     def settle_ties(self) -> None:
-        """Says in the config which matrices are no more tied, once adapters on them are gone."""
+        """Records in the config which matrices are no longer tied after adapters were removed."""
         parts, config = [cast(Any, part) for part in self.modules()], self.config
         tables = [part.embed_tokens for part in parts if hasattr(part, "embed_tokens")]
         head = cast(Any, self).get_output_embeddings()
@@ -327,7 +327,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     @contextmanager
     def _limited_new_biases(self) -> Iterator[None]:
-        """Gives tokens that a block adds no larger bias of the output than the mean of the others.
+        """Limits the output biases of tokens that the block adds to the mean of the old ones.
 
         transformers sets 0, by which new tokens win every search where the old biases are negative.
         """

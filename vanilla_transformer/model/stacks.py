@@ -24,7 +24,7 @@ from transformers.utils.generic import TransformersKwargs, merge_with_config_def
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention
-from .attention_functions import Attention, choose_attention
+from .attention_functions import AttentionFunction, choose_attention
 from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .context import CallContext
 from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
@@ -100,10 +100,10 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         """Numbers the tokens of a call, and returns what the position scheme adds (§3.5).
 
         Args:
-            padded: Of the shape of attention; only shape, type and device count.
+            padded: A tensor of attention's padded shape; only its shape, type and device are read.
         """
         queries, keys = number_tokens(padded, mask, cache, is_causal=self.is_causal)
-        if self.config.position_embedding_type not in BIASED_SCHEMES:  # a bias is of padded scores
+        if self.config.position_embedding_type not in BIASED_SCHEMES:  # a bias is padded
             queries = layout.to_positions(queries)  # (batch or 1, length) or (1, tokens)
         return cast(PositionEncoding, self.embed_positions(queries, padded.dtype, keys))
 
@@ -118,7 +118,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             hidden_states = layer(hidden_states, context, *encoder_hidden_states)
         return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
 
-    def active_layers(self, cache: Cache | None = None) -> list[nn.Module]:
+    def active_layers(self, cache: EncoderDecoderCache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
         A call with a cache uses all of them, because each writes its own part.
@@ -164,11 +164,11 @@ class VanillaTransformerEncoder(TransformerStack):
             layout = self.plan_source(attention_mask, shape, cast("dict[str, Any]", kwargs))
         config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
-        padded = layout.padded_like(embeds)  # of it, only shape, type and device count
+        padded = layout.padded_like(embeds)
         mask = layout.padding_mask(attention_mask)
         mask = check_mask("attention_mask", mask, *padded.shape[:2])
         context = CallContext(
-            Attention(function, layout, layout),
+            AttentionFunction(function, layout, layout),
             kwargs,
             mask=create_bidirectional_mask(config, padded, mask),
             positions=self.make_positions(padded, mask, layout),
@@ -220,25 +220,24 @@ class VanillaTransformerDecoder(TransformerStack):
 
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
         source = cast(torch.Tensor, encoder_hidden_states)
-        # Masks are of the padded shape. Of these two, only shape, type and device count.
+        # Masks have the padded shape.
         padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
         rows, length = padded.shape[:2]
         mask = layout.padding_mask(attention_mask)
-        mask = check_mask("decoder_attention_mask", mask, rows, length, past, True)
+        mask = check_mask("decoder_attention_mask", mask, rows, length, past, is_causal=True)
         source_mask = encoder_layout.padding_mask(encoder_attention_mask)
         source_mask = check_mask("attention_mask", source_mask, *padded_source.shape[:2])
         source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
 
         context = CallContext(
-            Attention(function, layout, layout),
+            AttentionFunction(function, layout, layout),
             kwargs,
             mask=create_causal_mask(config, padded, mask, target_cache),
             positions=self.make_positions(padded, mask, layout, target_cache),
-            cache=target_cache,
+            cache=cache,
             layout=layout,
-            source_attention=Attention(function, layout, encoder_layout, rows_per_source),
+            source_attention=AttentionFunction(function, layout, encoder_layout, rows_per_source),
             source_mask=mask_per_source(source_mask, rows_per_source, length),
-            source_cache=cache,
             source_layout=encoder_layout,
         )
         states: Any = self.run_layers(embeds, context, source)

@@ -1,10 +1,11 @@
 """Which slots of a batch are computed: all, or in padding-free training only the tokens.
 
-Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
-In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
-the batch in their order, without padding. Implementations of attention need the padded shape
-(batch, length, ...): `Attention` pads what it gives them, and removes the padding of their result.
-On a GPU, attention takes the sequences one behind another (`PackedLayout`).
+A slot is a place of a batch, (batch, length), with a token or padding. Embeddings, projections,
+feed-forward, norms and the output projection map each slot by itself. In padding-free training they
+run on a tensor of shape (1, tokens, ...), which holds the tokens of the batch in their order,
+without padding. Implementations of attention need the padded shape, (batch, length, ...):
+`AttentionFunction` pads what it gives them, and removes the padding of their result. On a GPU,
+attention takes the concatenated sequences (`PackedLayout`).
 
 A batch may also come packed: its ids are (1, tokens), and bounds tell where each sequence begins.
 
@@ -49,7 +50,7 @@ class TokenLayout:
     """The layout of states that hold every slot of a batch: each method returns its input."""
 
     is_packed = False
-    """Whether attention takes the sequences one behind another, on a GPU."""
+    """Whether attention takes the concatenated sequences, on a GPU."""
 
     def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of what a call is given, of shape (batch or 1, length, ...)."""
@@ -60,7 +61,7 @@ class TokenLayout:
         return states
 
     def to_positions(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the positions of the tokens, from those of all slots: (batch or 1, length)."""
+        """Selects the positions of the tokens from those of all slots, (batch or 1, length)."""
         return states
 
     def pad_heads(self, states: torch.Tensor) -> torch.Tensor:
@@ -72,11 +73,11 @@ class TokenLayout:
         return states
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of the shape of attention, type and device; its values do not count."""
+        """Returns a tensor of attention's shape, of which only shape, type and device are read."""
         return states
 
     def padding_mask(self, attention_mask: Any) -> Any:
-        """Returns the mask that attention needs, in place of what a call was given."""
+        """Returns the mask that attention needs, given that of the call."""
         return attention_mask
 
 
@@ -94,8 +95,8 @@ class PaddingFreeLayout(TokenLayout):
     def __init__(self, is_token: torch.Tensor, indices: torch.Tensor) -> None:
         self.shape = is_token.shape
         self.indices = indices
-        # For each slot the index of its token; padding repeats the token before it.
-        self.sources = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
+        # The token that stands in each slot for attention; padding repeats the token before it.
+        self.token_of_slot = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
 
     def to_tokens(self, states: torch.Tensor) -> torch.Tensor:
         """(batch or 1, length, ...) -> (1, tokens, ...)."""
@@ -120,9 +121,9 @@ class PaddingFreeLayout(TokenLayout):
         attention gives masked keys the weight 0, and the outputs of padded queries are not used.
         """
         device = states.device
-        indices, sources = self.indices.to(device), self.sources.to(device)
+        indices, token_of_slot = self.indices.to(device), self.token_of_slot.to(device)
         tokens = states.transpose(1, 2).flatten(2).flatten(0, 1)  # (tokens, heads · head_dim)
-        batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, sources)  # type: ignore[no-untyped-call]
+        batch: torch.Tensor = _RepeatTokens.apply(tokens, indices, token_of_slot)  # type: ignore[no-untyped-call]
         return batch.view(*self.shape, -1, states.shape[-1]).transpose(1, 2)
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
@@ -154,7 +155,7 @@ class SequencesLayout(PaddingFreeLayout):
 
 
 class PackedLayout(TokenLayout):
-    """The layout of states, and of attention, that hold one sequence behind another.
+    """The layout of concatenated sequences, which attention takes as they are.
 
     Args:
         bounds, longest: As for `SequencesLayout`. `longest` is at most the number of all tokens.
@@ -227,10 +228,10 @@ class _RepeatTokens(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, tokens: torch.Tensor, indices: torch.Tensor, sources: torch.Tensor
+        ctx: Any, tokens: torch.Tensor, indices: torch.Tensor, token_of_slot: torch.Tensor
     ) -> torch.Tensor:
         ctx.save_for_backward(indices)
-        return tokens.index_select(0, sources)
+        return tokens.index_select(0, token_of_slot)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
@@ -244,7 +245,7 @@ class StepPlan:
 
     source: TokenLayout
     target: TokenLayout
-    chunked_loss: bool
+    may_leave_out_logits: bool
 
 
 _BOUNDS = ("cu_seq_lens_q", "max_length_q", "cu_seq_lens_k", "max_length_k")
@@ -258,7 +259,7 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
         not packed.
 
     Raises:
-        ValueError: If some of the four are missing.
+        ValueError: If only some of the four are given.
     """
     given = [arguments.pop(name, None) for name in _BOUNDS]
     missing = [value is None for value in given]
@@ -270,10 +271,10 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
 
 
 def packed_layout(
-    bounds: torch.Tensor, longest: int, shape: tuple[int, ...], by_kernel: bool
+    bounds: torch.Tensor, longest: int, shape: tuple[int, ...], packs_sequences: bool
 ) -> TokenLayout:
-    """Makes the layout of a packed side, whose inputs have this shape: (1, tokens)."""
-    if by_kernel:
+    """Makes the layout of a side that comes packed, of shape (1, tokens)."""
+    if packs_sequences:
         return PackedLayout.of_packed(bounds, longest, shape[1])
     return SequencesLayout(bounds, longest)
 

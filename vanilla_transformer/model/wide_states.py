@@ -2,7 +2,7 @@
 
 T5 was trained in bfloat16, and the outputs of its feed-forward sublayers leave the range of
 float16. As in transformers' T5, their last projection stays in float32 where the rest of the model
-is loaded in float16. The residual sums are then in float32 too, and the norms lead back.
+is loaded in float16. The residual sums are then in float32 too, and norms return float16.
 """
 
 import torch
@@ -13,7 +13,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 
 
 def has_wide_states(config: VanillaTransformerConfig) -> bool:
-    """Returns whether a model is of T5's kind."""
+    """Returns whether a model is built as T5 is."""
     is_t5s = config.position_embedding_type == "relative" and config.norm_type == "rms_norm"
     return is_t5s and config.norm_placement == "pre"
 

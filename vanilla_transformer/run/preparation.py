@@ -157,8 +157,8 @@ def _load_data(
     if data is None:
         prepared = arguments.preparation.prepared
         return load_parallel_data(options, links, None if prepared is None else Path(prepared))
-    both = (options.source_language, options.target_language)
-    splits = {name: with_languages(rows, both) for name, rows in data.items()}
+    languages = (options.source_language, options.target_language)
+    splits = {name: with_languages(rows, languages) for name, rows in data.items()}
     if links is not None:
         splits["train"] = add_links(splits["train"], links)
     splits["train"] = add_cased_copies(splits["train"], options.case_augment)

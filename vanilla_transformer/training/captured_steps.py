@@ -39,7 +39,7 @@ MOST_SIZES = 24
 _ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
 _TOKENS_OF_A_BLOCK = 0.5 / 64  # what a sequence costs for each place of the longest one, in tokens
-_LITTLE_FILLED = 1.05  # times the tokens that there are
+_LITTLE_FILLED = 1.05  # ratio of tokens with filling to tokens
 _SAMPLED, _EPOCHS = 2000, 8  # batches from which sizes are chosen, and the most epochs of them
 _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 
@@ -84,12 +84,12 @@ def choose_sizes(
     rows = [np.asarray(batch) for batch in batches]
     needs = np.array([_need(source_lengths[r], target_lengths[r], max_tokens) for r in rows])
     tokens = sum(int(side[r].sum()) for side in (source_lengths, target_lengths) for r in rows)
-    grid = 1 + max_tokens // 32  # batches within it begin as one size: some hundred in all
-    _, of_batch, counts = np.unique(
+    grid = 1 + max_tokens // 32  # batches within it begin as one size: about a hundred in all
+    _, size_of_batch, counts = np.unique(
         needs // [grid, grid, grid, 1, 1], axis=0, return_inverse=True, return_counts=True
     )
     sizes = np.zeros((len(counts), needs.shape[1]), np.int64)
-    np.maximum.at(sizes, of_batch, needs)
+    np.maximum.at(sizes, size_of_batch, needs)
     sizes[:, :3] = -(-sizes[:, :3] // _ALIGNED) * _ALIGNED
     largest = sizes.max(0)
     largest[:3] += largest[:3] // 4  # batches of other epochs are of other pairs
@@ -98,13 +98,13 @@ def choose_sizes(
         own = _cost(sizes) * counts
         added = _cost(joined) * (counts[:, None] + counts) - own[:, None] - own
         np.fill_diagonal(added, np.inf)
-        one, other = np.unravel_index(added.argmin(), added.shape)
+        first, second = np.unravel_index(added.argmin(), added.shape)
         filled = (sizes[:, :2].sum(1) * counts).sum()
         if len(sizes) < MOST_SIZES and filled > _LITTLE_FILLED * tokens:
             break
-        sizes[one] = joined[one, other]
-        counts[one] += counts[other]
-        sizes, counts = np.delete(sizes, other, 0), np.delete(counts, other)
+        sizes[first] = joined[first, second]
+        counts[first] += counts[second]
+        sizes, counts = np.delete(sizes, second, 0), np.delete(counts, second)
     sizes = np.concatenate([sizes, largest[None]])
     return sizes[np.argsort(_cost(sizes), kind="stable")]
 
@@ -275,9 +275,9 @@ class CapturedSteps:
             self._recorded.popitem(last=False)
         earlier = self._copy_gradients()
         if not recorded:
-            loss, made = self._compute_in_memory(batch, num_items)
-            self._write(made)
-            reached = [gradient is not None for gradient in made]
+            loss, gradients = self._compute_in_memory(batch, num_items)
+            self._write(gradients)
+            reached = [gradient is not None for gradient in gradients]
         else:
             for name, value in batch.items():
                 if isinstance(value, torch.Tensor):
@@ -290,14 +290,14 @@ class CapturedSteps:
 
     def _copy_gradients(self) -> list[torch.Tensor | None]:
         """Returns a copy of each gradient so far: the step writes its own in their place."""
-        made = [parameter.grad for parameter in self._parameters]
-        old = [gradient for gradient in made if gradient is not None]
+        gradients = [parameter.grad for parameter in self._parameters]
+        old = [gradient for gradient in gradients if gradient is not None]
         if old and self._copies is None:
             self._copies = [torch.empty_like(parameter) for parameter in self._parameters]
-        rows = zip(self._copies or made, made, strict=True)
-        copies = [None if gradient is None else to for to, gradient in rows]
+        pairs = zip(self._copies or gradients, gradients, strict=True)
+        copies = [None if gradient is None else copy for copy, gradient in pairs]
         if old:
-            torch._foreach_copy_([to for to in copies if to is not None], old)
+            torch._foreach_copy_([copy for copy in copies if copy is not None], old)
         return copies
 
     def _set_gradients(
@@ -318,7 +318,7 @@ class CapturedSteps:
     def _compute(
         self, batch: Batch, num_items: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
-        """Returns the loss of a step, and its gradients: None where it reaches no weight."""
+        """Returns the loss of a step, and its gradient by each weight, None where it has none."""
         inputs = {name: value for name, value in batch.items() if name != "attention_mask"}
         inputs |= {"use_cache": False, "num_items_in_batch": num_items}
         if self._replica is not None:
@@ -338,10 +338,10 @@ class CapturedSteps:
         torch.cuda.empty_cache()
         return self._compute(batch, num_items)
 
-    def _write(self, made: Sequence[torch.Tensor | None]) -> None:
+    def _write(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Writes gradients to their addresses: few kernels, in place of one for each parameter."""
-        pairs = zip(self._gradients, made, strict=True)
-        kept, new = zip(*[(to, value) for to, value in pairs if value is not None], strict=True)
+        pairs = zip(self._gradients, gradients, strict=True)
+        kept, new = zip(*[(at, value) for at, value in pairs if value is not None], strict=True)
         torch._foreach_copy_(kept, new)
 
     def _record(self, batch: Batch, num_items: torch.Tensor) -> "_Recorded | Literal[False] | None":
@@ -358,10 +358,10 @@ class CapturedSteps:
         reached: list[bool] = []
 
         def step() -> None:
-            made_loss, made = self._compute(inputs, items)
-            loss.copy_(made_loss)
-            self._write(made)
-            reached[:] = [gradient is not None for gradient in made]
+            new_loss, gradients = self._compute(inputs, items)
+            loss.copy_(new_loss)
+            self._write(gradients)
+            reached[:] = [gradient is not None for gradient in gradients]
 
         torch.cuda.empty_cache()  # a recording cannot use memory that is free, but not given back
         try:
@@ -432,9 +432,9 @@ class _LowPrecisionReplica(nn.Module):
             loss = called(self, self._copies, kwargs=inputs, tie_weights=False).loss
         trained = [name for name, copy in self._copies.items() if copy.requires_grad]
         used = [*parameters, *(self._copies[name] for name in trained)]
-        made = torch.autograd.grad(loss, used, allow_unused=True)
-        gradients = dict(zip(parameters, made, strict=False))
-        for name, gradient in zip(trained, made[len(parameters) :], strict=True):
+        computed = torch.autograd.grad(loss, used, allow_unused=True)
+        gradients = dict(zip(parameters, computed, strict=False))
+        for name, gradient in zip(trained, computed[len(parameters) :], strict=True):
             if gradient is not None:
                 own = gradients[self._weights[name]]
                 gradients[self._weights[name]] = gradient if own is None else own + gradient
