@@ -48,9 +48,9 @@ def translator(request):
 
 
 TEXTS = [
-    "Edit the list of sales tax tables",
-    "The default tax table of a customer",
-    "ALT-TAB AND ALT-ESC AND ALT-F4 AND SHIFT-ALT-TAB",
+    "The bitter anchor ate the hollow tax",
+    "The humming anchor ate the frozen gargoyle",
+    "ALT-ANCHOR AND ALT-GOBLIN AND SHIFT-ANCHOR",
     "Save the file.",
     "tax tax tax",
 ]
@@ -72,7 +72,7 @@ def test_outputs_that_repeat_themselves_are_searched_again(translator, search, m
 
 
 STAY = [
-    *("tax tax tax", "very very very good", "ha ha ha", "| --- | --- | --- | --- |"),
+    *("tax tax tax", "very very very good", "ha ha ha"),
     "978-3-16-148410-0, 978-3-16-148410-0, 978-3-16-148410-0",
     *("Save", "Open", "Cancel", "Image", "Dictionary", "Yes", "No", "Help"),
 ]
