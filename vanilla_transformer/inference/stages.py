@@ -124,11 +124,13 @@ class Stages:
     ) -> list[list[Segment]]:
         """Computes the outputs of segments whose targets begin with the same token.
 
-        Those whose outputs repeat themselves are searched once more, without repetition. Those
+        Those whose outputs are the translation of a similar text are computed once more, without
+        that. Those whose outputs repeat themselves are searched again, without repetition. Those
         whose outputs lack terms are computed once more, from what has the terms if the model
         reads these; and where that does not help, by a search that must place them.
         """
-        rows = self._without_repetition(self._outputs(segments, call, on_batch), call)
+        rows = self._without_copies(self._outputs(segments, call, on_batch), call)
+        rows = self._without_repetition(rows, call)
         ways = [self._placing_terms]
         if self.reader.reads_terms:
             ways.insert(0, self._reading_terms)
@@ -141,6 +143,18 @@ class Stages:
             again = compute_again([rows[number][0] for number in lacking], call)
             for number, row in zip(lacking, again, strict=True):
                 rows[number] = row
+        return rows
+
+    def _without_copies(
+        self, rows: list[list[Segment]], call: TranslatorCall
+    ) -> list[list[Segment]]:
+        """Computes again, without what is known, where outputs translate a similar text alone."""
+        numbers = [number for number, row in enumerate(rows) if is_copy_of_known(row[0])]
+        copies = [rows[number][0] for number in numbers]
+        unread = [copy.with_text(copy.text, copy.direction) for copy in copies]
+        again = self._outputs(self.reader.read(unread), call) if unread else []
+        for number, row in zip(numbers, again, strict=True):
+            rows[number] = row
         return rows
 
     def _without_repetition(
@@ -389,6 +403,14 @@ class Stages:
         known, tag = self.calibration, parts[0].target_language
         quality = None if known is None else known.expected(described, tag)
         return replace(translation, described=described, quality=quality)
+
+
+def is_copy_of_known(output: Segment) -> bool:
+    """Returns whether an output is the stored translation of a text with other words."""
+    known = output.known
+    if known is None or known.similarity == 1:
+        return False
+    return output.output.lower() == known.target.strip().lower()
 
 
 def has_lost_its_way(output: Segment) -> bool:
