@@ -63,6 +63,9 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     document, output = read_document(name, content.encode()), "Das neue Dokument öffnen."
     links = TokenLinks(unbroken_parts(text), unbroken_parts(output), [1, 2, 3, 0])
     known = Suggestion(source, target, similarity)
-    outputs = with_proposals(document, [Translation(output, from_memory=known, links=links)])
+    translated = Translation(output, from_memory=known, links=links, quality=20.0)
+    outputs = with_proposals(document, [translated])
+    # What is told of the model's output is not told of a proposal.
+    assert (outputs[0].quality is None) == ("fuzzy" in expected)
     written, _ = write_document(document, outputs, "de")
     assert expected in written.decode()

@@ -185,9 +185,7 @@ def with_proposals(document: Document, outputs: Sequence[Translation]) -> list[T
         if known and is_near and document.marks_doubt and output.marked is None:
             repaired = repair(text.text, known, output.text, output.links or NO_LINKS)
             if marked := _with_tags_of(text, repaired):
-                proposals[number] = replace(
-                    output, text=marked.text, marked=marked, is_complete=True
-                )
+                proposals[number] = Translation(marked.text, from_memory=known, marked=marked)
     return proposals
 
 
