@@ -54,7 +54,8 @@ def test_a_card_shows_what_was_given_and_states_no_more(corpus, tmp_path):
     recipe.write_text("# ```\n# <script>\nseed: 1\n")
     label = "Pairs\n```\n<img src=x onerror=alert(1)> & more"
     for number, given in enumerate(({"dataset_label": label}, {})):
-        argv = arguments(corpus, tmp_path / f"{number}", "train", max_steps=1, **given)
+        splits = ("train", "validation") if number else ("train",)
+        argv = arguments(corpus, tmp_path / f"{number}", *splits, max_steps=1, **given)
         main([str(recipe), *argv])
     first, second = (ModelCard.load(tmp_path / f"{number}" / "README.md") for number in (0, 1))
     assert "Data: Pairs ``` &lt;img src=x onerror=alert(1)&gt; &amp; more." in first.text
@@ -63,6 +64,7 @@ def test_a_card_shows_what_was_given_and_states_no_more(corpus, tmp_path):
         block = first.text.partition(f"\n````{language}\n")[2].partition("\n````\n")[0]
         assert "```\n" in block
     assert "Data: train.en, train.de." in second.text
+    assert {result.dataset_name for result in second.data.eval_results} == {"val.en, val.de"}
     assert second.data.license is None
 
 

@@ -15,7 +15,6 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpus_reports import CorpusReport, list_reasons
 from vanilla_transformer.data.row_languages import distinct_directions
@@ -98,13 +97,13 @@ def _code_block(text: str, language: str) -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _dataset_name(plan: RunPlan) -> str:
-    """Returns the label of the data, or else their name on the Hub or those of their files."""
+def _dataset_name(plan: RunPlan, split: str = "train") -> str:
+    """Returns the label of the data, or else their name on the Hub or those of a split's files."""
     if label := plan.options.card.dataset_label:
         return label
     names = []
     for entry in plan.options.data.entries:
-        files = [Path(path).name for split in SPLITS for path in entry.paths(split)]
+        files = [Path(path).name for path in entry.paths(split)]
         names += [entry.name] if entry.name else [entry.dataset] if entry.dataset else files
     return ", ".join(names) or "data that a program has passed"
 
@@ -120,7 +119,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         EvalResult(
             task_type=card.task,
             dataset_type=(card.dataset_label or "custom").lower().replace(" ", "-"),
-            dataset_name=_dataset_name(plan),
+            dataset_name=_dataset_name(plan, split),
             dataset_split=split,
             metric_type=metric,
             metric_value=round(results[f"{prefix}_{metric}"], 2),
