@@ -1,4 +1,4 @@
-"""Writes tables from the code: of fields, of options and of what stays unchanged.
+"""Writes tables from the code: of fields, options, what stays unchanged, and what to expect.
 
     python docs/tables.py
 
@@ -13,7 +13,9 @@ from typing import Any
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.documents.patterns import FORMS
+from vanilla_transformer.languages import language_name
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
+from vanilla_transformer.run.expectations import REACHED, UNCHANGED_CHRF
 from vanilla_transformer.run.parsing import TOPICS, field_descriptions
 
 DOCS = Path(__file__).parent
@@ -58,6 +60,19 @@ def kept_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def expectations_table() -> str:
+    """Makes the table of what trainings of a given time have reached."""
+    lines = [
+        "| from English to | pairs | minutes | width | epochs | chrF | chrF of sources | BLEU |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in REACHED:
+        cells = [language_name(row.target_language), f"{row.pairs:,}", row.minutes, row.d_model]
+        cells += [row.epochs, f"**{row.chrf}**", UNCHANGED_CHRF[row.target_language], row.bleu]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
 def default_values(dataclass: Any) -> dict[str, Any]:
     """Returns the defaults of the fields of a dataclass that have one."""
     return {
@@ -96,6 +111,7 @@ def updated_page(page: str, table: str) -> str:
 TABLES = {
     "config.md": fields_table,
     "options.md": options_table,
+    "sizing.md": expectations_table,
     "translating.md": kept_table,
 }
 

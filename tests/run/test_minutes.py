@@ -1,6 +1,7 @@
 """A run of a given time: which model and how many steps it has."""
 
 import json
+import random
 import re
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ from vanilla_transformer.run.defaults import TABLE, RunFacts
 from vanilla_transformer.run.pace import Pace, fit_into
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
+
+WORDS = [f"{first}{second}" for first in "abcde" for second in "fghij"]
 
 
 def pace_of(pairs_a_second, num_pairs, epochs=10, **times):
@@ -99,6 +102,7 @@ def test_a_run_of_some_minutes_ends_its_schedule_in_time_and_is_resumed(
     assert scored[:4] == [4, 8, 12, 16]
     told = capsys.readouterr().err
     assert "16 steps" in told
+    assert "As an idea of the result: " in told
     (needed,) = re.findall(r"too short .* about (\d+) minutes", told)
     assert 6 * int(needed) >= steps  # all of so few pairs, in steps of ten seconds
     del timed[:]
@@ -116,6 +120,21 @@ def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
     run(parse_arguments(argv))
     assert state_of(tmp_path / "out")["epoch"] == 2
     assert state_of(tmp_path / "out")["global_step"] == timed[0].steps
+
+
+def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(
+    tmp_path, timed, monkeypatch
+):
+    """Of few pairs, few are of one length, so that a batch has more padding and fewer pairs."""
+    monkeypatch.setattr(pace, "TIMED_PAIRS", 100)
+    chance = random.Random(0)
+    for suffix in ("en", "de"):
+        texts = [" ".join(chance.choices(WORDS, k=chance.randint(1, 30))) for _ in range(2000)]
+        (tmp_path / f"train.{suffix}").write_text("\n".join(texts) + "\n")
+    options = {"minutes": 1000, "num_train_epochs": 1, "max_tokens": 300, "tokenizer_kind": "word"}
+    run(parse_arguments(arguments(tmp_path, tmp_path / "out", "train", **options)))
+    steps = state_of(tmp_path / "out")["global_step"]
+    assert timed[0].steps == pytest.approx(steps, rel=0.06)
 
 
 def test_what_is_told_once_is_told_by_the_run_and_not_by_its_timing(

@@ -13,15 +13,19 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, cast
 
+import numpy as np
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 import torch
 from accelerate.utils import gather_object
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from vanilla_transformer.data.parallel_data import ParallelData
+from vanilla_transformer.data.row_languages import distinct_directions
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.defaults import (
     EVALUATIONS_IN_MINUTES,
@@ -29,6 +33,7 @@ from vanilla_transformer.run.defaults import (
     choose_defaults,
     describe_choice,
 )
+from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.model_card import PREFIXES
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan
@@ -40,8 +45,9 @@ logger = logging.get_logger(__name__)
 
 _STEPS, _STEPS_ON_A_GPU = 6, 200
 """Steps that are timed; a GPU records the first step of each size of a batch, which takes long."""
-_PAIRS = 10_000
+TIMED_PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
+_CHARACTERS_OF_A_TOKEN = 3
 _SCORED = 128
 """Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""
 _FINAL_SEARCH = 2
@@ -123,7 +129,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
     The row has the sizes of a new model that are not given.
     """
     splits, num_pairs = loaded.splits, len(loaded.splits["train"])
-    count = min(_PAIRS, num_pairs)
+    count = min(TIMED_PAIRS, num_pairs)
     some = {"train": splits["train"].shuffle(seed=0).select(range(count))}
     scored = {name: len(splits[name]) for name in PREFIXES if name in splits}
     some |= {name: splits[name].select(range(min(_SCORED, scored[name]))) for name in scored}
@@ -150,20 +156,35 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         with suppress(_EnoughStepsError):
             made.trainer.train()
         scoring = _time_of_a_score(made)
-    share = num_pairs / count if made.plan.training.max_steps <= 0 else 1
-    seconds = median(clock.seconds[1:] or clock.seconds)  # the first step makes ready
+    fuller = 1.0
+    if (max_tokens := made.plan.training.max_tokens) is not None:
+        of_some, of_all = (
+            _pairs_of_a_batch(rows, max_tokens) for rows in (some["train"], splits["train"])
+        )
+        fuller = of_all / of_some
+    share = num_pairs / count / fuller if made.plan.training.max_steps <= 0 else 1
+    seconds = fuller * median(clock.seconds[1:] or clock.seconds)  # the first step makes ready
     # All processes go on with the times of the main one.
     seconds, ready, scoring = gather_object([(seconds, ready, scoring)])[0]
     return Pace(
         plan=made.plan,
         num_pairs=num_pairs,
         steps=round(clock.max_steps * share),
-        pairs=count * clock.epoch / len(clock.seconds),
+        pairs=fuller * count * clock.epoch / len(clock.seconds),
         step=seconds,
         ready=ready * num_pairs / count,
         evaluation=scoring * scored.get("validation", 0),
         ending=_FINAL_SEARCH * scoring * sum(scored.values()),
     )
+
+
+def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
+    """Estimates how many pairs fill a batch: the more there are, the more are of one length."""
+    batches = rows.select_columns(["source", "target"]).with_format("arrow").iter(100_000)
+    lengths = [[pc.utf8_length(column) for column in batch.columns] for batch in batches]
+    source, target = (np.concatenate(side) for side in zip(*lengths, strict=True))
+    most = max(_CHARACTERS_OF_A_TOKEN * max_tokens, int(max(source + target)))
+    return len(rows) / len(TokenBudgetBatchSampler(source, target, most))
 
 
 def _time_of_a_score(made: Assembly) -> float:
@@ -212,6 +233,13 @@ def _suffices(pace: Pace, steps: int, least: int) -> bool:
     return steps == pace.steps or steps * pace.pairs >= least
 
 
+def _expectation(loaded: LoadedData, minutes: float) -> str:
+    """Tells what a training of so many pairs and minutes has reached."""
+    rows = loaded.splits["train"]
+    (_, target, _), *_ = distinct_directions(rows)
+    return describe_expectation(len(rows), minutes, target)
+
+
 def candidate_rows(loaded: LoadedData) -> list[tuple[Sizes, int]]:
     """Lists the sizes that a run may have; one, where the width of the model is given."""
     rows = loaded.facts.rows_by_width()
@@ -236,6 +264,7 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             "`max_test_samples`)."
         )
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
+    logger.info(_expectation(loaded, minutes))
     if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
         needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
         logger.warning(
@@ -264,6 +293,6 @@ def dry_run(arguments: RunArguments) -> None:
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
         fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
-        logger.info(f"--minutes {minutes:g}: {fitting}.")
+        logger.info(f"--minutes {minutes:g}: {fitting}. {_expectation(loaded, minutes)}")
     time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")

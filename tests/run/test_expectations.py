@@ -1,0 +1,20 @@
+"""What a run of some minutes is told to expect."""
+
+import pytest
+
+from vanilla_transformer.languages import language_name
+from vanilla_transformer.run.expectations import REACHED, describe_expectation
+
+
+@pytest.mark.parametrize("row", REACHED)
+def test_a_training_like_another_one_is_told_what_that_reached(row):
+    told = describe_expectation(int(1.1 * row.pairs), row.minutes - 1, row.target_language)
+    assert f"{row.pairs:,} pairs" in told
+    assert f"{language_name(row.target_language)} reached chrF {row.chrf} " in told
+    assert f"{row.minutes} minutes" in told
+
+
+@pytest.mark.parametrize("language", [None, "fi"])
+def test_a_language_that_was_not_measured_is_told_of_as_many_pairs(language):
+    smallest = min(row.pairs for row in REACHED)
+    assert f"{smallest:,} pairs" in describe_expectation(500, 10, language)
