@@ -9,7 +9,7 @@ import pytest
 import torch
 from browsers import chromium  # noqa: F401 - a fixture
 from conftest import add_noise
-from toy import command
+from toy import REPOSITORY, command
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands import evaluate
@@ -50,6 +50,21 @@ def test_outputs_that_are_no_better_than_their_sources_are_called_so(trained, co
         data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / references)]
         run_subcommand("evaluate", [str(trained), *data])
         assert ("no better than the unchanged" in capsys.readouterr().err) is is_told
+
+
+def test_columns_that_are_swapped_for_the_languages_of_the_model_are_told(tmp_path, capsys):
+    english = ["The file could not be opened because it does not exist.", "Save the changes now?"]
+    german = ["Die Datei existiert nicht und wurde nicht geöffnet.", "Änderungen jetzt speichern?"]
+    model = [str(REPOSITORY / "model_cards" / "program-texts"), "--target-language"]
+    for sides, language, count in (
+        ((german, english), ["de"], 1),
+        ((german, english), ["de", "--source-language", "en"], 1),
+        ((english, german), ["de"], 0),
+    ):
+        pairs = zip(*sides, strict=True)
+        (tmp_path / "test.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+        run_subcommand("evaluate", [*model, *language, "--test-file", str(tmp_path / "test.tsv")])
+        assert capsys.readouterr().err.count("swapped") == count
 
 
 def test_the_search_is_that_of_the_options(trained, corpus, monkeypatch):

@@ -23,6 +23,7 @@ QUICK = [
     *([name, "--help"] for name in program.SUBCOMMANDS if name not in ("train", "adapt")),
     ["inspect", "shapes", "--help"],
     *([name, "--outputdir", "x", "--max-step", "5"] for name in ("train", "prepare")),
+    ["train", "pairs.tsv", "--output-dir", "x"],
 ]
 ALL_IN_TURN = """
 import io, json, runpy, sys
@@ -120,6 +121,31 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     assert (found, error.count("\n")) == (status, 1)
     assert ": error: " in error
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml", "run.pt"}
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("trian", "did you mean train?"),
+        ("train pairs.tsv", "--train_file"),
+        ("translate runs a", "runs/one, runs/two"),
+        ("translate runs/nothing a", "'runs/nothing', and the Hub"),
+        ("train --train-file pairs.csv --output-dir x", "`source_column`"),
+        ("evaluate x/y", "`test_file`"),
+    ],
+)
+def test_an_error_names_what_to_give(words, remedy, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.json").write_text("{}")
+    (tmp_path / "pairs.csv").write_text("foo,bar\nHello,Merhaba\n")
+    try:
+        status = program.main(words.split())
+    except SystemExit as ended:
+        status = ended.code
+    assert status
+    assert remedy in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

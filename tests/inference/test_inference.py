@@ -48,7 +48,7 @@ def test_directories_that_lack_something_say_what(trained, tmp_path, name):
 
 
 def test_a_name_that_is_nowhere_is_named():
-    with pytest.raises(FileNotFoundError, match=r"'nobody/nowhere' is not a local directory"):
+    with pytest.raises(FileNotFoundError, match=r"'nobody/nowhere'"):
         load_model("nobody/nowhere", "cpu")
 
 

@@ -166,6 +166,7 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
         page.get_by_role("link", name="a.de.txt").click()
     assert started.value.path().read_text() == OUTPUT
     page.get_by_label("Text").fill("a " * 2000)
+    assert "4000 of 3000" in page.locator("footer").inner_text()
     page.get_by_role("button", name="Translate").click()
     page.locator("#status.problem").get_by_text("exceeds text limit").wait_for()
     page.close()

@@ -100,9 +100,14 @@ def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
     end = words.index("--") if "--" in words else len(words)
     for name in (word.partition("=")[0] for word in words[:end]):
         if name.startswith("--") and name not in known:
-            similar = get_close_matches(name, known, 1, cutoff=0.75)
-            return f"unrecognized option {name}" + "".join(f": did you mean {n}?" for n in similar)
+            return f"unrecognized option {name}{most_similar(name, known)}"
     return ""
+
+
+def most_similar(name: str, known: Collection[str]) -> str:
+    """Asks whether the most similar name was meant; "": none is similar."""
+    similar = get_close_matches(name, known, 1, cutoff=0.75)
+    return "".join(f": did you mean {meant}?" for meant in similar)
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 ended by SIGTERM (`train`).
 """
 
-import argparse
 import logging
 import os
 import signal
@@ -16,7 +15,13 @@ from platform import python_version
 from typing import Any, NoReturn
 
 from vanilla_transformer import __version__
-from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError, parse_options
+from vanilla_transformer.commands.options import (
+    PROGRAM,
+    CommandParser,
+    UsageError,
+    most_similar,
+    parse_options,
+)
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.registration import register
 
@@ -132,9 +137,8 @@ def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
     parser.add_argument(
         "--version", action="version", version=versions, help="show the versions and exit"
     )
-    parser.add_argument(
-        "subcommand", choices=SUBCOMMANDS, metavar="SUBCOMMAND", help=argparse.SUPPRESS
-    )
+    if words and not words[0].startswith("-"):
+        parser.error(f"no subcommand {words[0]}{most_similar(words[0], SUBCOMMANDS)}")
     parser.parse_words(words[:1])
     parser.error("the subcommand comes first")
 

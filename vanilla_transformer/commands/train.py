@@ -57,11 +57,15 @@ def parse(words: Sequence[str]) -> Sequence[str]:
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Refuses an option that no training has.
+    """Refuses an option that no training has, and a file that is no recipe.
 
     The names are read from the files that declare them, whose imports take seconds.
     """
     given = list(words)
+    if words and not words[0].startswith("-") and not words[0].endswith(RECIPE_SUFFIXES):
+        raise UsageError(
+            f"{words[0]!r} is no recipe ({', '.join(RECIPE_SUFFIXES)}): give data as --train_file"
+        )
     with usage_errors():
         if words and words[0].endswith(RECIPE_SUFFIXES) and Path(words[0]).is_file():
             given[:1] = read_recipe(words[0]).words

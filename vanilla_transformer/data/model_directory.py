@@ -34,7 +34,11 @@ def check_model_directory(path: str) -> None:
     if not folder.exists():
         return
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{path!r} is no saved model: it has no config.json.")
+        inner = sorted(str(file.parent) for file in folder.glob("*/config.json"))[:3]
+        raise ValueError(
+            f"{path!r} is no saved model: it has no config.json. Give a directory that `train` has "
+            f"written{', such as ' * bool(inner)}{', '.join(inner)}."
+        )
     model_type = read_object(folder / "config.json").get("model_type")
     if model_type != MODEL_TYPE:
         raise ValueError(

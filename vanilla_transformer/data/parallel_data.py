@@ -84,7 +84,8 @@ def load_parallel_data(
     for split in (split for split in SPLITS if split in tables):
         kept = [_kept_rows(entry, split, table) for entry, table in tables[split]]
         for (entry, _), rows in zip(tables[split], kept, strict=True):
-            _warn_of_swapped_columns(rows.select(range(min(_ASKED, len(rows)))), split, entry)
+            name = f"{split} data{f' of {entry.name}' * bool(entry.name)}"
+            warn_of_swapped_columns(rows, name)
         limit = getattr(args, LIMITS[split])
         parts = used = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
         if split == "train":
@@ -114,13 +115,15 @@ def load_parallel_data(
     return ParallelData(DatasetDict(splits), reports, shares)
 
 
-def _warn_of_swapped_columns(rows: Dataset, split: str, entry: Corpus) -> None:
+def warn_of_swapped_columns(rows: Dataset, name: str) -> None:
+    """Warns of pairs that are in each other's language, if both languages are known."""
+    rows = rows.select(range(min(_ASKED, len(rows))))
     languages = languages_of_rows(rows)
     if are_swapped(zip(rows["source"], rows["target"], languages, strict=True)):
         source, target = languages[0]
         logger.warning(
-            f"Most sources of the {split} data{f' of {entry.name}' * bool(entry.name)} are in "
-            f"{target}, and most targets in {source}: the columns, or the languages, are swapped."
+            f"Most sources of the {name} are in {target}, and most targets in {source}: the "
+            "columns, or the languages, are swapped."
         )
 
 
@@ -133,8 +136,9 @@ def load_tables(
     """
     if not args.entries:
         raise ValueError(
-            "No data are given: name them by `train_source` and `train_target`, `train_file` (and "
-            "the same with `validation_`, `test_`), `dataset_name` or `corpora`."
+            "No data are given: name them by `train_file`, or `train_source` and `train_target` "
+            "(those to score: `test_file`, or `test_source` and `test_target`), `dataset_name` or "
+            "`corpora`."
         )
     sources = [(each, open_data_set(each) if each.dataset else {}) for each in args.entries]
     for entry, opened in sources:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -82,10 +82,8 @@ def check_on_hub(path: str) -> None:
         if not isinstance(try_to_load_from_cache(path, "config.json"), str):
             get_hf_file_metadata(hf_hub_url(path, "config.json"))
     except HFValidationError as error:  # it is a path
-        raise FileNotFoundError(f"No such directory: {path!r}.") from error
+        raise FileNotFoundError(f"There is no directory {path!r}.") from error
     except Exception as error:  # of the Hub's client: most are no OSError
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise FileNotFoundError(
-            f"{path!r} is not a local directory and could not be loaded from the Hub: check the "
-            f"name ({reason})."
-        ) from error
+        is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
+        answer = "has no such model that you may read" if is_unknown else "was not reached"
+        raise FileNotFoundError(f"There is no directory {path!r}, and the Hub {answer}.") from error

@@ -11,14 +11,14 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.data.row_languages import languages_of_rows
+from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
+from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
 from vanilla_transformer.inference.loading import check_on_hub
 from vanilla_transformer.inference.memories import read_memory
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import joint_score_tokenizer
+from vanilla_transformer.languages import joint_score_tokenizer, known_tag
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
@@ -151,15 +151,19 @@ def _translate(
     # A model without a tag also lacks its language: it translates into another one that it has.
     other = next((target for _, target, _ in recorded_directions(translator.tokenizer)), None)
     sources, of_sources, of_targets = [], [], []
-    for source, pair in zip(rows["source"], languages_of_rows(rows), strict=True):
+    languages = languages_of_rows(rows)
+    for source, pair in zip(rows["source"], languages, strict=True):
         begin, _, rest = source.partition(" ")
         is_unknown = begin in unknown
         sources.append(rest if is_unknown else source)
         of_sources.append(None if is_unknown else pair[0])
         of_targets.append(other if is_unknown else pair[1])
+    direction, *_ = translator.directions(len(sources), of_sources, of_targets)
+    if None in languages[0]:  # those of data that name both are compared where they are loaded
+        of_model = known_tag(direction.source), known_tag(direction.target)
+        warn_of_swapped_columns(with_languages(rows, of_model), "data")
     if memory:
         scored = {*zip(rows["source"], rows["target"], strict=True)}
-        direction, *_ = translator.directions(len(sources), of_sources, of_targets)
         options["memory"] = read_memory(memory, direction.source, direction.target, scored)
     outputs: list[Any] = translator.translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options

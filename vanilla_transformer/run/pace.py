@@ -281,7 +281,7 @@ def dry_run(arguments: RunArguments) -> None:
     directory = OutputDirectory(Path(str(training.output_dir)))
     loaded = compute_on_main_process(training, load_data, arguments, None, directory)
     loading, rows = monotonic() - began, candidate_rows(loaded)
-    logger.info(f"Timing the first steps of up to {len(rows)} models.")
+    logger.info(f"Timing the first steps{f' of up to {len(rows)} models' * (len(rows) > 1)}.")
 
     @cache
     def measure(row: Sizes) -> Pace:
