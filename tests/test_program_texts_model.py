@@ -7,6 +7,8 @@ from toy import REPOSITORY
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
+from vanilla_transformer.documents.places import marked_text, split_text
+from vanilla_transformer.inference.documents import with_tags_placed
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 SOURCE = "The file %s could not be saved."
@@ -57,6 +59,19 @@ def test_what_it_does_not_copy_is_put_back(translator, code):
         assert [output.text.count(span) for span in kept] == [1] * len(kept)
         assert set(output.restored) <= set(kept)
         assert max(target for _, target in output.word_alignment) < len(output.text.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Save <b>{name}</b>", "<b>{name}</b> speichern"),
+        ("Could not open <b>%s</b>.", "<b>%s</b> konnte nicht geöffnet werden."),
+    ],
+)
+def test_a_tag_stays_around_a_placeholder(translator, source, expected):
+    marked = marked_text(split_text(source))
+    output = translator.translate(marked.text, tgt_lang="de", return_links=True)
+    assert with_tags_placed([marked], [output])[0].write() == expected
 
 
 def test_a_line_of_emoji_alone_stays(translator):

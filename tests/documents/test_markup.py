@@ -96,6 +96,8 @@ def placed(source, output, pairs):
         ("the <b>W</b>orld is", (0, 1, 2), "die <b>Welt</b> ist"),
         ("doghouse <b>own</b>s", (0, 1), "Hundehütte <b>besitzt</b>"),
         ("see <b>{0}</b> now", (0, 2, 3), "sieh <b>{0}</b> jetzt"),
+        ("just right here <b>open {0}</b>", (5, 0, 1, 2, 3), "<b>{0}</b> nun eben hier öffnen"),
+        ("<b>is gone</b> <i>{0}</i>", (0, 3, 1), "ist <i>{0}</i> <b>gegangen</b>"),
         # scripts without spaces
         ("I <b>like</b> you.", (0, 1, 1, 2, 3), "我<b>喜欢</b>你。"),
         ("我<b>喜欢</b>你。", (0, 2, 3, 4), "I <b>like</b> you."),
@@ -111,6 +113,41 @@ def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):
         assert place_tags(marked, output, links).write() == expected
         return
     assert placed(source, output, pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Save <b>{name}</b>", "<b>{name}</b> speichern"),
+        ("Delete the file <b>{name}</b>?", "<b>{name}</b> silinsin mi?"),
+        ("Could not open <b>%s </b>.", "<b>%s</b> kann man nicht öffnen."),
+        ("Color: <b>%s</b>; <i>{}</i>", "Farbe: <b>%s</b>; <i>{}</i>"),
+        ("Copy <b>{a} {b}</b> now", "nun <b>{a} {b}</b> kopieren"),
+        ("See <b>https://a.org</b> first", "zuerst <b>https://a.org</b> ansehen"),
+        # equal ones in their order, or in that of their numbers
+        ("<i>%s</i> was not found in <b>%s</b>.", "<i>%s</i>, <b>%s</b> içinde yok."),
+        ("<i>%s</i> was not found in <b>%s</b>.", "<b>%2$s</b> içinde <i>%1$s</i> yok."),
+        ("<i>%d%%</i> of <b>%s</b>", "<b>%s</b> için <i>%%%d</i>"),
+        # any text that each side has once
+        ("Press <b>F1</b> now", "jetzt <b>F1</b> drücken"),
+        ("<b>--all</b> it", "Schalter <b>--all</b> es"),
+        ("the <b>微软</b> file", "文件的<b>微软</b>"),
+        ("Use <b>a::b</b>, a or b", "statt a, b nimm <b>a::b</b>"),
+    ],
+)
+def test_what_stands_in_both_has_its_tags_whatever_is_linked(source, expected):
+    marked, output = parse(source), _TAG.sub("", expected)
+    spans = words(marked.text), words(output)
+    for number in range(len(spans[0])):
+        links = TokenLinks(*spans, [number] * len(spans[1]))
+        assert place_tags(marked, output, links).write() == expected
+
+
+def test_a_pair_that_nothing_is_linked_with_leaves_what_stands_in_both():
+    marked = parse("<b>Delete</b> {name} now?")
+    output = "{name} jetzt?"
+    links = TokenLinks(words(marked.text), words(output), [1] * 5)
+    assert place_tags(marked, output, links).write() == "{name} <b>jetzt</b>?"
 
 
 PIECES = ["one", "two", " ", " ", ",", "\u4f60\u597d", "{0}", "<", "don't", "%s", "\n", "H2O", "!"]

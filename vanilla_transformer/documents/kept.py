@@ -24,6 +24,7 @@ from vanilla_transformer.documents.patterns import (
     is_part_at,
     is_written_out,
     normal_form,
+    number_of,
 )
 from vanilla_transformer.languages import is_spaced_script_at
 
@@ -252,6 +253,8 @@ class Copies:
 
     Attributes:
         places: Where it has them, in order.
+        pairs: Those that it has as often as the source, each with its place. Equal ones have theirs
+            in their order.
         missing: Spans of one text, and how many of them it lacks.
         spare: What it has besides, with whether that must go: a placeholder, or a span that is
             there already.
@@ -261,6 +264,7 @@ class Copies:
     spans: Sequence[Span]
     output: str
     places: Sequence[Span]
+    pairs: Sequence[tuple[Span, Span]]
     missing: Sequence[tuple[Sequence[Span], int]]
     spare: Sequence[tuple[Span, bool]]
 
@@ -307,7 +311,14 @@ class Copies:
             alike = [span for span, part in zip(spans, parts, strict=True) if normal(part) == text]
             if not is_written_out(text, output):
                 lacking.append((alike, count))
-        return cls(source, spans, output, places, lacking, spare)
+
+        def in_order(text: str, spans: Sequence[Span]) -> list[Span]:
+            parts = [text[slice(*span)] for span in spans]
+            rows = zip(map(normal, parts), map(number_of, parts), spans, strict=True)
+            return [span for form, _, span in sorted(rows) if not missing[form]]
+
+        pairs = [*zip(in_order(source, spans), in_order(output, places), strict=True)]
+        return cls(source, spans, output, places, pairs, lacking, spare)
 
     @property
     def are_right(self) -> bool:

@@ -1,14 +1,15 @@
 """Inline markup: tags leave a text for its translation, and return where the alignment puts them.
 
 A pair of tags goes around what is linked with the text that it encloses, an empty tag between what
-is linked with the text before it and behind it. Pairs stay nested, and no tag breaks up a word.
+is linked with the text before it and behind it. What certainly stands in both texts needs no link.
+Pairs stay nested, and no tag breaks up a word.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from typing import Literal
 from unicodedata import normalize
 
@@ -17,6 +18,7 @@ import regex
 from numpy.typing import NDArray
 
 from vanilla_transformer.documents.kept import (
+    Copies,
     Edit,
     Span,
     TokenLinks,
@@ -138,7 +140,7 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText
         return MarkedText(output)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
-    placement = _Placement(marked.text, output, links)
+    placement = _Placement(marked, output, links)
     placement.place(root)
     spaces = sorted(placement.edits_of_spaces(marked.text), key=lambda edit: edit.begin)
     tags = [
@@ -210,7 +212,20 @@ def _in_order(root: _Node) -> Iterator[tuple[int, int]]:
         todo += reversed(item.children)
 
 
-def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
+def _parts(
+    text: str, kept: Collection[Span], tokens: Collection[Span]
+) -> Iterator[tuple[Span, bool]]:
+    """Yields the words, signs and kept spans of a text, each with whether it is no sign."""
+    inside = {place for begin, end in kept for place in range(begin + 1, end)}
+    borders = {*chain(*kept), *word_borders(text, {*chain(*tokens)})} - inside
+    for span in pairwise(sorted(borders)):
+        if not text[slice(*span)].isspace():
+            yield span, span in kept or not _SIGNS.fullmatch(text[slice(*span)])
+
+
+def _in_sequence(
+    linked: Mapping[int, Sequence[int]], count: int, known: Collection[int]
+) -> list[int]:
     """Chooses a word of the source for each word of the output.
 
     Attention links an article with its noun, and now and then a word with one far away. The chosen
@@ -219,12 +234,14 @@ def _in_sequence(linked: Sequence[Sequence[int]], count: int) -> list[int]:
     Args:
         linked: The words that each word of the output is linked with.
         count: Number of words of the source.
+        known: Words of the output whose link is certain.
     """
     center, totals, steps = -1, np.zeros(1), []
     states = np.array([-1])
-    for words in linked:
+    for unit, words in linked.items():
         center = min(Counter(words).most_common(1)[0][0] if words else center + 1, count - 1)
-        before, states = states, np.arange(max(center - _REACH, 0), min(center + _REACH + 1, count))
+        reach = 0 if unit in known else _REACH
+        before, states = states, np.arange(max(center - reach, 0), min(center + reach + 1, count))
         costs = np.zeros(len(states))
         if words:
             costs = (states != center) + _FAR * abs(states - center)
@@ -246,25 +263,29 @@ class _Placement:
     same word with this tag in it.
     """
 
-    def __init__(self, source: str, output: str, links: TokenLinks) -> None:
-        source = source.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
+    def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
+        source = marked.text.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
         self.source, self.output = source, output
         self.source_words = sorted({0, *word_borders(source)})
-        self.kept = set(kept_spans(output))
-        inside = {place for begin, end in self.kept for place in range(begin + 1, end)}
-        borders = {edge for span in self.kept for edge in span}
-        borders |= {*word_borders(output, {edge for span in links.targets for edge in span})}
-        spans = pairwise(sorted(borders - inside))
-        self.units = [span for span in spans if not output[slice(*span)].isspace()]
+        self.kept = {*kept_spans(output)}
+        parts = [*_parts(output, self.kept, links.targets)]
+        self.units = [span for span, _ in parts]
         self.texts = [output[slice(*span)] for span in self.units]
         self.starts = [start for start, _ in self.units]
         self.stops = [stop for _, stop in self.units]
-        self.is_word = np.array([not _SIGNS.fullmatch(text) for text in self.texts], bool)
+        self.is_word = np.array([is_word for _, is_word in parts], bool)
         self.copies: dict[int, int] = {}  # the unit that is the word at a place of the source
-        edges = {edge for span in links.sources for edge in span}
-        spans = pairwise(word_borders(source, edges))
-        words = [span for span in spans if not _SIGNS.fullmatch(source[slice(*span)])]
-        begins = [begin for begin, _ in words]
+        kept = kept_spans(source)
+        words = [span for span, is_word in _parts(source, kept, links.sources) if is_word]
+        begins, ends = [begin for begin, _ in words], [end for _, end in words]
+        known: dict[int, int] = {}  # the word of the source for a word that stands in both
+        between = (stripped(source, span) for span in pairwise(tag.position for tag in marked.tags))
+        same = [*self._verbatim([*words, *between]), *Copies.find(source, kept, output).pairs]
+        for (begin, end), (start, stop) in same:
+            for unit in range(bisect_left(self.starts, start), bisect_left(self.starts, stop)):
+                word = bisect_right(ends, begin + self.starts[unit] - start)
+                if self.is_word[unit] and word < bisect_left(begins, end):
+                    known[unit] = word
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
         for (start, stop), number in links.pairs():
             begin, end = stripped(source, links.sources[number])
@@ -272,10 +293,22 @@ class _Placement:
                 for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
                     if self.is_word[unit]:
                         linked[unit].append(bisect_right(begins, begin) - 1)
-        chosen = _in_sequence(list(linked.values()), len(words)) if words else []
+        linked |= {unit: [word] for unit, word in known.items()}
         self.words = np.zeros(len(self.units), int)  # of the source, for each word of the output
-        self.words[[*linked][: len(chosen)]] = chosen
-        self.begins, self.ends = np.array(words).reshape(-1, 2).T
+        if words:
+            self.words[[*linked]] = _in_sequence(linked, len(words), known)
+        self.is_known = np.isin(range(len(self.units)), [*known])
+        self.is_linked = self.is_known | self.is_word & ~np.isin(self.words, [*known.values()])
+        self.begins, self.ends = np.array(begins, int), np.array(ends, int)
+
+    def _verbatim(self, spans: Iterable[Span]) -> Iterator[tuple[Span, Span]]:
+        """Yields spans of the source whose text each side has once, with its places in both."""
+        for span in spans:
+            text = self.source[slice(*span)]
+            if self.source.count(text) == self.output.count(text) == 1:
+                start = self.output.index(text)
+                if start in self.starts and start + len(text) in self.stops:
+                    yield span, (start, start + len(text))
 
     def place(self, root: _Node) -> None:
         """Finds the places of all nodes below one that has its place."""
@@ -332,16 +365,18 @@ class _Placement:
         if (copy := self._copy(node, is_free)) is not None:
             return copy if parent.start <= copy[0] and copy[1] <= parent.stop else None
         text = self.source[node.begin : node.end]
-        if _SIGNS.fullmatch(text):
+        low, high = bisect_right(self.ends, node.begin), bisect_left(self.begins, node.end)
+        if low == high:  # only signs
             same = (unit for unit in np.flatnonzero(is_free) if self.texts[unit] == text)
             return next((self.units[unit] for unit in same), None)
         begins, ends = self.begins[self.words], self.ends[self.words]
         overlap = np.minimum(ends, node.end) - np.maximum(begins, node.begin)
-        shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & self.is_word)
+        shares = np.maximum(overlap, 0) / (ends - begins) * (is_free & self.is_linked)
         if not shares.any():
             return None
         gains = np.where(self.is_word, 2 * shares - 1, 0.0)
-        gains[~is_free] = -len(gains)
+        gains[self.is_known] *= len(gains)  # what stands in both, and nothing else that does
+        gains[~is_free] = -(len(gains) ** 2)
         # The part with the largest sum: the sum up to its end, less the smallest before it.
         sums = np.concatenate([[0.0], np.cumsum(gains)])
         ranges = sums[1:] - np.minimum.accumulate(sums)[:-1]
@@ -350,13 +385,21 @@ class _Placement:
         positive = first + np.flatnonzero(gains[first : last + 1] > 0)
         if not len(positive):  # no word is linked with what it encloses alone
             positive = np.array([np.argmax(shares)])
-        return self._with_signs(text, int(positive[0]), int(positive[-1]), is_free)
+        first, last = int(positive[0]), int(positive[-1])
+        for _ in self.source[node.begin : self.begins[low]]:  # as many signs at its edges
+            if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
+                first -= 1
+        for _ in self.source[self.ends[high - 1] : node.end]:
+            if last + 1 < len(is_free) and is_free[last + 1]:
+                last += self._is_sign_beside(last + 1, last)
+        return self.starts[first], self.stops[last]
 
     def _nearest(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the free word that is nearest to where nothing is linked with a pair."""
         place = self._gap(node.begin, parent)
-        free = [self.units[unit] for unit in np.flatnonzero(is_free & self.is_word)]
-        return min(free, key=lambda unit: abs(unit[0] - place), default=None)
+        free = np.flatnonzero(is_free & self.is_word)
+        distances = [(self.is_known[unit], abs(self.starts[unit] - place)) for unit in free]
+        return self.units[free[distances.index(min(distances))]] if distances else None
 
     def _copy(self, node: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns where a part of a word of the source is in the same word of the output."""
@@ -375,16 +418,6 @@ class _Placement:
                 return None
         shift = self.starts[self.copies[begin]] - begin
         return node.begin + shift, node.end + shift
-
-    def _with_signs(self, text: str, first: int, last: int, is_free: NDArray[np.bool_]) -> Span:
-        """Returns the span of units, with as many signs at its edges as a pair encloses there."""
-        for _ in _SIGNS.match(text)[0]:
-            if first and is_free[first - 1] and self._is_sign_beside(first - 1, first - 1):
-                first -= 1
-        for _ in _SIGNS.match(text[::-1])[0]:
-            if last + 1 < len(is_free) and is_free[last + 1]:
-                last += self._is_sign_beside(last + 1, last)
-        return self.starts[first], self.stops[last]
 
     def _is_sign_beside(self, unit: int, before: int) -> bool:
         """Returns whether a unit is a sign that belongs to the word beside it.

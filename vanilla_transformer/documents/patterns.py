@@ -28,7 +28,7 @@ _OPTIONS = regex.compile(
     r"|option|opci|opç|opzion|opti|argument|param|flag|switch|schalter|command|comando|befehl"
     r"|опци|параметр|команд|ключ|选项|選項|参数|參數|命令|オプション|引数|コマンド|옵션|명령|خيار|विकल्प|seçene)"
 )
-_POSITION = regex.compile(r"%\d+\$")
+_POSITION = regex.compile(r"%(\d+)\$")
 _IN_ORDER = regex.compile(rf"(?:%%)?%(?:\d+\$)?{_FLAGS}{_SIZE}[a-zA-Z@](?:\s?%%)?|\{{\}}")
 
 
@@ -304,6 +304,12 @@ def normal_form(part: str, is_numbered: bool = True) -> str:
         part = _POSITION.sub("%", part)
     is_share = "%%" in part and _IN_ORDER.fullmatch(part)
     return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
+
+
+def number_of(part: str) -> int:
+    """Returns the number of a placeholder such as `%2$s`; 0: it has none."""
+    match = _POSITION.match(part)
+    return int(match[1]) if match else 0
 
 
 def are_numbered(parts: Iterable[str]) -> bool | None:
