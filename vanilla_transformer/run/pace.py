@@ -233,8 +233,10 @@ def _suffices(pace: Pace, steps: int, least: int) -> bool:
     return steps == pace.steps or steps * pace.pairs >= least
 
 
-def _expectation(loaded: LoadedData, minutes: float) -> str:
-    """Tells what a training of so many pairs and minutes has reached."""
+def _expectation(arguments: RunArguments, loaded: LoadedData, minutes: float) -> str:
+    """Tells what a training of so many pairs and minutes has reached; "" for other scores."""
+    if "chrf" not in arguments.model.metrics:
+        return ""
     rows = loaded.splits["train"]
     (_, target, _), *_ = distinct_directions(rows)
     return describe_expectation(len(rows), minutes, target)
@@ -264,7 +266,8 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             "`max_test_samples`)."
         )
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
-    logger.info(_expectation(loaded, minutes))
+    if expectation := _expectation(arguments, loaded, minutes):
+        logger.info(expectation)
     if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
         needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
         logger.warning(
@@ -293,6 +296,7 @@ def dry_run(arguments: RunArguments) -> None:
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
         fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
-        logger.info(f"--minutes {minutes:g}: {fitting}. {_expectation(loaded, minutes)}")
+        expectation = _expectation(arguments, loaded, minutes)
+        logger.info(f"--minutes {minutes:g}: {fitting}. {expectation}".rstrip())
     time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")
