@@ -39,6 +39,5 @@ def describe_expectation(pairs: int, minutes: float, target_language: str | None
     return (
         f"As an idea of the result: {row.pairs:,} pairs of program texts from English to "
         f"{language_name(row.target_language)} reached chrF {row.chrf} and BLEU {row.bleu} in "
-        f"{row.minutes} minutes of one core; unchanged sources have chrF "
-        f"{row.copied_chrf}."
+        f"{row.minutes} minutes of one core; unchanged sources have chrF {row.copied_chrf}."
     )

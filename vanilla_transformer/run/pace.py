@@ -182,8 +182,10 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
     """Estimates how many pairs fill a batch: the more there are, the more are of one length."""
     batches = rows.select_columns(["source", "target"]).with_format("arrow").iter(100_000)
     lengths = [[pc.utf8_length(column) for column in batch.columns] for batch in batches]
-    source, target = (np.concatenate(side) for side in zip(*lengths, strict=True))
-    most = max(_CHARACTERS_OF_A_TOKEN * max_tokens, int(max(source + target)))
+    most = _CHARACTERS_OF_A_TOKEN * max_tokens
+    source, target = (  # of a longer text, a run reads only as much
+        np.minimum(np.concatenate(side), most // 2) for side in zip(*lengths, strict=True)
+    )
     return len(rows) / len(TokenBudgetBatchSampler(source, target, most))
 
 
@@ -234,12 +236,15 @@ def _suffices(pace: Pace, steps: int, least: int) -> bool:
 
 
 def _expectation(arguments: RunArguments, loaded: LoadedData, minutes: float) -> str:
-    """Tells what a training of so many pairs and minutes has reached; "" for other scores."""
-    if "chrf" not in arguments.model.metrics:
+    """Tells what a training of so many pairs and minutes has reached.
+
+    "": the run goes on with a saved model, or has other scores.
+    """
+    if loaded.init_from is not None or "chrf" not in arguments.model.metrics:
         return ""
     rows = loaded.splits["train"]
     (_, target, _), *_ = distinct_directions(rows)
-    return describe_expectation(len(rows), minutes, target)
+    return f" {describe_expectation(len(rows), minutes, target)}"
 
 
 def candidate_rows(loaded: LoadedData) -> list[tuple[Sizes, int]]:
@@ -265,9 +270,8 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             f"{ceil(least)}. Give more, or score fewer texts (`max_eval_samples`, "
             "`max_test_samples`)."
         )
-    logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
-    if expectation := _expectation(arguments, loaded, minutes):
-        logger.info(expectation)
+    expectation = _expectation(arguments, loaded, minutes)
+    logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.{expectation}")
     if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
         needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
         logger.warning(
@@ -297,6 +301,6 @@ def dry_run(arguments: RunArguments) -> None:
         _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
         fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
         expectation = _expectation(arguments, loaded, minutes)
-        logger.info(f"--minutes {minutes:g}: {fitting}. {expectation}".rstrip())
+        logger.info(f"--minutes {minutes:g}: {fitting}.{expectation}")
     time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")
