@@ -244,7 +244,7 @@ def _expectation(arguments: RunArguments, loaded: LoadedData, minutes: float) ->
         return ""
     rows = loaded.splits["train"]
     (_, target, _), *_ = distinct_directions(rows)
-    return f" {describe_expectation(len(rows), minutes, target)}"
+    return describe_expectation(len(rows), minutes, target)
 
 
 def candidate_rows(loaded: LoadedData) -> list[tuple[Sizes, int]]:
@@ -270,8 +270,9 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             f"{ceil(least)}. Give more, or score fewer texts (`max_eval_samples`, "
             "`max_test_samples`)."
         )
-    expectation = _expectation(arguments, loaded, minutes)
-    logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.{expectation}")
+    logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
+    if expectation := _expectation(arguments, loaded, minutes):
+        logger.info(expectation)
     if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
         needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
         logger.warning(
@@ -297,10 +298,13 @@ def dry_run(arguments: RunArguments) -> None:
     full = measure(rows[-1][0])
     if loaded.defaults:
         logger.info(describe_choice(loaded.defaults, loaded.facts))
+    expectations = {""}
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
         _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
         fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
-        expectation = _expectation(arguments, loaded, minutes)
-        logger.info(f"--minutes {minutes:g}: {fitting}.{expectation}")
+        logger.info(f"--minutes {minutes:g}: {fitting}.")
+        if (expectation := _expectation(arguments, loaded, minutes)) not in expectations:
+            logger.info(expectation)
+        expectations.add(expectation)
     time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")
