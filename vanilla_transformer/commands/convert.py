@@ -43,10 +43,6 @@ class WeightOptions:
     table: str | None = option(
         "kind `table`: YAML file that maps your weights to those of this package", metavar="FILE"
     )
-    run_code: bool | None = option(
-        "kind `table`: run the function that the table names under `compare`, your own code, and "
-        "compare its logits",
-    )
     dicts: str | None = option(
         "kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the checkpoint "
         "unless given",

@@ -101,7 +101,7 @@ SOURCES: dict[str, Source] = {
     ),
     "argos": Source("argos:read_argos", optional=("changes",)),
     "marian-npz": Source("marian_npz:read_marian", optional=("vocabularies", "changes")),
-    "table": Source("rename_table:read_with_table", ("table",), ("key", "changes", "run_code")),
+    "table": Source("rename_table:read_with_table", ("table",), ("key", "changes")),
     "tutorials": Source("tutorials:read_layout", ("heads",), ("rename", "key", "changes")),
     **{
         system: Source(
