@@ -79,7 +79,6 @@ def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
     model = make_model(norm_placement="pre", final_layer_norm=False)
     convert_to_ctranslate2(model, shared_words, tmp_path / "ct2", quantization=kind)
     imported = read_ctranslate2(tmp_path / "ct2")
-    assert compare(imported).agrees
     name = "model.encoder.layers.1.feed_forward.fc1.weight"
     exact, found = model.state_dict()[name], imported.model.state_dict()[name]
     if kind == "int8":
@@ -91,6 +90,7 @@ def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
         expected = exact.to(getattr(torch, kind)).float()
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
     if "float16" not in kind:  # there, sinusoids are rounded
+        assert compare(imported).agrees
         assert_same_searches(
             imported.model, tmp_path / "ct2", vocabularies_of(model.config, shared_words)
         )

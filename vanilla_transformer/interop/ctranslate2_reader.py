@@ -6,7 +6,6 @@ A directory holds `model.bin` with weights and attributes, `config.json`, and th
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,14 +21,12 @@ from vanilla_transformer.interop.ctranslate2_variables import read_model
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import RenamedWeights
 from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
-from vanilla_transformer.interop.probe import SourceLogits, compute_outputs
 from vanilla_transformer.interop.vocabularies import (
     Vocabularies,
     align_vocabularies,
     build_with_vocabularies,
     make_tokenizer,
 )
-from vanilla_transformer.model.positions import LearnedPositions
 
 
 def read_ctranslate2(
@@ -55,13 +52,13 @@ def read_ctranslate2(
             "encoder-decoders ('TransformerSpec') can be converted."
         )
     settings = read_settings(folder, file)
-    stored = read_model(file, settings)
+    fields, weights, is_rounded = read_model(file, settings)
     zero_start = bool(file.integer("decoder/start_from_zero_embedding", 0))
     words = read_vocabularies(folder)
     vocabularies = align_vocabularies(*words, settings, zero_start)
-    renamed = RenamedWeights(stored.weights, {name: name for name in stored.weights})
+    renamed = RenamedWeights(weights, {name: name for name in weights})
     zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]  # some layers have no biases, others have
-    model = build_with_vocabularies(renamed, stored.fields, vocabularies, changes, zeros)
+    model = build_with_vocabularies(renamed, fields, vocabularies, changes, zeros)
     built, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:
@@ -69,13 +66,13 @@ def read_ctranslate2(
             "A target begins with a token that the user of CTranslate2 gives, such as its language:"
             " set `decoder_start_token_id` or `forced_bos_token_id`."
         )
-    logits: SourceLogits | None = None
-    repeats = any(len(set(tokens)) < len(tokens) for tokens in words)
-    if not (file.version < 6 or repeats or vocabularies.adds_sources) and find_spec("ctranslate2"):
-        logits = partial(_logits_of_ctranslate2, folder, settings, set(words[1]), vocabularies)
-    if logits is not None and stored.rounded:
+    if is_rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
-        logits = partial(_logits_with_exact_positions, logits, model, stored.rounded)
+    repeats = any(len(set(tokens)) < len(tokens) for tokens in words)
+    differs = file.version < 6 or is_rounded or repeats or vocabularies.adds_sources
+    logits = None
+    if not differs and find_spec("ctranslate2"):
+        logits = partial(_logits_of_ctranslate2, folder, settings, set(words[1]), vocabularies)
     return Imported(model, built, library="CTranslate2", source_logits=logits, notes=tuple(notes))
 
 
@@ -154,19 +151,3 @@ def _logits_of_ctranslate2(
     )
     logits = np.stack([[np.array(step).ravel() for step in each.logits[0]] for each in results])
     return vocabularies.spread_logits(torch.from_numpy(logits))
-
-
-def _logits_with_exact_positions(
-    logits: SourceLogits,
-    model: Any,
-    tables: Mapping[str, torch.Tensor],
-    inputs: Mapping[str, torch.Tensor],
-) -> torch.Tensor:
-    """Computes the logits of the source as if it held its sinusoids in float32."""
-    rounded = deepcopy(model)
-    for name, table in tables.items():
-        stack = rounded.model.get_submodule(name)
-        stack.embed_positions = LearnedPositions(*table.shape)
-        stack.embed_positions.weight.data = table.float()
-    exact, changed = (compute_outputs(each, inputs) for each in (model, rounded))
-    return logits(inputs) + exact - changed

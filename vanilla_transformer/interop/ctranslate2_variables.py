@@ -11,7 +11,6 @@ Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -101,23 +100,12 @@ def module_places(
 # Fields and weights -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StoredModel:
-    """What the variables of a file mean.
+def read_model(file: ModelBin, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Weights, bool]:
+    """Reads fields and weights; one error lists all that has no counterpart here.
 
-    Attributes:
-        fields: Fields of the config.
-        weights: Weights by our names.
-        rounded: Tables of sinusoids that the file holds in 16 bits, by stack.
+    Returns:
+        Fields of the config, weights by our names, and whether sinusoids are stored in 16 bits.
     """
-
-    fields: Mapping[str, Any]
-    weights: Weights
-    rounded: Mapping[str, torch.Tensor]
-
-
-def read_model(file: ModelBin, settings: Mapping[str, Any]) -> StoredModel:
-    """Reads fields and weights; one error lists all that has no counterpart here."""
     stacks = [_Stack(file, name) for name in STACKS]
     weights = {name: w for stack in stacks for name, w in stack.weights.items()}
     problems = [problem for stack in stacks for problem in stack.problems]
@@ -142,8 +130,7 @@ def read_model(file: ModelBin, settings: Mapping[str, Any]) -> StoredModel:
     kinds = sorted({re.sub(r"layer_\d+", "layer_N", name) for name in left})
     problems += [f"`{name}` has no counterpart" for name in kinds]
     raise_problems("The model cannot be converted", problems)
-    rounded = {stack.name: stack.rounded for stack in stacks if stack.rounded is not None}
-    return StoredModel(fields, weights, rounded)
+    return fields, weights, any(stack.is_rounded for stack in stacks)
 
 
 def _aligning_heads(file: ModelBin, decoder: "_Stack") -> list[list[int]] | None:
@@ -167,13 +154,13 @@ class _Stack:
         fields: Config fields of this stack.
         common: Config fields that must be the same in both stacks.
         problems: What has no counterpart here, a sentence each.
-        rounded: Its table of sinusoids, if the file holds one in 16 bits.
+        is_rounded: Whether the file holds its sinusoids in 16 bits.
     """
 
     def __init__(self, file: ModelBin, name: str) -> None:
         self.file, self.name, first = file, name, f"{name}/layer_0"
         self.problems: list[str] = []
-        self.rounded: torch.Tensor | None = None
+        self.is_rounded = False
         layers = (re.match(rf"{name}/layer_(\d+)/", each) for each in file.variables)
         self.layers = len({match[1] for match in layers if match})
         self.heads = file.integer(f"{name}/num_heads", 8)
@@ -250,8 +237,8 @@ class _Stack:
             return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
         table = file.weight(name)
         if known := recognise_positions(table):
-            if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
-                self.rounded = table
+            has_sinusoids = known["position_embedding_type"] in SINUSOIDS
+            self.is_rounded = has_sinusoids and table.dtype != torch.float32
             return known
         self.weights[ours] = table
         return {"position_embedding_type": "learned", "max_position_embeddings": len(table)}
