@@ -55,8 +55,7 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         front_matter: The keys of the front matter of Markdown whose values are texts, too.
 
     Raises:
-        ValueError: If the kind is not known, or the content is not of this kind; the error names
-            the file, and the place in it.
+        ValueError: If the kind is not known, or the content is of another one; it names the place.
     """
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
@@ -149,11 +148,7 @@ def _read_lines(content: bytes) -> FileTemplate:
 
 
 def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
-    """Reads JSON, of which all strings are texts, but not the names of fields.
-
-    Args:
-        has_notes: Whether fields whose names begin with @ tell of others, as those of `.arb`.
-    """
+    """Reads JSON: all strings but names of fields, and but notes: fields with @, as in `.arb`."""
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
     make = partial(_JsonPlace, is_ascii=source.isascii() and "\\u" in source)
@@ -193,8 +188,7 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
 def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
     """Yields the lines of each text: those below times, up to a blank line or the next cue.
 
-    Args:
-        has_names: Whether cues may have names, and notes stand between them, as in WebVTT.
+    In WebVTT, cues may have names, and notes stand between them.
     """
     lines = list(_LINE.finditer(source))
     times = [number for number, line in enumerate(lines) if _TIMES.match(line[0])]
@@ -214,10 +208,9 @@ def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
 
 
 def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplate:
-    """Reads SubRip or WebVTT: the lines of a cue are one text, but for lines of several speakers.
+    """Reads SubRip, or WebVTT, which has references such as `&amp;`.
 
-    Args:
-        has_references: Whether `&amp;` stands for a character, as in WebVTT.
+    The lines of a cue are one text, but for lines of several speakers.
     """
     source = _decoded(content)
     unescape = html.unescape if has_references else str

@@ -86,10 +86,6 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
     `var`, `textarea`, `svg`, `math` and `template`. What has `translate="yes"` in one of them is
     translated. White space within a text counts as one space, and a line break between Chinese or
     Japanese characters as nothing, except in `pre`.
-
-    Args:
-        encoding: How the file is written; characters that it lacks become references.
-        dialect: `HTML` or `XHTML`.
     """
     source = source.replace("\0", "\ufffd")  # as browsers do
     groups = groupby(split_markup(source, dialect), lambda piece: piece.kind == "cut")

@@ -63,10 +63,7 @@ class TokenLinks:
         return (pair for pair in pairs if pair[0][0] < pair[0][1])
 
     def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
-        """Returns the links into an output with its edits.
-
-        What comes from the source counts as a token, in the place of those that it replaces.
-        """
+        """Returns the links into an edited output, where what comes from the source is a token."""
         new_parts = [edit for edit in edits if edit.source[0] < edit.source[1]]
         pairs = [
             (moved(part, edits), index)
@@ -102,14 +99,7 @@ class Edit:
 
 
 def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
-    """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing.
-
-    Args:
-        patterns: Regular expressions of the library `regex`.
-
-    Raises:
-        ValueError: If one is wrong.
-    """
+    """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing."""
     if not keep:
         return lambda *_, **__: []
     compiled = []
@@ -134,11 +124,7 @@ def kept_spans(
         unknown: What the vocabulary of the model does not know.
         patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
             the longer one is kept.
-        known: Parts of another text, which are found whatever stands beside them.
-        flags: Those of gettext that a message has, such as `no-c-format`.
-
-    Raises:
-        ValueError: If a pattern takes too long.
+        known: As for `find_forms`, as `flags` are.
     """
     spans = [span for span, _ in find_forms(text, known, flags=flags)]
     for pattern in patterns:
@@ -170,12 +156,8 @@ def edits_to_keep(
 ) -> list[Edit]:
     """Finds what is to be changed in an output, so that it has each span as often as its source.
 
-    Args:
-        copies: What the output has of them.
-        protected: Parts of the output that stay as they are, such as terms.
-
-    Returns:
-        Edits in the order of their places; they do not overlap.
+    The edits are in order, and do not overlap. Parts of the output that are protected, such as
+    terms, stay as they are.
     """
     source, output = copies.source, copies.output
     taken, spare = [*copies.places], dict(copies.spare)
@@ -270,11 +252,7 @@ class Copies:
 
     @classmethod
     def find(
-        cls,
-        source: str,
-        spans: Sequence[Span],
-        output: str,
-        flags: frozenset[str] = frozenset(),
+        cls, source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
     ) -> "Copies":
         """Compares the spans of a source, which may have flags, with those of an output."""
         parts = [source[slice(*span)] for span in spans]

@@ -39,17 +39,8 @@ class TextLayout:
         return replace(self, parts=tuple(changed))
 
     def in_language(self, tag: Callable[[], str | None]) -> list[str | int]:
-        """Returns the parts, with cuts as a language joins the parts of a text.
-
-        Args:
-            tag: Returns the tag of the language; it is called if there are cuts.
-        """
-        if all(not isinstance(part, Cut) for part in self.parts):  # the usual case
-            return list(self.parts)  # type: ignore[arg-type]  # mypy does not see it
-        language = tag()
-        return [
-            part.in_language(language) if isinstance(part, Cut) else part for part in self.parts
-        ]
+        """Returns the parts, with cuts as the language of a tag joins the parts of a text."""
+        return [part.in_language(tag()) if isinstance(part, Cut) else part for part in self.parts]
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:

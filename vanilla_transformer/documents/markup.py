@@ -117,11 +117,7 @@ class MarkedText:
         return MarkedText(text, tuple(tags))
 
     def write(self, escape: Callable[[str], str] = str) -> str:
-        """Returns the text with its tags.
-
-        Args:
-            escape: Writes text so that it is no markup.
-        """
+        """Returns the text with its tags; `escape` writes text so that it is no markup."""
         return "".join(
             escape(part) if isinstance(part, str) else part.text for part in self.parts()
         )
@@ -132,9 +128,6 @@ def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText
 
     White space that is more than a space, such as a no-break space, is in the output where the
     words on its two sides are side by side there.
-
-    Args:
-        links: Which parts of the source and the output belong together.
     """
     if not marked.tags and not _OTHER_SPACE.search(marked.text):  # the usual case
         return MarkedText(output)
@@ -232,9 +225,8 @@ def _in_sequence(
     words cost least: one that is not linked costs, and each step that is not to the next word.
 
     Args:
-        linked: The words that each word of the output is linked with.
+        linked: The words that each word of the output is linked with; it is certain for `known`.
         count: Number of words of the source.
-        known: Words of the output whose link is certain.
     """
     center, totals, steps = -1, np.zeros(1), []
     states = np.array([-1])
@@ -420,11 +412,7 @@ class _Placement:
         return node.begin + shift, node.end + shift
 
     def _is_sign_beside(self, unit: int, before: int) -> bool:
-        """Returns whether a unit is a sign that belongs to the word beside it.
-
-        Args:
-            before: The first of the two.
-        """
+        """Returns whether a unit is a sign of the word beside it; `before` is the first of both."""
         space = self.output[self.stops[before] : self.starts[before + 1]]
         return not self.is_word[unit] and (not space or self.texts[unit] in _SPACED_SIGNS)
 

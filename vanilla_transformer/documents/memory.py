@@ -78,11 +78,7 @@ class Suggestion:
 class _Form:
     """A text without what is set apart.
 
-    Args:
-        known: Parts of its source, which are found whatever stands beside them.
-
     Attributes:
-        text: The text.
         begin: White space at its begin.
         spans: What is set apart within it, in order: placeholders, numbers and the like.
         parts: What stands there.
@@ -217,9 +213,7 @@ class Memory:
     def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
 
-        Args:
-            least: Smallest similarity, from 0 to 1.
-            is_other: Whether texts of the same words do not count.
+        Texts of the same words do not count if another one is wanted.
         """
         form = _Form(text)
         with self._lock:

@@ -107,11 +107,9 @@ class Document(Protocol):
         """What the file has in each of these places. None: that cannot stand in another file."""
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`.
+        """Returns the file with an output in the place of each of `texts`; None: the text stays.
 
-        Args:
-            outputs: None: the text stays.
-            language: That of the outputs, which the file names if it has a place for it.
+        It names the language of the outputs if it has a place for it.
         """
 
 

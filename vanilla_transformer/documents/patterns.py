@@ -268,7 +268,7 @@ def find_forms(
 
     Args:
         known: Parts of another text, which are found whatever stands beside them.
-        kind: Only those of this kind.
+        kind: The kind of what is looked for. None: any.
         flags: Those of gettext that a message has, such as `c-format` and `no-c-format`.
     """
     found: list[tuple[tuple[int, int], Form]] = []
@@ -297,8 +297,7 @@ def form_of(part: str) -> Form | None:
 def normal_form(part: str, is_numbered: bool = True) -> str:
     """Returns a part as it is compared: `%d %%` and `%%%d` of other languages are `%d%%`.
 
-    Args:
-        is_numbered: Whether the numbers of `%1$s` and `%2$s` count.
+    The numbers of `%1$s` and `%2$s` count if it is numbered.
     """
     if not is_numbered:
         part = _POSITION.sub("%", part)
@@ -332,8 +331,7 @@ def is_exact(part: str) -> bool:
 def is_invented(part: str, form: Form, source: str, of_source: Collection[Form]) -> bool:
     """Returns whether a part that a source lacks is a placeholder all the same, and no prose.
 
-    Args:
-        of_source: The rows of the parts that the source has.
+    `of_source` has the rows of the parts that the source has.
     """
     if form.is_sure or form.kind != "placeholder" or form not in of_source:
         return form.is_sure

@@ -56,13 +56,7 @@ class Place:
 
 
 class FileTemplate:
-    """A file whose texts can be replaced.
-
-    Attributes:
-        language: That of the translations, as the file names it. "": it does not.
-        pairs: Its texts that are translated already, as a memory knows them.
-        marks_doubt: Whether it can say that a translation is to be checked.
-        keys: The name of each of its texts, if they have names.
+    """A file whose texts can be replaced: a `Document`.
 
     Args:
         source: The content of the file.
@@ -83,7 +77,8 @@ class FileTemplate:
     @cached_property
     def places(self) -> list[str]:
         """Where each of `texts` is in the file, such as "line 3"."""
-        return place_names(self._source, self._places)
+        breaks = [match.end() for match in _LINE_BREAK.finditer(self._source)]
+        return [f"line {bisect_right(breaks, place.begin) + 1}" for place in self._places]
 
     @cached_property
     def parts(self) -> list[str | None]:
@@ -137,12 +132,6 @@ class FileTemplate:
         return apply_edits(self._source[begin:end], inner)
 
 
-def place_names(source: str, places: Sequence[Place]) -> list[str]:
-    """Returns the line of each place."""
-    breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
-    return [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
-
-
 def decode_text(content: bytes, encoding: str) -> str:
     """Decodes a file as it says that it is encoded."""
     try:
@@ -181,11 +170,7 @@ def is_translated(text: str) -> bool:
 def split_edges(
     items: Sequence[Item],
 ) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
-    """Makes a text of its parts, without white space and tags around all of it.
-
-    Returns:
-        What is before the text, the text, and what is behind it.
-    """
+    """Returns the white space and tags before a text, the text, and those behind it."""
     split: list[Item] = []
     for item in items:
         split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]
@@ -264,11 +249,7 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
 def find_place(
     span: Span, items: Sequence[Item], make: Callable[..., Place] = Place
 ) -> Iterator[Place]:
-    """Yields the place of a text, if there is something to translate in it.
-
-    Args:
-        make: The class of the format.
-    """
+    """Yields the place of a text, of the class `make`, if there is something to translate in it."""
     before, text, after = split_edges(items)
     if is_translated(text.text):
         yield make(*span, text, before, after)

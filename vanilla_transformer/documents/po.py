@@ -52,11 +52,7 @@ class _PoPlace(Place):
 
 
 class PoFile(FileTemplate):
-    """A file of messages, whose texts are these, or the plural forms of their translations.
-
-    Raises:
-        ValueError: If the file is damaged; the error names the line.
-    """
+    """A file of messages, whose texts are these, or the plural forms of their translations."""
 
     marks_doubt = True
 

@@ -108,11 +108,7 @@ class Placeholders:
         return Reading(text, [Edit(*span, token) for span, token in pairs])
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
-        """Returns a pair with tokens for the spans that both sides have equally often.
-
-        Args:
-            others: Further targets, which have the tokens in the place of the same parts.
-        """
+        """Returns a pair, and other targets, with tokens for what both sides have equally often."""
         of_source = self._fitting(source, kept_spans(source))
         of_target = self._fitting(target, kept_spans(target)) if of_source else []
         counts = [
@@ -128,10 +124,7 @@ class Placeholders:
     def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
         """Returns a reading of a given target, as the model writes what it reads of the source.
 
-        The edits name the parts of the source.
-
-        Args:
-            spans: Parts of the target that are kept from the source.
+        The spans are kept from the source, whose parts the edits name.
         """
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:

@@ -54,8 +54,7 @@ def cut_line(
         whole: Parts that are cut only where they do not fit alone.
 
     Returns:
-        Pieces and cuts by turns: piece, cut, piece, ... With the spaces of the cuts they are the
-        line.
+        Pieces and cuts by turns. With the spaces of the cuts they are the line.
     """
     kinds: list[tuple[str, Callable[[str], list[int]]]] = [
         ("sentences", lambda text: sentence_ends(text, language)),

@@ -16,7 +16,6 @@ from vanilla_transformer.languages import is_spaced_script_at, lemma, word_parts
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
 _COLUMNS = ("source", "target", "case", "exact")
-_VALUES = {"": False, "0": False, "1": True}
 
 Key = tuple[str, ...]
 
@@ -88,7 +87,6 @@ class Glossary:
         may lack. A first line with these names puts them in another order.
 
         Raises:
-            FileNotFoundError: If the file does not exist.
             ValueError: As the class, or if a line is wrong, with the file and the line.
         """
         if isinstance(glossary, Glossary):
@@ -216,11 +214,11 @@ def _read(path: Path) -> list[Term]:
             columns = tuple(cells)
         elif any(cells):
             row = dict(zip(columns, cells, strict=False))
-            flags = {name: _VALUES.get(row.get(name, "")) for name in _COLUMNS[2:]}
             if not (row.get("source") and row.get("target")) or len(cells) > len(columns):
                 raise ValueError(f"{place}: {text!r} must be a source, a tab, and a target.")
-            if None in flags.values():
+            flags = [row.get(name, "") for name in _COLUMNS[2:]]
+            if not {*flags} <= {"", "0", "1"}:
                 raise ValueError(f"{place}: `case` and `exact` are 1 or 0.")
-            case, exact = (bool(flags[name]) for name in _COLUMNS[2:])
+            case, exact = (flag == "1" for flag in flags)
             terms.append(Term(row["source"], row["target"], case, exact, place))
     return terms

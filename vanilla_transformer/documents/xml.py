@@ -275,11 +275,7 @@ class _XmlPlace(Place):
 
 
 def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
-    """Reads a file of XML.
-
-    Raises:
-        ValueError: If it is not well-formed; the error names the line.
-    """
+    """Reads a file of well-formed XML."""
     source, encoding = decode_markup(content)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
@@ -313,14 +309,7 @@ class _XmlFile(FileTemplate):
 
 
 class PackedDocument:
-    """A zip file, of which some members are documents.
-
-    Args:
-        read: Reads a member. None: `read_xml` does.
-
-    Raises:
-        ValueError: If the file is damaged; the error names the member.
-    """
+    """A zip file, of which some members are documents, which `read` reads, or `read_xml`."""
 
     language = ""
     pairs: Sequence[Pair] = ()
@@ -328,10 +317,7 @@ class PackedDocument:
     keys: Sequence[object] = ()
 
     def __init__(
-        self,
-        content: bytes,
-        form: XmlFormat,
-        read: Callable[[bytes], FileTemplate] | None = None,
+        self, content: bytes, form: XmlFormat, read: Callable[[bytes], FileTemplate] | None = None
     ) -> None:
         self._parts: list[tuple[zipfile.ZipInfo, bytes]] = []
         self._members: dict[str, FileTemplate] = {}
@@ -484,11 +470,7 @@ class _Reader:
                 yield pair_of_messages(source_text, target_text, context)
 
     def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
-        """Yields the place of the content of a block, if it has a text.
-
-        Args:
-            context: As that of a message.
-        """
+        """Yields the place of the content of a block, if it has a text; messages have a context."""
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
@@ -589,8 +571,7 @@ def _with_breaks(
 ) -> str:
     """Returns a text with a line break for each sign that parts it; other ones are spaces.
 
-    Args:
-        breaks: Gets what the file has there, in a frame.
+    `breaks` gets what the file has there, in a frame.
     """
     parts = re.split(f"({lines})", text)
     breaks += [sign.join(frame) for sign in parts[1::2]]

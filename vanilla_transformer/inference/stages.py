@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain, islice
 from typing import Any
 
@@ -352,6 +353,7 @@ class Stages:
         )
         (layout,), parts = split.layouts, split.segments
 
+        @cache
         def language() -> str | None:
             return parts[0].target_language or tag_of_texts(part.output for part in parts)
 
