@@ -40,6 +40,10 @@ from vanilla_transformer.search import Search, needed_start
 logger = logging.get_logger(__name__)
 
 
+Row = list[Segment]
+"""The outputs of a segment, best first."""
+
+
 @dataclass(frozen=True)
 class TranslatorCall:
     """What one call of `Translator.translate` computes, and with which engine.
@@ -61,7 +65,6 @@ class Stages:
     """The stages of one model; each takes and returns segments.
 
     Args:
-        engines: Only that of transformers places terms and aligns given outputs.
         end: The token that ends a target. None: no token does.
         calibration: Tells the quality of outputs. None: it is not known.
     """
@@ -77,14 +80,14 @@ class Stages:
         segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
-    ) -> list[list[Segment]]:
+    ) -> list[Row]:
         """Computes `n_best` outputs for each segment, best first.
 
         Segments share batches if their targets begin with the same tokens. Those with kept parts
         have batches of their own, because their outputs are aligned.
         """
 
-        def compute(key: tuple[FirstTokens, bool], group: list[Segment]) -> list[list[Segment]]:
+        def compute(key: tuple[FirstTokens, bool], group: list[Segment]) -> list[Row]:
             return self._compute(group, self.call_with_begin(call, key[0]), on_batch)
 
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
@@ -122,7 +125,7 @@ class Stages:
         segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None,
-    ) -> list[list[Segment]]:
+    ) -> list[Row]:
         """Computes the outputs of segments whose targets begin with the same token.
 
         Those whose outputs are the translation of a similar text are computed once more, without
@@ -130,76 +133,60 @@ class Stages:
         whose outputs lack terms are computed once more, from what has the terms if the model
         reads these; and where that does not help, by a search that must place them.
         """
-        rows = self._without_copies(self._outputs(segments, call, on_batch), call)
-        rows = self._without_repetition(rows, call)
-        ways = [self._placing_terms]
-        if self.reader.reads_terms:
-            ways.insert(0, self._reading_terms)
-        for compute_again in ways:
-            lacking = [
-                number
-                for number, row in enumerate(rows)
-                if any(output.missing_terms for output in row)
-            ]
-            again = compute_again([rows[number][0] for number in lacking], call)
-            for number, row in zip(lacking, again, strict=True):
+        rows = self._outputs(segments, call, on_batch)
+        for is_wrong, compute_again in (
+            (copies_known, self._without_known),
+            (loses_its_way, self._without_repetition),
+            (lacks_terms, self._reading_terms),
+            (lacks_terms, self._placing_terms),
+        ):
+            numbers = [number for number, row in enumerate(rows) if is_wrong(row)]
+            again = compute_again([rows[number] for number in numbers], call) if numbers else []
+            for number, row in zip(numbers, again, strict=True):
                 rows[number] = row
         return rows
 
-    def _without_copies(
-        self, rows: list[list[Segment]], call: TranslatorCall
-    ) -> list[list[Segment]]:
-        """Computes again, without what is known, where outputs translate a similar text alone."""
-        numbers = [number for number, row in enumerate(rows) if is_copy_of_known(row[0])]
-        copies = [rows[number][0] for number in numbers]
-        unread = [copy.with_text(copy.text, copy.direction) for copy in copies]
-        again = self._outputs(self.reader.read(unread), call) if unread else []
-        for number, row in zip(numbers, again, strict=True):
-            rows[number] = row
-        return rows
+    def _without_known(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+        unread = [row[0].with_text(row[0].text, row[0].direction) for row in rows]
+        return self._outputs(self.reader.read(unread), call)
 
-    def _without_repetition(
-        self, rows: list[list[Segment]], call: TranslatorCall
-    ) -> list[list[Segment]]:
-        """Searches once more where outputs have lost their way; puts the others first."""
+    def _without_repetition(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+        """Adds other outputs; those that have not lost their way come first."""
         search = call.search.without_repetition() if call.searches_again else None
-        numbers = [number for number, row in enumerate(rows) if any(map(has_lost_its_way, row))]
-        if search is None or not numbers:
+        if search is None:
             return rows
-        segments = [rows[number][0] for number in numbers]
         call = replace(call, search=search, engine=self.engines.for_search(search))
-        again = self._outputs(segments, call)
-        for number, row in zip(numbers, again, strict=True):
-            known = {output.hypothesis.ids for output in rows[number]}
-            others = [output for output in row if output.hypothesis.ids not in known]
-            rows[number] = sorted([*rows[number], *others], key=has_lost_its_way)[: len(row)]
-        return rows
+        best = []
+        again = self._outputs([row[0] for row in rows], call)
+        for row, new in zip(rows, again, strict=True):
+            known = {output.hypothesis.ids for output in row}
+            others = [output for output in new if output.hypothesis.ids not in known]
+            best.append(sorted([*row, *others], key=has_lost_its_way)[: len(row)])
+        return best
 
-    def _reading_terms(
-        self, outputs: Sequence[Segment], call: TranslatorCall
-    ) -> list[list[Segment]]:
-        return self._outputs(list(map(self.reader.read_terms, outputs)), call)
+    def _reading_terms(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+        if not self.reader.reads_terms:
+            return rows
+        return self._outputs([self.reader.read_terms(row[0]) for row in rows], call)
 
-    def _placing_terms(
-        self, outputs: Sequence[Segment], call: TranslatorCall
-    ) -> list[list[Segment]]:
-        """Computes outputs that contain the terms of others; equally many beams share batches."""
-        if outputs and not isinstance(call.engine, TransformersEngine):
+    def _placing_terms(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+        """Computes outputs that contain the terms; equally many beams share batches."""
+        if not isinstance(call.engine, TransformersEngine):
             logger.debug("Transformers searches outputs that lack terms again.")
             call = replace(call, engine=self.engines.transformers)
-        terms = list(map(self._forms_to_place, outputs))
+        terms = [self._forms_to_place(row[0]) for row in rows]
         searches = [search_with_terms(call.search, forms) for forms in terms]
 
-        def compute(beams: int, numbers: list[int]) -> list[list[Segment]]:
+        def compute(beams: int, numbers: list[int]) -> list[Row]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
             return self._outputs(
-                [outputs[number] for number in numbers],
+                [rows[number][0] for number in numbers],
                 replace(call, search=searches[numbers[0]], batch_tokens=batch_tokens),
                 terms=[terms[number] for number in numbers],
             )
 
         beams = [search.num_beams for search in searches]
-        return map_grouped(list(range(len(outputs))), beams, compute)
+        return map_grouped(list(range(len(rows))), beams, compute)
 
     def _forms_to_place(self, output: Segment) -> list[Forms]:
         """Returns the ids of the terms that an output must have.
@@ -222,7 +209,7 @@ class Stages:
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[Forms]] | None = None,
-    ) -> list[list[Segment]]:
+    ) -> list[Row]:
         outputs = self.search(segments, call, on_batch, terms)
         outputs = self.link(outputs, call)
         outputs = self.score(list(map(restore, outputs)), call)
@@ -328,7 +315,7 @@ class Stages:
         return [*hypothesis.ids, *([] if end is None else [end])]
 
     def join(
-        self, layout: TextLayout, rows: Sequence[Sequence[Segment]], call: TranslatorCall
+        self, layout: TextLayout, rows: Sequence[Row], call: TranslatorCall
     ) -> list[Translation]:
         """Makes the outputs of a text from those of its segments, in the order of their scores."""
         joined = [self._join(layout, rows, rank, call) for rank in range(call.search.n_best)]
@@ -337,7 +324,7 @@ class Stages:
     def _join(
         self,
         layout: TextLayout,
-        rows: Sequence[Sequence[Segment]],
+        rows: Sequence[Row],
         rank: int,
         call: TranslatorCall,
     ) -> Translation:
@@ -402,17 +389,27 @@ class Stages:
             return translation
         num_tokens = sum(len(part) - part.num_shown for part in parts)
         described = describe_output(translation, source, num_tokens)
-        known, tag = self.calibration, parts[0].target_language
-        quality = None if known is None else known.expected(described, tag)
+        known = self.calibration
+        quality = known.expected(described, parts[0].target_language) if known else None
         return replace(translation, described=described, quality=quality)
 
 
-def is_copy_of_known(output: Segment) -> bool:
-    """Returns whether an output is the stored translation of a text with other words."""
-    known = output.known
+def copies_known(row: Row) -> bool:
+    """Returns whether the best output is the stored translation of a text with other words."""
+    known = row[0].known
     if known is None or known.similarity == 1:
         return False
-    return output.output.lower() == known.target.strip().lower()
+    return row[0].output.lower() == known.target.strip().lower()
+
+
+def loses_its_way(row: Row) -> bool:
+    """Returns whether one of the outputs has lost its way."""
+    return any(map(has_lost_its_way, row))
+
+
+def lacks_terms(row: Row) -> bool:
+    """Returns whether one of the outputs lacks terms."""
+    return any(output.missing_terms for output in row)
 
 
 def has_lost_its_way(output: Segment) -> bool:

@@ -68,11 +68,7 @@ Suggest = Callable[[list[str]], Sequence[Suggestion | None]]
 
 
 class LongSourceError(ValueError):
-    """A source is longer than the model takes.
-
-    Args:
-        number: Number of the source among those of the call, from 0.
-    """
+    """A source is longer than the model takes; its number among those of the call is from 0 on."""
 
     def __init__(self, number: int, size: int, limit: int) -> None:
         self.number = number
@@ -281,9 +277,7 @@ class Translator:
         """Combines the saved settings with those of a call; see `Search.resolve`.
 
         Args:
-            n_best: Outputs per text. None: one.
             candidates: Number of outputs among which one is chosen. None: all are wanted.
-            **options: Settings of the search by their names in `GenerationConfig`.
         """
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
@@ -304,12 +298,7 @@ class Translator:
         candidates: int | None = None,
         **options: Any,
     ) -> TranslatorCall:
-        """Decides what is computed, and with which engine.
-
-        Args:
-            n_best: As for `resolve_search`, as `candidates` and `options` are.
-            details: What to return besides the texts. None: nothing.
-        """
+        """Decides what is computed, and with which engine; the search is as in `resolve_search`."""
         search = self.resolve_search(n_best, candidates, **options)
         engine = self.stages.engines.for_search(search)
         return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
@@ -321,11 +310,7 @@ class Translator:
         tgt_lang: Languages = None,
         search: Search | None = None,
     ) -> list[Direction]:
-        """Decides for each text how the model is asked for its language.
-
-        Args:
-            search: The search of the call. None: it has the saved settings.
-        """
+        """Decides for each text, in the search of a call, how the model is asked for a language."""
         settings = self.settings if search is None else search.settings
         columns = []
         for name, languages in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
@@ -356,14 +341,13 @@ class Translator:
 
         Args:
             directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as `keep_patterns`, `glossary` and `in_sentences` are.
-            suggest: Returns what is known of texts. None: nothing.
+            keep: As for `translate`, as the others are.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
         demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
-        known = suggest(texts) if suggest else [None for _ in texts]
+        known = suggest(texts) if suggest else [None] * len(texts)
         split = self.reader.split(texts, directions or self.directions(len(texts)), demands, known)
         if in_sentences:
             split = split.with_parts(  # a similar text is one of all sentences
@@ -390,9 +374,8 @@ class Translator:
         Args:
             src_lang: As in `translate`, as `tgt_lang` is.
         """
-        pairs = self._compute_pairs(
-            sources, targets, src_lang, tgt_lang, OutputOptions(scores=True), batch_tokens
-        )
+        details = OutputOptions(scores=True)
+        pairs = self._compute_pairs(sources, targets, src_lang, tgt_lang, details, batch_tokens)
         return [
             Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
             for pair in pairs
@@ -417,9 +400,8 @@ class Translator:
         Returns:
             The links of each pair. A pair with a blank side has none.
         """
-        pairs = self._compute_pairs(
-            sources, targets, src_lang, tgt_lang, OutputOptions(words=True), batch_tokens
-        )
+        details = OutputOptions(words=True)
+        pairs = self._compute_pairs(sources, targets, src_lang, tgt_lang, details, batch_tokens)
         return [
             Alignment(
                 words=linked_words(pair.text, pair.output, pair.links),
@@ -509,15 +491,10 @@ class Translator:
             numbers = list(dict.fromkeys(cut_off))
             names = [name_text(number) if name_text else f"text {number + 1}" for number in numbers]
             others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-            remedy = "Give a larger `max_new_tokens` (--max-new-tokens)."
-            if num_repeated:
-                remedy = (
-                    f"{num_repeated:,} of them repeat themselves: train the model longer. For "
-                    "others, give a larger `max_new_tokens` (--max-new-tokens)."
-                )
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}. {remedy} "
+                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens), but "
+                f"train the model longer for those that repeat themselves: {num_repeated:,}. "
                 f"They are in {', '.join(names[:MOST_NAMED])}{others}."
             )
         if num_unknown:
