@@ -41,11 +41,7 @@ class WordJoins(NamedTuple):
 
     @classmethod
     def find(cls, tokenizer: Any, size: int) -> "WordJoins":
-        """Finds those of a tokenizer of targets, by what pairs of tokens decode to.
-
-        Args:
-            size: Number of the ids.
-        """
+        """Finds those of the ids of targets below a size, by what pairs of tokens decode to."""
         joins = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
         ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
         words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
@@ -74,12 +70,7 @@ def _divides_word(text: str, place: int) -> bool:
 
 
 def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:
-    """Finds the ids of a term; None if the vocabulary lacks a part of it.
-
-    Args:
-        tokenizer: Of the targets.
-        language: The tag of the target; None: one with spaces.
-    """
+    """Finds the ids of a term of targets; None if the vocabulary lacks a part of it."""
 
     def encode(text: str) -> Ids:
         text = normalize("NFC", text)

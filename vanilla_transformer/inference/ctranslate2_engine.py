@@ -53,11 +53,6 @@ class CTranslate2Engine:
 
     Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
     beam search.
-
-    Args:
-        path: Directory of the saved model.
-        compute_type: Type of the computation, as CTranslate2 names it.
-        workers: Batches that are computed at the same time when several threads call.
     """
 
     name = "ctranslate2"
@@ -233,10 +228,7 @@ class CTranslate2Engine:
     def _read_hypothesis(
         self, tokens: list[str], weights: list[list[float]] | None, ends_at: int | None
     ) -> Hypothesis:
-        """Reads tokens, and for each of them the weights of the source tokens.
-
-        An output of the length `ends_at` gets the end that `forced_eos_token_id` puts there.
-        """
+        """Reads tokens and their attention; an output of the length `ends_at` has a forced end."""
         complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
         kept = tokens[:-1] if complete else tokens
         aligned = None if weights is None else tuple(map(_best_source, weights[: len(kept)]))
@@ -287,10 +279,6 @@ def cached_export(path: Path, tokenizer: Any, quantization: str, positions: int)
 
     The cache is `$VANILLA_TRANSFORMER_CACHE`, or a folder in `~/.cache`. The name is the hash of
     all that an export depends on. Delete a folder to have its export made again.
-
-    Args:
-        path: Directory of the saved model.
-        positions: Longest source and target in tokens.
     """
     key = f"{ctranslate2.__version__} {LAYOUT} {quantization} {positions}"
     digest = hashlib.sha256(key.encode())

@@ -45,7 +45,6 @@ def translate_document(
         document: What `documents.formats.read_document` returns.
         on_outputs: Is called with the output of each text.
         fuzzy_below: As for `write_document`.
-        memories: What is known of its texts.
         former: Translations that its texts keep.
         **options: As for `Translator.translate`.
     """
@@ -151,9 +150,7 @@ def write_document(
     language: str | None,
     fuzzy_below: int = 0,
 ) -> tuple[bytes, list[str]]:
-    """Returns a document with outputs, and the places where the source stays.
-
-    It stays where an output is cut off at the longest length.
+    """Returns a document with outputs, and where the source stays, as these are cut off.
 
     Args:
         language: What `target_of_document` returns.

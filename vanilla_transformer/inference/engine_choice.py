@@ -28,10 +28,9 @@ _CUBLAS = "libcublas.so.12"
 
 
 class Engines:
-    """The engine of a model, and that of transformers for what only it computes.
+    """The engine of a model, and that of transformers, which is loaded for what only it computes.
 
     Args:
-        load: Loads that of transformers. None: `engine` is one.
         exact: Whether a search that `engine` cannot do is an error.
     """
 
@@ -84,11 +83,7 @@ def load_engines(
     compute_type: str,
     workers: int,
 ) -> Engines:
-    """Loads models with the engine that computes them; see `Translator.from_pretrained`.
-
-    Args:
-        config: The config of the first model.
-    """
+    """Loads models with the engine that computes them; see `Translator.from_pretrained`."""
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
     exact = name != "auto"

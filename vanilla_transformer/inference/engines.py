@@ -132,7 +132,6 @@ class TransformersEngine:
 
         Args:
             targets: Ids of each target, the end included, without the start.
-            start: The token before the first one.
         """
         scores: list[list[float]] = [[] for _ in sources]
         with evaluation_mode(self.model), banned_ids(self.model, self.unnamed):
@@ -274,11 +273,7 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 
 
 class EnsembleEngine(TransformersEngine):
-    """Averages the probabilities of models with one vocabulary; the first one drives the search.
-
-    Args:
-        tokenizers: The tokenizer of each model.
-    """
+    """Averages the probabilities of models with one vocabulary; the first one drives the search."""
 
     def __init__(self, models: Sequence[Any], tokenizers: Sequence[Any]) -> None:
         super().__init__(models[0], "ensemble", tokenizers[0])
@@ -347,15 +342,7 @@ class MeanProbabilities(LogitsProcessor):
         self.seen: torch.Tensor | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Computes the mean.
-
-        Args:
-            input_ids: Tokens so far, of shape (rows, length); rows / batch rows belong to a source.
-            scores: Logits or log-probabilities of the model that searches, of shape (rows, vocab).
-
-        Returns:
-            Log-probabilities of shape (rows, vocab).
-        """
+        """Returns the log of the mean, (rows, vocab); rows / batch rows belong to a source."""
         self._follow_beams(input_ids)
         log_probabilities = [scores.float().log_softmax(-1)]
         for model, encoded, cache in zip(self.others, self.encoded, self.caches, strict=True):

@@ -13,11 +13,7 @@ from vanilla_transformer.data.model_directory import check_model_directory
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
-    """Loads (model, tokenizer) through the Auto classes, ready for inference.
-
-    Args:
-        device: Device of the model. None: a GPU if there is one, otherwise the CPU.
-    """
+    """Loads (model, tokenizer) for inference; without a device, on a GPU if there is one."""
     check_model_directory(path)
     tokenizer = load_tokenizer(path)
     return load_weights(path).to(device or default_device()).eval(), tokenizer
@@ -35,11 +31,7 @@ def load_tokenizer(path: str) -> Any:
 
 
 def load_weights(path: str, **changes: Any) -> Any:
-    """Loads a model through its Auto class.
-
-    Args:
-        **changes: Config fields to override, e.g. `dropout=0.3`.
-    """
+    """Loads a model through its Auto class, with changes of its config such as `dropout=0.3`."""
     check_on_hub(path)
     try:
         model, report = AutoModelForSeq2SeqLM.from_pretrained(

@@ -34,9 +34,6 @@ def read_memory(
     Args:
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
-
-    Raises:
-        ValueError: If a file is of another kind, damaged, or for another target language.
     """
     left_out = {*without, *(pair_of_messages(*texts)[:2] for texts in without)}
     pairs = (pair for path in paths for pair in _read(path, source, target))

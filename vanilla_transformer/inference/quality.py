@@ -132,7 +132,6 @@ class Calibration:
         Args:
             features: What `describe_output` returns of each output.
             values: chrF of each output.
-            languages: Tag of each output's language.
         """
         rows, scores = np.array(features, np.float64), np.array(values, np.float64)
         tags = np.array([language or _ALL for language in languages])

@@ -186,11 +186,7 @@ class SplitTexts:
 
 
 class Reader:
-    """Splits texts for a model, and encodes what it reads of them.
-
-    Args:
-        limit: Longest source in tokens.
-    """
+    """Splits texts for a model, and encodes what it reads of them: at most `limit` tokens."""
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer, self.limit = tokenizer, limit
