@@ -1,8 +1,5 @@
 """Checkpoints of OpenNMT-py, against independent models and CTranslate2."""
 
-import sys
-from types import ModuleType
-
 import pytest
 import torch
 from opennmt_models import (
@@ -67,19 +64,6 @@ def test_biases_that_no_layer_has_are_zero(tmp_path):
     del weights["encoder.transformer.0.self_attn.final_linear.bias"]
     with pytest.raises(ValueError, match=r"encoder\.layers\.0\.self_attn\.out_proj\.bias` is miss"):
         read_opennmt(save(tmp_path / "model.pt", reference, weights))
-
-
-def test_only_a_file_with_objects_of_torchtext_is_called_an_old_one(tmp_path, monkeypatch):
-    module = ModuleType("torchtext")
-    module.Field = type("Field", (), {"__module__": "torchtext"})
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "torchtext", module)
-        torch.save({"vocab": module.Field()}, tmp_path / "old.pt")
-    (tmp_path / "damaged.pt").write_bytes(b"no checkpoint")
-    for name, advises in (("old.pt", True), ("damaged.pt", False)):
-        with pytest.raises(ValueError, match="cannot be read as weights") as caught:
-            read_opennmt(tmp_path / name)
-        assert ("convertv2_v3.py" in str(caught.value)) == advises
 
 
 def test_all_options_without_a_counterpart_are_listed(tmp_path):

@@ -93,20 +93,10 @@ PROJECTIONS = {
 OLD_NORMS: Rules = {r"(.*norm.*)\.a_2": r"\1.weight", r"(.*norm.*)\.b_2": r"\1.bias"}
 """Names of the parameters of norms in the first versions, and in The Annotated Transformer."""
 
-_REMEDY_FOR_OLD_FILES = (
-    "A checkpoint of OpenNMT-py 1 or 2 holds objects of torchtext: convert it with OpenNMT-py's "
-    "`tools/convertv2_v3.py` first."
-)
-
 
 def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Reads a checkpoint of an OpenNMT-py transformer: see `interop.formats`."""
-    try:
-        checkpoint = read_training_checkpoint(source)
-    except ValueError as error:
-        if "torchtext" not in str(error):
-            raise
-        raise ValueError(f"{error}. {_REMEDY_FOR_OLD_FILES}") from error
+    checkpoint = read_training_checkpoint(source)
     missing = [
         f"`{name}` is missing"
         for name in ("model", "generator", "opt", "vocab")
