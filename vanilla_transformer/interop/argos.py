@@ -67,11 +67,7 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
 
 
 def unpack(source: str | Path, folder: Path) -> dict[str, Any]:
-    """Writes the files of a package that are read into a folder.
-
-    Returns:
-        What the package says about itself.
-    """
+    """Writes the files of a package that are read into a folder; returns its metadata."""
     damages = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
     try:
         with zipfile.ZipFile(source) as archive:
@@ -116,8 +112,7 @@ def export_to_argos(
     Args:
         source: Directory of the model, which may hold models of SentencePiece.
         languages: Code and name of the language of sources, and of that of targets.
-        sentencepiece: File of the model of SentencePiece. None: that in the directory, or else one
-            that is written from the tokenizer.
+        sentencepiece: As `supplied` of `pieces_of`.
 
     Returns:
         What a user must know, one sentence each.

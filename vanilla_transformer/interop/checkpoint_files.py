@@ -53,11 +53,8 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
     """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
 
     `argparse.Namespace` and objects of inert classes become dictionaries, and an object of an inert
-    class that was made from one value becomes that value.
-
-    Args:
-        inert: Expressions for full names of classes whose objects may be in the file. Their code is
-            not loaded: `InertObject` stands for each of them. Other unknown classes are refused.
+    class that was made from one value becomes that value. Inert are the classes whose full names
+    match an expression: `InertObject` stands for each. Other unknown classes are refused.
     """
     content = _load_tensors(path, inert)
     if not isinstance(content, dict):

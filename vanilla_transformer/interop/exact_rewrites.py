@@ -140,10 +140,9 @@ def fold_residual_scale(state: ModelState) -> ModelState:
 
 
 def fold_attention_scale(target: float | None) -> Rewrite:
-    """Makes the rewrite that moves a factor on the scores into the queries.
+    """Makes the rewrite that moves a factor on the scores into the queries, but for a target.
 
-    Args:
-        target: The factor that stays. None: 1/sqrt(width of a head), as the field's None.
+    As that of the field, None is 1/sqrt(width of a head).
     """
 
     def fold(state: ModelState) -> ModelState:
@@ -220,9 +219,7 @@ def split_waves(state: ModelState) -> ModelState:
 def tabulate_positions(offset: int) -> Rewrite:
     """Makes the rewrite that stores the vectors of all positions in a table, as learned ones are.
 
-    Args:
-        offset: Number of rows before the first position. Rows that a table already has there are
-            kept; others are zero.
+    Before them are `offset` rows: those that a table already has there, or zeros.
     """
 
     def tabulate(state: ModelState) -> ModelState:

@@ -31,12 +31,12 @@ def convert(
 ) -> Imported:
     """Converts a model, saves it with its tokenizer, a probe and a card, and compares both models.
 
-    A model or a tokenizer that computes something else than the source is an error.
+    A model or a tokenizer that computes something else than the source is an error, after which
+    the output directory is as it was.
 
     Args:
         kind: Name of the source's format: a key of `interop.formats.SOURCES`.
         source: File or directory of the source, or its name on the Hub.
-        output_dir: Directory of the new model. After an error it is as it was.
 
     Returns:
         The model as it was loaded from its directory, in float32, with the comparison.
@@ -121,12 +121,7 @@ def write_card(
     auto_class: str = "AutoModelForSeq2SeqLM",
     needs_code: bool = True,
 ) -> None:
-    """Writes README.md of a converted or exported model.
-
-    Args:
-        source: What the model was made from, a path or a name on the Hub.
-        tag: Tag of the conversion, beside "vanilla-transformer" and "encoder-decoder".
-    """
+    """Writes README.md of a converted or exported model, with a tag of the conversion."""
     data = ModelCardData(
         library_name="transformers",
         base_model=None if Path(source).exists() else str(source),

@@ -22,9 +22,8 @@ def grow_vocabulary(
 ) -> None:
     """Adds tokens to the vocabulary of a model, or to both, and saves the model.
 
-    Args:
-        output_dir: Directory of the new model. After an error it is as it was.
-        tokens: Tags or languages, which texts contain as a whole, such as "<2fr>".
+    The tokens are tags or languages, which texts contain as a whole, such as "<2fr>". After an
+    error, the output directory is as it was.
     """
     check_output_directory(str(output_dir), overwrite, [path])
     model, tokenizer = load_model_and_tokenizer(path)

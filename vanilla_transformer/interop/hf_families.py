@@ -94,8 +94,7 @@ def _make_family(
     """Describes one of these classes.
 
     Args:
-        pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
-            stand after the sublayers.
+        pre_norm: Whether norms stand before sublayers, with one after each stack.
         unused_rows: Rows of a table of positions before the first one.
         more_fields: Computes our fields beyond these from its config.
     """

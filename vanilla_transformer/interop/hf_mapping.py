@@ -99,9 +99,7 @@ def import_model(
 ) -> VanillaTransformerForConditionalGeneration:
     """Converts a model of a family into a model of this package that computes the same.
 
-    Returns:
-        A model in evaluation mode, with the type of the source's weights and with a copy of its
-        generation config.
+    It has the type of the source's weights, and a copy of its generation config.
     """
     state_dict = source.state_dict()
     renamed = rename_weights(state_dict, family.names)
@@ -145,8 +143,7 @@ def export_model(
 def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> list[str]:
     """Lists the fields whose value is lost when our config becomes one of a family.
 
-    Raises:
-        ValueError: If the class refuses the sizes, such as a width that its heads do not divide.
+    A class may refuse the sizes, such as a width that its heads do not divide: a ValueError.
     """
     try:
         back = VanillaTransformerConfig(**family.fields_of(family.config_for(ours)))

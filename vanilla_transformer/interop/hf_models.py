@@ -130,9 +130,7 @@ def export_to_transformers(
 ) -> tuple[Comparison, tuple[str, ...]]:
     """Writes a model and its tokenizer as classes of transformers, and compares both models.
 
-    Args:
-        model: The model. It is in float32 afterwards.
-        name: Name of the model, for the card, which names the last part of a path only.
+    The model is in float32 afterwards.
 
     Returns:
         The comparison, and what a user must know about the tokenizer, one sentence each.

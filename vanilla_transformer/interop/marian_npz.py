@@ -95,7 +95,6 @@ def read_marian(
     """Reads a model of Marian: see `interop.formats`.
 
     Args:
-        source: The file of the model, or a directory that holds one.
         vocabularies: Files of the vocabularies: one, or the source's and the target's. None: those
             that the file of options beside the model names, or that lie there.
     """
@@ -250,11 +249,7 @@ def _rename_arrays(
 
 
 def _name_rules(ties_output: bool) -> Rules:
-    """Returns the rules for names.
-
-    Args:
-        ties_output: Whether the output projection is the embedding of the target.
-    """
+    """Returns the rules for names; the output projection may be the embedding of the target."""
     layer, here = r"(encoder|decoder)_l(\d+)_", r"model.\1.layers.\2."
     matrices = {f"{layer}ffn_W([12])": r"feed_forward.fc\3"}
     norms = {

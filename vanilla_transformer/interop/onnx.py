@@ -79,17 +79,14 @@ def export_to_onnx(
 ) -> tuple[Comparison, tuple[str, ...]]:
     """Writes the graphs of a model, its configs and its tokenizer, and compares both.
 
+    The model is in float32 afterwards.
+
     Args:
-        model: The model. It is in float32 afterwards.
         quantization: Type of the weights, a key of `TYPES`. None: float32.
 
     Returns:
         How far the graphs are from the model before a quantisation, and what a user must know:
         what a quantisation changes, and notes on the tokenizer.
-
-    Raises:
-        ValueError: If the graphs compute something else than the model, or if the config has no
-            start of the decoder, without which transformers does not read it.
     """
     if model.config.decoder_start_token_id is None:
         raise ValueError(
@@ -186,14 +183,7 @@ class EncoderGraph(nn.Module):
 
 
 def graph_logits(folder: Path, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Runs the graphs of an export on onnxruntime, with an empty cache.
-
-    Args:
-        inputs: As `probe_inputs` returns them.
-
-    Returns:
-        Logits of shape (batch, target_len, vocab).
-    """
+    """Runs the graphs of an export on onnxruntime for a probe, with an empty cache."""
     encoder, decoder = (
         onnxruntime.InferenceSession(next((folder / FOLDER).glob(f"{name}*.onnx")))
         for name in (ENCODER, DECODER)

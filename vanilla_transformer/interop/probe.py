@@ -42,8 +42,9 @@ def probe_inputs(
 ) -> dict[str, torch.Tensor]:
     """Makes inputs for a model: a long row and two short ones, padded on the right.
 
+    The same config always gives the same inputs.
+
     Args:
-        config: The model's config. The same config always gives the same inputs.
         limit: Longest row in tokens. None: `max_position_embeddings`.
 
     Returns:
@@ -132,12 +133,7 @@ class Comparison:
 def store_probe(
     directory: str | Path, expected: torch.Tensor | None = None, source: str = OWN_SOURCE
 ) -> Path:
-    """Stores a probe beside a saved model.
-
-    Args:
-        expected: Outputs of the library that the model was converted from. None: those of the
-            model.
-    """
+    """Stores a probe beside a saved model; without outputs of its source, it computes its own."""
     model = _load_saved(directory)
     inputs = probe_inputs(model.config)
     outputs = compute_outputs(model, inputs) if expected is None else expected.float()
@@ -188,11 +184,7 @@ def _compare(library: str, computed: torch.Tensor, expected: torch.Tensor) -> Co
 def compare_logits(
     model: Any, library: str, source_logits: SourceLogits, limit: int | None = None
 ) -> Comparison:
-    """Compares the logits of a model with those of its source for the inputs of the probe.
-
-    Args:
-        limit: Longest row in tokens. None: as many as the model's config says.
-    """
+    """Compares the logits of a model with those of its source for the inputs of the probe."""
     inputs = probe_inputs(model.config, limit)
     return _compare(library, compute_outputs(model, inputs), source_logits(inputs).float())
 

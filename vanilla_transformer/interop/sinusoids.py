@@ -28,12 +28,11 @@ def sinusoids(scheme: str, length: int, d_model: int, offset: int = 0) -> torch.
 def holds_sinusoids(
     tensor: torch.Tensor, scheme: str, offset: int = 0, tolerance: float = 2e-3
 ) -> bool:
-    """Returns whether a table holds the sinusoids of a scheme.
+    """Returns whether a table holds the sinusoids of a scheme, from the position `offset` on.
 
     Args:
         tensor: The table. Axes of size 1 do not count, nor do rows of zeros, which fairseq stores
             at the position of padding.
-        offset: The first position.
         tolerance: Largest difference beside that of float32, in which angles are computed: it grows
             with the position. The default is the rounding of half precision.
     """

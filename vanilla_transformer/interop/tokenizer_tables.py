@@ -106,11 +106,7 @@ class BackendTable:
         return self._token_parents.get(token, ())
 
     def write(self, new_ids: Mapping[int, int]) -> None:
-        """Writes the file of the smaller vocabulary over the old one.
-
-        Args:
-            new_ids: The new id of each id that is kept, in the order of the old ones.
-        """
+        """Writes the file of the smaller vocabulary over the old one; kept ids have new ones."""
         state, model = self.state, self.state["model"]
         new = {token: new_ids[index] for token, index in self.ids.items() if index in new_ids}
         if model["type"] == "Unigram":

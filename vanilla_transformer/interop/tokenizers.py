@@ -146,11 +146,10 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
 
 
 def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedTokenizerFast:
-    """Converts a tokenizer with one vocabulary; of two, the source's is taken.
+    """Returns a tokenizer, or that of the source, without our class.
 
-    Returns:
-        The same without our class. Tokens that were added as special ones, such as a tag, are
-        recognised in texts as before, but decoding cannot skip them.
+    Tokens that were added as special ones, such as a tag, are recognised in texts as before, but
+    decoding cannot skip them.
     """
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     tags = _added_special_tokens(tokenizer)

@@ -84,8 +84,9 @@ def trim_vocabulary(
     Kept are special and added tokens, bytes, the tokens of the texts, their single characters, the
     tokens that these are merged from, and every id that the configs name.
 
+    After an error, the output directory is as it was.
+
     Args:
-        output_dir: Directory of the new model. After an error it is as it was.
         keep_for: Text files, plain or `.gz`, of both sides.
         keep_for_target: Text files of the target. `keep_for` then holds those of the source.
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which

@@ -107,14 +107,13 @@ def convert_tutorial(
     """Converts the weights of a published system into a config and weights of this package.
 
     Args:
-        num_heads: Number of attention heads of the trained model. The weights do not show it: a
-            wrong number gives a model that computes something else, without an error.
+        num_heads: Number of attention heads. The weights do not show it: a wrong number gives a
+            model that computes something else, without an error.
         renames: Rules that turn names of the trained model into the names that this module expects.
         source_pad_token_id: Id of the padding token in the source vocabulary, if it differs from
             that of the target. A model here has one `pad_token_id` for both. The two rows of the
             source embedding are swapped, and the two tokens must be swapped in the source
             vocabulary, too. An embedding that has no row `pad_token_id` is extended with zeros.
-        **changes: Config fields that differ from the preset.
 
     Returns:
         The config, and weights for a `VanillaTransformerForConditionalGeneration`. For system B,

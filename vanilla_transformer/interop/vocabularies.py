@@ -53,8 +53,7 @@ class Vocabularies:
         orders: The former rows of both.
         special: Special tokens by their role: "bos_token", "pad_token", "eos_token", "unk_token".
         start: The token that a target begins with. None: the user gives it.
-        begins: Whether a source begins with "bos_token".
-        ends: Whether a source ends with "eos_token".
+        begins, ends: Whether a source begins with "bos_token", and ends with "eos_token".
     """
 
     source: list[str]
@@ -199,7 +198,6 @@ def build_with_vocabularies(
     """Builds a model, whose weights have our names and the former order of rows.
 
     Args:
-        renamed: The weights, with both embeddings and `lm_head.weight` among them.
         fields: Config fields, without those of tokens and of shared matrices.
         zeros: Expressions for names whose missing weights are zero.
     """
@@ -257,9 +255,7 @@ def make_tokenizer(
 
     Args:
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
-        supplied: Model of SentencePiece, or that of the source and that of the target; directory
-            that holds one or two; directory or name of a tokenizer of transformers. None: what lies
-            in the folder.
+        supplied: As `tokenizer` of `read_ctranslate2`. None: what lies in the folder.
         source_eos: Whether sources end with the end token. None: as the vocabularies say.
 
     Returns:
@@ -333,13 +329,8 @@ def pieces_of(
 ) -> tuple[list[bytes], str]:
     """Returns the models of SentencePiece that cut texts as a tokenizer does.
 
-    Args:
-        folder: Its directory, which may hold models of SentencePiece.
-        supplied: File of the model. None: that in the directory, or else one that is made.
-
-    Returns:
-        The model, or that of the source and that of the target; and a sentence on it, if it was
-        made.
+    They are those that are supplied, or lie in the directory of the model, or else are made of the
+    tokenizer: one, or the source's and the target's. A sentence tells what those that are made do.
     """
     files = [Path(supplied)] if supplied is not None else find_pieces(Path(folder))
     if files:
