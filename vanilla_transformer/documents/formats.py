@@ -12,8 +12,9 @@ from pathlib import Path
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.messages import Document, MessageDocument
+from vanilla_transformer.documents.messages import MessageDocument
 from vanilla_transformer.documents.places import (
+    Document,
     FileTemplate,
     Place,
     decode_markup,

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import regex
 
@@ -13,6 +13,7 @@ from vanilla_transformer.documents.kept import kept_spans, meets
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.places import (
+    Document,
     Item,
     edge_tags,
     is_translated,
@@ -79,41 +80,7 @@ def _without_sign(text: str) -> tuple[str, int, str]:
     return text[:begin] + text[end:], begin, text[begin:end]
 
 
-class Document(Protocol):
-    """A file with texts.
-
-    Attributes:
-        language: That of the translations, as the file names it. "": it does not.
-        pairs: Its texts that are translated already, as a memory knows them.
-        marks_doubt: Whether it can say that a translation is to be checked.
-        keys: The name of each of its texts, if they have names.
-    """
-
-    language: str
-    pairs: Sequence[Pair]
-    marks_doubt: bool
-    keys: Sequence[object]
-
-    @property
-    def texts(self) -> Sequence[MarkedText]:
-        """What is to be translated."""
-
-    @property
-    def places(self) -> Sequence[str]:
-        """Where each of `texts` is, such as "line 3"."""
-
-    @property
-    def parts(self) -> Sequence[str | None]:
-        """What the file has in each of these places. None: that cannot stand in another file."""
-
-    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`; None: the text stays.
-
-        It names the language of the outputs if it has a place for it.
-        """
-
-
-class MessageDocument:
+class MessageDocument(Document):
     """A document of which a text that chooses among several is as many texts."""
 
     def __init__(self, document: Document) -> None:
@@ -134,7 +101,7 @@ class MessageDocument:
             for message, part in zip(self._messages, document.parts, strict=True)
             for _ in message.texts
         ]
-        self.keys: Sequence[object] = [
+        self.keys = [
             (key, number)
             for message, key in zip(self._messages, document.keys, strict=bool(document.keys))
             for number, _ in enumerate(message.texts)

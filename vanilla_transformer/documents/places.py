@@ -1,11 +1,11 @@
 """A file with places for its texts: what is around them stays as it is."""
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
@@ -55,8 +55,37 @@ class Place:
         return written.join(edges)
 
 
-class FileTemplate:
-    """A file whose texts can be replaced: a `Document`.
+class Document(ABC):
+    """A file with texts.
+
+    Attributes:
+        texts: What is to be translated.
+        places: Where each of them is, such as "line 3".
+        parts: What the file has in each of these places. None: that cannot stand in another file.
+        keys: The name of each of them, if they have names.
+        language: That of the translations, as the file names it. "": it does not.
+        pairs: Its texts that are translated already, as a memory knows them.
+        marks_doubt: Whether it can say that a translation is to be checked.
+    """
+
+    texts: Sequence[MarkedText]
+    places: Sequence[str]
+    parts: Sequence[str | None]
+    keys: Sequence[object] = ()
+    language = ""
+    pairs: Sequence[Pair] = ()
+    marks_doubt = False
+
+    @abstractmethod
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """Returns the file with an output in the place of each of `texts`; None: the text stays.
+
+        It names the language of the outputs if it has a place for it.
+        """
+
+
+class FileTemplate(Document):
+    """A file whose texts can be replaced.
 
     Args:
         source: The content of the file.
@@ -65,25 +94,12 @@ class FileTemplate:
         encoding: How characters are written; those that it lacks become references of XML.
     """
 
-    language = ""
-    pairs: Sequence[Pair] = ()
-    marks_doubt = False
-    keys: Sequence[object] = ()
-
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self.texts = [place.text for place in places]
         self._source, self._places, self._encoding = source, places, encoding
-
-    @cached_property
-    def places(self) -> list[str]:
-        """Where each of `texts` is in the file, such as "line 3"."""
-        breaks = [match.end() for match in _LINE_BREAK.finditer(self._source)]
-        return [f"line {bisect_right(breaks, place.begin) + 1}" for place in self._places]
-
-    @cached_property
-    def parts(self) -> list[str | None]:
-        """What the file has in each of these places."""
-        return [self._source[place.begin : place.end] for place in self._places]
+        breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
+        self.places = [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
+        self.parts = [source[place.begin : place.end] for place in places]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`."""

@@ -19,6 +19,7 @@ from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
 from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
+    Document,
     FileTemplate,
     Item,
     Place,
@@ -308,13 +309,8 @@ class _XmlFile(FileTemplate):
         return text
 
 
-class PackedDocument:
+class PackedDocument(Document):
     """A zip file, of which some members are documents, which `read` reads, or `read_xml`."""
-
-    language = ""
-    pairs: Sequence[Pair] = ()
-    marks_doubt = False
-    keys: Sequence[object] = ()
 
     def __init__(
         self, content: bytes, form: XmlFormat, read: Callable[[bytes], FileTemplate] | None = None
@@ -352,7 +348,7 @@ class PackedDocument:
             for number, _ in enumerate(member.texts, start=1)
         ]
         # They name links and pictures by numbers, which other files may give to other ones.
-        self.parts: list[str | None] = [None for _ in self.texts]
+        self.parts = [None for _ in self.texts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""

@@ -16,8 +16,7 @@ from vanilla_transformer.documents.memory import (
     Suggestion,
     suggestions_for,
 )
-from vanilla_transformer.documents.messages import Document
-from vanilla_transformer.documents.places import Item, marked_text, split_text
+from vanilla_transformer.documents.places import Document, Item, marked_text, split_text
 from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS

@@ -13,7 +13,8 @@ from vanilla_transformer.data.tmx import read_tmx
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Memory, Pair, Suggestion
-from vanilla_transformer.documents.messages import Document, pair_of_messages
+from vanilla_transformer.documents.messages import pair_of_messages
+from vanilla_transformer.documents.places import Document
 from vanilla_transformer.inference.documents import target_of_document
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.languages import closest_tag, known_tag

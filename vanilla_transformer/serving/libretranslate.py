@@ -25,7 +25,7 @@ from vanilla_transformer.documents.memory import (
     Suggestion,
     suggestions_for,
 )
-from vanilla_transformer.documents.messages import Document
+from vanilla_transformer.documents.places import Document
 from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.inference.documents import (
     known_outputs,
