@@ -355,18 +355,12 @@ def test_white_space_around_given_texts_does_not_count(tmp_path, tiny_model):
 def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):
     outputs = ["dogs run", "the cat sat", "the cat sits", "the cat sat"]
     assert least_risk(outputs, metric_by_name("chrf")) == 1
-    chinese = [
-        "我们喜欢喝热茶",
-        "他在公园里睡觉",
-        "他在公园里看书",
-    ]
-    assert least_risk(chinese, metric_by_name("bleu")) == 1
     assert least_risk(["b", "a", "a"], lambda output, other: float(output == other)) == 1
-    search = {"minimum_risk": "bleu", "candidates": 4}
+    search = {"minimum_risk": "chrf", "candidates": 4}
     translator = engines["transformers"]
     assert translator.translate(LINE, do_sample=True, temperature=0.01, **search) == OUTPUT
     candidates = translator.translate(LINE, num_beams=4, n_best=4)
-    best = candidates[least_risk(candidates, metric_by_name("bleu"))]
+    best = candidates[least_risk(candidates, metric_by_name("chrf"))]
     assert translator.translate(LINE, **search) == best
 
 

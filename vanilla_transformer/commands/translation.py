@@ -109,7 +109,7 @@ class Search(KeptOptions, GenerationOptions):
     n_best: int | None = option("outputs per line", ge=1)
     minimum_risk: str | None = option(
         "choose among several outputs the one that is most similar to the others",
-        choices=("chrf", "bleu"),
+        choices=("chrf",),
     )
     candidates: int = option("outputs per line that --minimum-risk compares", 16, ge=1)
     keep: bool = option(

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import exp, inf, isfinite
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
@@ -13,12 +12,9 @@ from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import tag_of_texts, words_have_spaces
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
-
-METRICS = ("chrf", "bleu")
 
 
 class Mark(NamedTuple):
@@ -173,29 +169,22 @@ def linked_words(source: str, target: str, links: TokenLinks) -> Links:
 
 
 def metric_by_name(metric: str | Metric) -> Metric:
-    """Returns a metric of sacreBLEU for single sentences, or the given function.
+    """Returns the given function, or the chrF of single sentences, as sacreBLEU computes it.
 
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
-    others. In scripts without spaces, the words of BLEU are characters.
+    others.
     """
     if callable(metric):
         return metric
-    if metric not in METRICS:
-        raise ValueError(f"Unknown metric {metric!r}: use one of {METRICS}, or a function.")
+    if metric != "chrf":
+        raise ValueError(f"Unknown metric {metric!r}: give 'chrf', or a function.")
     with optional_packages():
-        sacrebleu = import_module("sacrebleu")
-    spaced, unspaced = (
-        sacrebleu.CHRF()
-        if metric == "chrf"
-        else sacrebleu.BLEU(effective_order=True, tokenize=tokenizer)
-        for tokenizer in ("13a", "char")
-    )
+        from sacrebleu import CHRF
+    scorer = CHRF()
 
     def similarity(output: str, reference: str) -> float:
-        texts = normalize("NFC", output), normalize("NFC", reference)
-        tag = tag_of_texts(texts) if metric == "bleu" else None
-        scorer = spaced if tag is None or words_have_spaces(tag) else unspaced
-        return float(scorer.sentence_score(texts[0], [texts[1]]).score)
+        output, reference = normalize("NFC", output), normalize("NFC", reference)
+        return float(scorer.sentence_score(output, [reference]).score)
 
     return similarity
 
