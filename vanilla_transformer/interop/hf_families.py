@@ -209,20 +209,17 @@ FSMT = replace(
 # T5 -----------------------------------------------------------------------------------------------
 
 
+_SAME_IN_T5 = (
+    *("vocab_size", "d_model", "use_cache"),
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+)
 _OPTIONS_OF_T5 = {
-    "vocab_size": "vocab_size",
-    "d_model": "d_model",
+    **{name: name for name in _SAME_IN_T5},
     "head_dim": "d_kv",
     "encoder_layers": "num_layers",
     "decoder_layers": "num_decoder_layers",
-    "relative_attention_num_buckets": "relative_attention_num_buckets",
-    "relative_attention_max_distance": "relative_attention_max_distance",
     "layer_norm_eps": "layer_norm_epsilon",
-    "use_cache": "use_cache",
-    "pad_token_id": "pad_token_id",
-    "bos_token_id": "bos_token_id",
-    "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
 }
 _BOTH_STACKS = {"attention_heads": "num_heads", "ffn_dim": "d_ff"}
 _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "final_dropout")

@@ -69,16 +69,10 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "pos_ffn_activation_fn": tuple(ACTIVATIONS),
     "layer_norm": tuple(NORMS),
     "position_encoding_type": (*POSITIONS, None),
-    "copy_attn": (False,),
-    "parallel_residual": (False,),
-    "max_relative_positions": (0,),
-    "relative_positions_buckets": (0,),
-    "num_experts": (0,),
-    "sliding_window": (0,),
-    "n_src_feats": (0,),
-    "lora_embedding": (False,),
-    "lora_layers": ([],),
-    "quant_layers": ([],),
+    **dict.fromkeys(("copy_attn", "parallel_residual", "lora_embedding"), (False,)),
+    **dict.fromkeys(("max_relative_positions", "relative_positions_buckets"), (0,)),
+    **dict.fromkeys(("num_experts", "sliding_window", "n_src_feats"), (0,)),
+    **dict.fromkeys(("lora_layers", "quant_layers"), ([],)),
 }
 """The values of options that have a counterpart here. An option that is empty has the first."""
 
