@@ -44,10 +44,6 @@ class InertObject:
     def __init__(self, *args: Any) -> None:
         self.args = args
 
-    def __new__(cls, *args: Any) -> "InertObject":
-        """Makes the object; what the class would have been called with does not matter."""
-        return super().__new__(cls)
-
 
 def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
