@@ -355,8 +355,7 @@ def _edit_for(
 def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
     """Returns the place behind what is linked with the source before the span.
 
-    Args:
-        is_glued: Whether the span goes with what is behind it: its place is before that.
+    The place of a span that is glued is before what is linked with the source behind it.
     """
     ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
     begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]

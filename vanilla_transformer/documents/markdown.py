@@ -118,13 +118,7 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
     """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
 
     Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
-    `[!NOTE]` and `:::`, stay as they are.
-
-    Args:
-        front_matter: The keys of front matter whose values are texts all the same.
-
-    Raises:
-        ValueError: If front matter with such keys is no YAML.
+    `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
     """
     with optional_packages():
         from markdown_it import MarkdownIt
@@ -212,8 +206,7 @@ def _as_cell(text: str) -> str:
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if that is not understood.
 
-    Args:
-        prefixes: What is before each of its lines.
+    `prefixes` are before its lines.
     """
     items: list[Item] = []
     position, line, labels = 0, 0, list[int]()
@@ -301,9 +294,7 @@ def _is_emphasis(tag: Tag) -> bool:
 def _needs_space(signs: str, inside: str, outside: str) -> bool:
     """Returns whether emphasis would begin or end where CommonMark sees none.
 
-    Args:
-        inside: Begins with the character beside its signs.
-        outside: Ends with it.
+    `inside` begins, and `outside` ends with the character beside its signs.
     """
     inner, outer = inside[:1], outside[-1:]
     if not outer.strip() or category(outer)[0] in "PS":

@@ -31,11 +31,8 @@ class _Word(NamedTuple):
 def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
     """Returns the translation of a similar text with words of an output in the place of some.
 
-    It is the translation itself where the repaired one would lack a placeholder.
-
-    Args:
-        output: What a model has made of the text and the translation.
-        links: Those of the output with the text.
+    It is the translation itself where the repaired one would lack a placeholder. The links are
+    those of the text with the output that a model has made of text and translation.
     """
     sources = _words(known.source), _words(text)
     old, new = list[Span](), list[Span]()

@@ -59,11 +59,7 @@ class Match:
 
 
 class Glossary:
-    """Terms by their source.
-
-    Raises:
-        ValueError: If a term lacks a side, or two equal ones have different targets.
-    """
+    """Terms by their source; two equal ones with different targets are an error."""
 
     def __init__(self, terms: Iterable[Term]) -> None:
         self.terms = tuple(terms)
@@ -85,9 +81,6 @@ class Glossary:
 
         The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two
         may lack. A first line with these names puts them in another order.
-
-        Raises:
-            ValueError: As the class, or if a line is wrong, with the file and the line.
         """
         if isinstance(glossary, Glossary):
             return glossary

@@ -82,9 +82,7 @@ def known_outputs(
 ) -> tuple[list[Translation | None], list[Suggestion | None]]:
     """Returns the outputs that memories have for texts, and what they have for the other texts.
 
-    Args:
-        reads_memory: Whether the model reads the translation of a similar text.
-        marks_doubt: Whether the document can say that a translation is one of a similar text.
+    A model may read the translation of a similar text; a document may say that it has such a one.
     """
     written = [marked.write() for marked in texts]
     contexts = [getattr(marked.text, "context", None) for marked in texts]
@@ -129,11 +127,7 @@ def _tags_in(marked: MarkedText) -> list[str]:
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:
-    """Returns the tag of a target language; None: it is none.
-
-    Raises:
-        ValueError: If the document is a translation into another one.
-    """
+    """Returns the tag of a target language, which a document that names one must have; or None."""
     own, language = known_tag(document.language), known_tag(target)
     if own and language and closest_tag(own, [language]) is None:
         raise ValueError(

@@ -100,8 +100,7 @@ class TransformersEngine:
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
                 This engine cannot: see `alignments`.
-            on_batch: Is called with the number of its sources after each batch, by an engine that
-                computes one batch after the other.
+            on_batch: Is called with the number of its sources after each batch.
             terms: The terms that the outputs of each source must contain, which need a search of
                 `search_with_terms`. None: there are none.
         """
@@ -256,14 +255,11 @@ def chosen_scores(
 
 
 def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Groups rows of similar length into batches.
+    """Yields the rows of batches of similar length, the longest first: memory runs out early.
 
     Args:
         batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
             its own.
-
-    Yields:
-        Indices of the rows of a batch, the longest rows first: memory runs out early if at all.
     """
     rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])
     while rows:
@@ -328,11 +324,7 @@ class EnsembleEngine(TransformersEngine):
 
 
 class MeanProbabilities(LogitsProcessor):
-    """Replaces the scores of a search by the log of the mean probabilities of several models.
-
-    Args:
-        inputs: `input_ids` and `attention_mask` of the sources, of shape (batch, source_len).
-    """
+    """Replaces the scores of a search by the log of the mean probabilities of several models."""
 
     def __init__(self, others: Sequence[Any], inputs: dict[str, torch.Tensor]) -> None:
         self.others = others

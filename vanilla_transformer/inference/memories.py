@@ -90,10 +90,8 @@ def read_versions(
 ) -> tuple[list[Translation | None], Memory]:
     """Returns the translations of a former version that the texts of a document keep, and all.
 
-    None: the former version does not have the text, or in another place.
-
-    Raises:
-        ValueError: If the files do not fit together; the error names the first place that differs.
+    None: the former version does not have the text, or in another place. If the files do not fit
+    together, the error names the first place that differs.
     """
     old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
     order = {key: number for number, key in reversed([*enumerate(old.keys)])}

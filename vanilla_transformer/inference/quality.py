@@ -127,11 +127,9 @@ class Calibration:
         values: Sequence[float],
         languages: Sequence[str | None],
     ) -> "Calibration | None":
-        """Fits a calibration to outputs; None: there are too few, or all are alike or equally good.
+        """Fits a calibration to what `describe_output` returns of outputs, and to their chrF.
 
-        Args:
-            features: What `describe_output` returns of each output.
-            values: chrF of each output.
+        None: there are too few, or all are alike or equally good.
         """
         rows, scores = np.array(features, np.float64), np.array(values, np.float64)
         tags = np.array([language or _ALL for language in languages])

@@ -66,7 +66,6 @@ class Stages:
 
     Args:
         end: The token that ends a target. None: no token does.
-        calibration: Tells the quality of outputs. None: it is not known.
     """
 
     def __init__(
@@ -223,10 +222,9 @@ class Stages:
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[Forms]] | None = None,
     ) -> list[Segment]:
-        """Searches for `n_best` outputs of each segment, and puts parts in place of placeholders.
+        """Searches for `n_best` outputs of each segment, which may have to contain terms.
 
-        Args:
-            terms: What the outputs of each segment must have. None: nothing.
+        Parts of the source come in the place of placeholders.
         """
         options = {} if terms is None else {"terms": terms}
         align = call.details.linked or any(segment.kept for segment in segments)

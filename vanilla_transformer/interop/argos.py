@@ -167,8 +167,7 @@ def export_to_argos(
 def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
     """Checks that SentencePiece cuts sources and joins targets as the tokenizer does.
 
-    Returns:
-        Whether the tokenizer begins and ends a source with a special token.
+    Returns whether the tokenizer begins, and ends, a source with a special token.
     """
     with optional_packages():
         import sentencepiece

@@ -274,8 +274,7 @@ class _Stack:
 def recognise_positions(table: torch.Tensor) -> dict[str, Any] | None:
     """Returns the fields of positions that a model here computes itself; None: they are learned.
 
-    Args:
-        table: A stored table, of shape (positions, d_model), perhaps in half precision.
+    The table, (positions, d_model), may be in half precision.
     """
     if not table.any():
         return {"position_embedding_type": "none"}

@@ -257,10 +257,7 @@ def _name_rules(slot: str) -> Rules:
 def _read_tokenizer(
     folder: Path, options: Mapping[str, Any], sizes: tuple[int, int], is_required: bool
 ) -> VanillaTransformerTokenizer | None:
-    """Reads the dictionaries of both languages into a tokenizer; None if a file is missing.
-
-    `sizes` are the rows of the source's and of the target's embedding.
-    """
+    """Reads the dictionaries of both languages into a tokenizer; None if a file is missing."""
     paths = [folder / name for name in _dictionary_names(options)]
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:

@@ -135,7 +135,6 @@ def import_with_words(
     Args:
         fields: Config fields, without those of biases.
         vocab: The words "src" and "tgt" by id, and perhaps a "decoder_start_token".
-        special: The special tokens by their role.
     """
     parts = fields_of_parts(renamed.weights)
     fields = {**fields, **{name: parts[name] for name in ("attention_bias", "ffn_bias")}}
@@ -151,11 +150,7 @@ def import_with_words(
 def common_fields(
     training: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Returns the config fields that OpenNMT-py and Eole express alike.
-
-    Args:
-        stacks: `heads` and perhaps `heads_kv` of both stacks.
-    """
+    """Returns the config fields that OpenNMT-py and Eole express alike."""
     dropout = _first_value(training.get("dropout"))
     keys = {name: stack.get("heads_kv") or stack["heads"] for name, stack in stacks.items()}
     return {

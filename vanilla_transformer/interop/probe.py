@@ -76,11 +76,9 @@ def probe_inputs(
 
 @torch.no_grad()
 def compute_outputs(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Runs a model in float32 on the CPU, without dropout.
+    """Returns the logits of a model in float32 on the CPU, without dropout, or its last states.
 
-    Returns:
-        The logits, or the last states of a model without an output projection. Of both stacks,
-        states of padding are zero.
+    States of padding are zero in an encoder alone.
     """
     if model.dtype != torch.float32 or model.device.type != "cpu":
         model = copy.deepcopy(model).to("cpu", torch.float32)

@@ -58,10 +58,7 @@ def _empty_model() -> Any:
 def sentencepiece_backend(
     path: str | Path, words: Sequence[str], unk_token: str
 ) -> tuple[Tokenizer, list[str]]:
-    """Makes a backend that cuts texts as a model of SentencePiece, and numbers them otherwise.
-
-    Args:
-        words: The tokens by id; `<s>` and the like among them.
+    """Makes a backend that cuts texts as a model of SentencePiece, with the ids of other words.
 
     Returns:
         The backend, and pieces that have no id. Texts are cut without them.
@@ -175,9 +172,6 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
 
     Texts lose spaces at both ends and beside other spaces; they are not brought into the normal
     form C.
-
-    Args:
-        backend: A unigram or BPE backend that marks spaces by `▁`.
     """
     content = json.loads(backend.to_str())
     table = content["model"]

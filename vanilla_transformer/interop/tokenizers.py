@@ -80,13 +80,10 @@ def _find_differences(
 
 
 def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> Tokenizer:
-    """Makes a backend that splits at white space and looks words up.
+    """Makes a backend that splits at white space and looks words up; a suffix ends sequences.
 
     Decoding undoes the segmentation, if the vocabulary shows it: `▁` of SentencePiece, `￭` of
     OpenNMT's tokenizer, or `@@` of subword-nmt.
-
-    Args:
-        suffix: The word that ends each sequence. None: a sequence has no such word.
     """
     vocab = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocab, unk_token=unk_token))
