@@ -91,20 +91,6 @@ def _read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTe
 
 
 @dataclass(frozen=True, kw_only=True)
-class _JsonPlace(Place):
-    """A string of JSON.
-
-    Attributes:
-        is_ascii: Whether other characters are written by their numbers.
-    """
-
-    is_ascii: bool
-
-    def write(self, output: MarkedText) -> str:
-        return json.dumps(super().write(output), ensure_ascii=self.is_ascii)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Cue(Place):
     """A text of subtitles.
 
@@ -152,7 +138,8 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
     """Reads JSON: all strings but names of fields, and but notes: fields with @, as in `.arb`."""
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
-    make = partial(_JsonPlace, is_ascii=source.isascii() and "\\u" in source)
+    is_ascii = source.isascii() and "\\u" in source
+    make = partial(Place, encode=partial(json.dumps, ensure_ascii=is_ascii))
     places: list[Place] = []
     keys: list[object] = []
     path: list[str | int] = []

@@ -102,12 +102,10 @@ def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callabl
     """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing."""
     if not keep:
         return lambda *_, **__: []
-    compiled = []
-    for pattern in patterns:
-        try:
-            compiled.append(regex.compile(pattern))
-        except regex.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
+    try:
+        compiled = list(map(regex.compile, patterns))
+    except regex.error as error:
+        raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
     return partial(kept_spans, patterns=compiled)
 
 

@@ -98,20 +98,10 @@ class _MarkdownPlace(Place):
         return _markup_of(block.children)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FrontMatterPlace(Place):
-    """A text of YAML.
-
-    Attributes:
-        style: The quotation mark around it. None: it has none and needs none.
-    """
-
-    style: str | None
-
-    def write(self, output: MarkedText) -> str:
-        text = super().write(output)
-        written = yaml.safe_dump(text, default_style=self.style, allow_unicode=True, width=math.inf)
-        return str(written).split("\n")[0]
+def _scalar_of(text: str, style: str | None) -> str:
+    """Writes a text of YAML in quotation marks; None: it has none and needs none."""
+    written = yaml.safe_dump(text, default_style=style, allow_unicode=True, width=math.inf)
+    return str(written).split("\n")[0]
 
 
 def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTemplate:
@@ -186,7 +176,7 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
                 begin = head.start(2) + node.start_mark.index
                 end = begin + len(head.string[begin : head.start(2) + node.end_mark.index].rstrip())
                 style = '"' if node.style in ("|", ">") else node.style
-                make = partial(_FrontMatterPlace, style=style)
+                make = partial(Place, encode=partial(_scalar_of, style=style))
                 yield from find_place((begin, end), [node.value], make)
 
 

@@ -33,6 +33,7 @@ class Place:
         before: White space and tags before the text.
         after: White space and tags behind it.
         stays: Whether nothing changes where the output equals the text.
+        encode: Writes a text as strings of the format are written.
     """
 
     begin: int
@@ -41,10 +42,11 @@ class Place:
     before: tuple[Item, ...] = ()
     after: tuple[Item, ...] = ()
     stays: bool = True
+    encode: Callable[[str], str] = str
 
     def write(self, output: MarkedText) -> str:
         """Returns what the file has in this place with an output."""
-        return self.with_edges(output.write())
+        return self.encode(self.with_edges(output.write()))
 
     def with_edges(self, written: str, escape: Callable[[str], str] = str) -> str:
         """Returns a written output between what is before and behind the text."""

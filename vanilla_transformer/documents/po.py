@@ -4,6 +4,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText
@@ -38,17 +39,13 @@ _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
-class _PoPlace(Place):
-    """The strings of a translation."""
-
-    def write(self, output: MarkedText) -> str:
-        text = super().write(output)
-        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-        written = [
-            _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
-            for line in (["", *lines] if len(lines) > 1 else lines or [""])
-        ]
-        return "\n".join(f'"{line}"' for line in written)
+def _strings_of(text: str) -> str:
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    written = [
+        _SPECIAL.sub(lambda sign: "\\" + _WRITTEN.get(sign[0], f"{ord(sign[0]):03o}"), line)
+        for line in (["", *lines] if len(lines) > 1 else lines or [""])
+    ]
+    return "\n".join(f'"{line}"' for line in written)
 
 
 class PoFile(FileTemplate):
@@ -123,7 +120,7 @@ def _places(message: re.Match[str]) -> Iterator[Place]:
     for span, source, target, form in _translations(message):
         if target and "fuzzy" not in flags:
             continue
-        for place in find_place(span, split_text(source), _PoPlace):
+        for place in find_place(span, split_text(source), partial(Place, encode=_strings_of)):
             text = as_message(place.text, flags, context + form)
             yield replace(place, text=text, stays=False)
 
