@@ -85,7 +85,8 @@ class CTranslate2Engine:
         self.possible_ids = {*rows}.difference(unnamed_ids(tokenizer, len(rows)))
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         # Its attention is that of the heads that align; no token is aligned with a source's end.
-        self.aligns = aligning_heads(config) is not None and _ends_sources(tokenizer)
+        has_end = tokenizer("")["input_ids"][-1:] == [tokenizer.eos_token_id]
+        self.aligns = aligning_heads(config) is not None and has_end
 
     def problems(self, search: Search) -> list[str]:
         """Lists what CTranslate2 cannot do of a search, or does otherwise.
@@ -261,12 +262,6 @@ def _least_tokens(settings: GenerationConfig) -> int:
     if settings.min_new_tokens is not None:
         return int(settings.min_new_tokens)
     return max((settings.min_length or 0) - 1, 0)
-
-
-def _ends_sources(tokenizer: Any) -> bool:
-    """Returns whether sources end with a token to which no output token is aligned."""
-    ids = tokenizer("")["input_ids"]
-    return bool(ids) and bool(ids[-1] == tokenizer.eos_token_id)
 
 
 def _best_source(weights: list[float]) -> int:
