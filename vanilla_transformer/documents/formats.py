@@ -97,12 +97,10 @@ class _Cue(Place):
     Attributes:
         sizes: Number of characters of each of its lines.
         breaks: What is between these lines.
-        has_references: Whether `&amp;` stands for a character.
     """
 
     sizes: Sequence[int]
     breaks: Sequence[str]
-    has_references: bool
 
     def write(self, output: MarkedText) -> str:
         """Breaks an output into as many lines as its source has, with nearly the same shares."""
@@ -119,8 +117,7 @@ class _Cue(Place):
                 last = min(behind, key=lambda place: abs(place - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
-        escape = partial(html.escape, quote=False) if self.has_references else str
-        written = MarkedText(text, tuple(tags)).write(escape)
+        written = MarkedText(text, tuple(tags)).write(self.escape)
         return self.with_edges(_SPACE_OF_LINE.sub(r"\1", written))
 
 
@@ -221,7 +218,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
                 _Cue,
                 sizes=[len(line[0]) for line in group],
                 breaks=_LINE_BREAK.findall(source, begin, end),
-                has_references=has_references,
+                escape=partial(html.escape, quote=False) if has_references else str,
             )
             places += find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
     return FileTemplate(source, places)

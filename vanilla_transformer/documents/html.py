@@ -4,7 +4,8 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
@@ -58,25 +59,6 @@ class Piece(NamedTuple):
     is_preformatted: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class _HtmlPlace(Place):
-    """A place in HTML.
-
-    Attributes:
-        references: Characters as the source writes them, such as `&nbsp;`.
-    """
-
-    references: Mapping[str, str] = field(default_factory=dict)
-
-    def write(self, output: MarkedText) -> str:
-        written = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **self.references}
-
-        def escape(text: str) -> str:
-            return "".join(written.get(character, character) for character in text)
-
-        return self.with_edges(output.with_spaces().write(escape), escape)
-
-
 def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
     """Reads HTML.
 
@@ -122,9 +104,14 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
     ]
     meant = {html.unescape(reference): reference for reference in references}
     written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
+    signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
     marked = marked if pieces[0].is_preformatted else _collapsed(marked)
     begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)
-    yield _HtmlPlace(begin, end, marked, before, after, references=written)
+    yield Place(begin, end, marked, before, after, escape=partial(_escaped, signs=signs))
+
+
+def _escaped(text: str, signs: Mapping[str, str]) -> str:
+    return "".join(signs.get(sign, sign) for sign in text)
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:

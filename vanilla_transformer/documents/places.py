@@ -33,7 +33,8 @@ class Place:
         before: White space and tags before the text.
         after: White space and tags behind it.
         stays: Whether nothing changes where the output equals the text.
-        encode: Writes a text as strings of the format are written.
+        escape: Writes text so that it is no markup.
+        encode: Writes text and tags as strings of the format are written.
     """
 
     begin: int
@@ -42,16 +43,17 @@ class Place:
     before: tuple[Item, ...] = ()
     after: tuple[Item, ...] = ()
     stays: bool = True
+    escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
 
     def write(self, output: MarkedText) -> str:
         """Returns what the file has in this place with an output."""
-        return self.encode(self.with_edges(output.write()))
+        return self.encode(self.with_edges(output.with_spaces().write(self.escape)))
 
-    def with_edges(self, written: str, escape: Callable[[str], str] = str) -> str:
+    def with_edges(self, written: str) -> str:
         """Returns a written output between what is before and behind the text."""
         edges = (
-            "".join(escape(item) if isinstance(item, str) else item.text for item in items)
+            "".join(self.escape(item) if isinstance(item, str) else item.text for item in items)
             for items in (self.before, self.after)
         )
         return written.join(edges)
