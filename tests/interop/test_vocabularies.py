@@ -35,6 +35,7 @@ OPTIONS = {
     "bytes": {"byte_fallback": True},
     "suffix": {"treat_whitespace_as_suffix": True},
     "symbols": {"user_defined_symbols": ["<sep>", "①", "ﬁ"], "byte_fallback": True},
+    "known signs": {"user_defined_symbols": ["<sep>", "①"], "required_chars": "</s>unk0x41"},
     "as it is": {
         "normalization_rule_name": "identity",
         "add_dummy_prefix": False,

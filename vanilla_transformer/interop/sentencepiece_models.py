@@ -104,6 +104,8 @@ def sentencepiece_backend(
     steps += [normalizers.Replace(sign, piece) for piece, sign in stand_ins.items()]
     backend.normalizer = normalizers.Sequence(steps)
     cuts = [*map(re.escape, whole), *([places] if places and byte_fallback else [])]
+    if whole and model.trainer_spec.model_type == 2:
+        cuts += _first_parts(backend.model, cuts[: len(whole)], words, in_texts)
     if cuts:
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(cuts)), "isolated")
     strip = decoders.Replace(Regex(f" {_END}"), "") if is_suffix else decoders.Strip(" ", 1, 0)
@@ -131,6 +133,26 @@ def _places_within(words: Sequence[str], in_texts: Collection[str]) -> str:
         if word not in in_texts and place is not None:
             rests[re.escape(word[:place])].append(re.escape(word[place:]))
     return "|".join(f"(?<={left})(?={'|'.join(right)})" for left, right in rests.items())
+
+
+def _first_parts(
+    model: Any, whole: Sequence[str], words: Sequence[str], in_texts: set[str]
+) -> list[str]:
+    """Returns patterns that cut texts such as `<s>` between symbols, which must not become tokens.
+
+    A symbol (`whole` holds their patterns) is one token because it is a part of its own, and so
+    would such a text be.
+    """
+    symbols, patterns = "|".join(whole), list[str]()
+    before, after = f"{_START}|(?<={symbols})", f"{_END}|(?={symbols})"
+    model.ignore_merges = False  # as a text is cut in the midst of others
+    for word in words:
+        if word and word not in in_texts and in_texts.issuperset(word):
+            first = model.tokenize(word)[0].value
+            rest = re.escape(word[len(first) :])
+            patterns.append(f"(?:{before}){re.escape(first)}(?={rest}(?:{after}))")
+    model.ignore_merges = True
+    return patterns
 
 
 def _make_bpe(

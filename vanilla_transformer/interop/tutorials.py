@@ -124,8 +124,7 @@ def convert_tutorial(
     read = {*SIZES} - {"max_position_embeddings"}  # the sizes that the weights show
     fields = {name: value for name, value in PRESETS[system].items() if name not in read}
     fields |= _SMALLEST_REST if is_encoder else {}
-    heads = {f"{stack}_attention_heads": num_heads for stack in stacks}
-    fields |= {"fused_qkv": False, **heads, **changes}  # fused or not, they compute the same
+    fields |= {f"{stack}_attention_heads": num_heads for stack in stacks} | changes
     renamed = rename_weights(
         state_dict,
         renames or {},
@@ -139,7 +138,11 @@ def convert_tutorial(
     remedy = (
         f"Give `renames` that lead to the names of `{__name__}`, or change fields of the config."
     )
-    config, weights = fit_weights(renamed, fields, stacks=stacks, remedy=remedy)
+    separate = {**fields, "fused_qkv": False}
+    config, weights = fit_weights(renamed, separate, stacks=stacks, remedy=remedy)
+    if fields.get("fused_qkv"):
+        config = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": True})
+        weights = _fuse_self_attention(weights)
     if is_encoder:
         weights = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
     return config, weights
@@ -174,6 +177,16 @@ def _rules_per_head(heads: int) -> Rules:
         )
         for fused in ("qkv", "kv")
     }
+
+
+def _fuse_self_attention(weights: Weights) -> Weights:
+    """Joins the projections of self-attention: all queries, then all keys, then all values."""
+    parts = [f"self_attn.{letter}_proj" for letter in "qkv"]
+    fused = {name: w for name, w in weights.items() if not any(part in name for part in parts)}
+    for name in (name for name in weights if parts[0] in name):
+        rows = [weights[name.replace(parts[0], part)] for part in parts]
+        fused[name.replace(parts[0], "self_attn.qkv_proj")] = torch.cat(rows)
+    return fused
 
 
 def _move_padding(
