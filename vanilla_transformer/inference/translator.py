@@ -493,9 +493,12 @@ class Translator:
             others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
             logger.warning(
                 f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}. Give a larger `max_new_tokens` (--max-new-tokens), but "
-                f"train the model longer for those that repeat themselves: {num_repeated:,}. "
-                f"They are in {', '.join(names[:MOST_NAMED])}{others}."
+                f"tokens: {len(cut_off):,}, in {', '.join(names[:MOST_NAMED])}{others}. "
+                + (
+                    f"{num_repeated:,} of them repeat themselves: train the model longer."
+                    if num_repeated
+                    else "Give a larger `max_new_tokens` (--max-new-tokens)."
+                )
             )
         if num_unknown:
             logger.warning(
