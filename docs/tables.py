@@ -52,7 +52,8 @@ def options_table() -> str:
 
 def kept_table() -> str:
     """Makes the table of what stays unchanged in translations."""
-    lines = ["| kind | stays | is prose | without one in the source |", "|---|---|---|---|"]
+    head = "| kind | is kept | is read as prose | in an output, if the source has none |"
+    lines = [head, "|---|---|---|---|"]
     for form in FORMS:
         cells = [code_name(text).replace("|", r"\|") for text in (form.example, form.prose)]
         removed = "is taken out" if form.is_sure else ""

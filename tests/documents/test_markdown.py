@@ -136,6 +136,8 @@ def translated(source, *outputs, suffix="md"):
         ("Use the `open` command", "den Befehl", None),
         ("Set `alpha`, `beta` and `gamma` now", "Stelle und ein", None),
         ("`a` or `b`", "oder", "`a` oder `b`"),
+        ("Press `x` and close", "Drücke und schließe", "Drücke `x` und schließe"),
+        ("See ![a](b.png) `c` and [d](e)", "Siehe und da", "Siehe ![a](b.png) `c` und [da](e)"),
         ("See [user guide] and [the log file][].", "Siehe Anleitung X und das Log da.", None),
         ("As noted[^1] here", "Wie gesagt hier", None),
         ("- [ ] do this", "tu das", "- [ ] tu das"),

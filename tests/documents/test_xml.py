@@ -2,12 +2,14 @@
 
 import re
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.kept import TokenLinks
+from vanilla_transformer.documents.markup import MarkedText, place_tags
 from vanilla_transformer.documents.memory import Memory
 
 
@@ -122,6 +124,30 @@ def test_an_empty_target_of_xliff_2():
     written = segment.replace(" state='initial'", ' state="translated"')
     written = written.replace("<target/>", "<target>A</target>")
     assert in_capitals(document).decode() == f"<xliff>{written}</xliff>"
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "written"),
+    [
+        ('Press <x id="1"/> and close', "Drücke und schließe", 'Drücke <x id="1"/> und schließe'),
+        (
+            'Press <x id="1"/><x id="2"/> and close',
+            "Drücke und schließe",
+            'Drücke <x id="1"/><x id="2"/> und schließe',
+        ),
+        ('As noted<x id="1"/> here', "Wie gesagt hier", 'Wie gesagt<x id="1"/> hier'),
+    ],
+)
+def test_a_tag_of_xliff_has_the_spaces_of_its_source(source, output, written):
+    frame = "<xliff><segment><source>{}</source>{}</segment></xliff>"
+    document = read_document("a.xlf", frame.format(source, "<target/>").encode())
+    (text,) = document.texts
+    words = [[match.span() for match in re.finditer(r"\w+", one)] for one in (text.text, output)]
+    placed = place_tags(text, output, TokenLinks(*words, range(len(words[1]))))
+    found = re.search("<target>(.*)</target>", document.write([placed]).decode())
+    assert found[1] == written
+    known = replace(placed, is_known=True)  # what is from a memory stays as it is
+    assert f">{known.write()}</target>" in document.write([known]).decode()
 
 
 def test_a_comment_of_qt_tells_equal_texts_apart():

@@ -80,16 +80,17 @@ class DataArguments:
         "nor `languages` of a corpus names it."
     )
     target_language: str | None = option(
-        "Language of the targets, likewise (target_language). A model of several target languages "
-        "needs it."
+        "Language of the targets, where neither a column target_language nor `languages` of a "
+        "corpus names it. A model of several target languages needs it."
     )
     corpora: list[str] | None = option(
         "Several corpora in place of one: in a recipe, a list of entries (docs/corpora.md); on "
         "the command line, each as a JSON object."
     )
     corpora_temperature: float | None = option(
-        "T of the shares n^(1/T) of `corpora` with n pairs in each epoch: 1 as their sizes, a "
-        "large number nearly equal. By default, each pair is used once, or the weights decide.",
+        "T: each of `corpora` with n pairs has the share n^(1/T) of an epoch. 1: shares like the "
+        "sizes; a large number: nearly equal shares. Default: each pair is used once, or the "
+        "weights decide.",
         gt=0,
     )
     case_augment: float | None = option(
@@ -101,21 +102,21 @@ class DataArguments:
     placeholder_share: float | None = option(
         "Share of the training pairs in which tokens such as <ph1> stand for placeholders, "
         "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "
-        "Default: 0.5 where at least one pair in 100 has such parts. It counts for new "
-        "models, and for those that have learnt these tokens.",
+        "Default: 0.5 if at least one pair in 100 has such parts. Only for new models and those "
+        "that have learnt these tokens.",
         ge=0,
         le=1,
     )
     terms: str | None = option(
-        f"{ANNOTATE}: show the model in half of the training pairs how some terms are translated, "
-        "so that it obeys a glossary. Default: no.",
+        f"{ANNOTATE}: half of the training pairs show how some terms are translated, so that the "
+        "model learns to obey a glossary (docs/terms.md). Default: no.",
         choices=(ANNOTATE,),
     )
     memory: str | None = option(
-        f"{ANNOTATE}: show the model in half of the training pairs that have a similar one the "
-        "translation of that, so that it makes use of a memory (docs/memory.md); none: do not. "
-        f"Default: {ANNOTATE} for a new model with one vocabulary, where at least one pair in 20 "
-        "has a similar one.",
+        f"{ANNOTATE}: half of the training pairs that are similar to another one show the "
+        "translation of the other, so that the model learns to use a memory (docs/memory.md). "
+        f"none: they do not. Default: {ANNOTATE} for a new model with one vocabulary, if at least "
+        "one pair in 20 is similar to another one.",
         choices=(ANNOTATE, "none"),
     )
     max_train_samples: int | None = option(

@@ -258,6 +258,7 @@ class _Placement:
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
         source = marked.text.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
         self.source, self.output = source, output
+        self.tag_places = [tag.position for tag in marked.tags]
         self.source_words = sorted({0, *word_borders(source)})
         self.kept = {*kept_spans(output)}
         parts = [*_parts(output, self.kept, links.targets)]
@@ -271,7 +272,7 @@ class _Placement:
         words = [span for span, is_word in _parts(source, kept, links.sources) if is_word]
         begins, ends = [begin for begin, _ in words], [end for _, end in words]
         known: dict[int, int] = {}  # the word of the source for a word that stands in both
-        between = (stripped(source, span) for span in pairwise(tag.position for tag in marked.tags))
+        between = (stripped(source, span) for span in pairwise(self.tag_places))
         same = [*self._verbatim([*words, *between]), *Copies.find(source, kept, output).pairs]
         for (begin, end), (start, stop) in same:
             for unit in range(bisect_left(self.starts, start), bisect_left(self.starts, stop)):
@@ -341,6 +342,9 @@ class _Placement:
         gaps = list(zip(self.stops, self.starts[1:], strict=False))
         for match in _OTHER_SPACE.finditer(source):
             begin, end = match.span()
+            borders = {begin, *(place for place in self.tag_places if begin < place < end), end}
+            if all(source[slice(*span)] == " " for span in pairwise(sorted(borders))):
+                continue  # single spaces, which stand on both sides of tags
             before = bisect_left(self.ends, begin), self.source[:begin][-1:]
             behind = bisect_left(self.begins, end), self.source[end:][:1]
             for unit, gap in enumerate(gaps):

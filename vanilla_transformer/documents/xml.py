@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
@@ -255,7 +255,9 @@ class _XmlPlace(Place):
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields what an output is written of, and what opens the run of each text."""
         breaks, runs = iter(self.breaks), [self.run]
-        for item in (*self.before, *output.parts(), *self.after):
+        # A stored translation has the spaces that a person gave it.
+        spaced = output if output.is_known else output.with_spaces()
+        for item in (*self.before, *spaced.parts(), *self.after):
             if isinstance(item, str):
                 for number, line in enumerate(item.split("\n")):
                     if number:
@@ -273,6 +275,21 @@ class _XmlPlace(Place):
                 runs.append(item.run)
             else:
                 runs.pop()
+
+
+def _with_spaced_tags(marked: MarkedText) -> MarkedText:
+    """Returns a text whose tags know that they have spaces: those that stand between two.
+
+    A tag with one space may be one that nobody sees, such as a bookmark.
+    """
+    tags: list[Tag] = []
+    for position, row in groupby(marked.tags, key=attrgetter("position")):
+        same = list(row)
+        if marked.text[max(position - 1, 0) : position + 1] == "  ":
+            same[0] = replace(same[0], is_spaced=(True, False))
+            same[-1] = replace(same[-1], is_spaced=(same[-1].is_spaced[0], True))
+        tags += same
+    return replace(marked, tags=tuple(tags))
 
 
 def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
@@ -477,6 +494,7 @@ class _Reader:
         usual = max(sizes, key=sizes.__getitem__, default="")
         before, text, after = split_edges(list(_with_runs(items, usual)))
         if is_translated(text.text) and not re.fullmatch(self.form.kept_texts, text.text):
+            text = _with_spaced_tags(text)
             if self.form.flags is not None:
                 text = as_message(text, self.form.flags, context)
             yield _XmlPlace(

@@ -502,8 +502,8 @@ class Translator:
             )
         if num_unknown:
             logger.warning(
-                f"The vocabulary does not know {num_unknown:,} of {num_characters:,} characters of "
-                f"the texts ({num_unknown / num_characters:.1%}): the model does not see which. "
+                f"The vocabulary lacks {num_unknown:,} of {num_characters:,} characters of the "
+                f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
 

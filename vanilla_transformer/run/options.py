@@ -54,15 +54,15 @@ class ModelArguments(_Checked):
         True,
     )
     minutes: float | None = option(
-        "Train so long that all ends in about this time: loading, training and scoring. Steps, and "
-        "for a new model its sizes, follow the first steps, which are timed. `num_train_epochs` is "
-        "the limit.",
+        "Minutes after which the run ends, with loading and scoring. The first steps are timed to "
+        "choose the number of steps, and the sizes of a new model. There are at most "
+        "`num_train_epochs`.",
         gt=0,
     )
     overwrite: bool = option(
-        "Replace the training in output_dir by a new one, unless resume_from_checkpoint goes on "
-        "there. Nothing is deleted before the first training step, and files that no training has "
-        "written never are.",
+        "Replace the training in output_dir by a new one, unless resume_from_checkpoint continues "
+        "it. Nothing is deleted before the first training step, and never a file that no "
+        "training has written.",
         False,
         "--overwrite_output_dir",
         "--overwrite-output-dir",
@@ -77,13 +77,13 @@ class ModelArguments(_Checked):
         ge=1,
     )
     lora_embeddings: bool = option(
-        "With `lora_rank`, also train the embeddings and the output projection, which tokens that "
-        "were added to the vocabulary need.",
+        "With `lora_rank`, also train the embeddings and the output projection. Tokens that were "
+        "added to the vocabulary need it.",
         False,
     )
     teacher: list[str] | None = option(
-        "Saved models with the same tokenizer: each token is also learned from the mean of their "
-        "predictions."
+        "Saved models with the same tokenizer: the model also learns the mean of their predictions "
+        "of each token."
     )
     teacher_weight: float = option(
         "Share of `teacher` in the loss, above 0 and up to 1.", 0.5, gt=0, le=1
@@ -165,8 +165,8 @@ class PreparationArguments(_Checked):
     _argument_group_name = "preparation"
 
     prepared: str | None = option(
-        "Directory that keeps texts, tokenizer and token ids of the data, for any number of runs "
-        "with the same options of these; `vanilla-transformer prepare` makes it beforehand."
+        "Directory that keeps texts, tokenizer and token ids of the data, for all runs with the "
+        "same data and tokenizer options. `vanilla-transformer prepare` makes it beforehand."
     )
     num_proc: int | None = option(
         "Processes that encode the pairs. Default: one, with a thread for each processor.",
@@ -192,7 +192,7 @@ class SubwordArguments(_Checked):
         le=1,
     )
     unigram_alpha: float | None = option(
-        "Smoothing of sampled segmentations, for unigram; often 0.2.",
+        "Smoothing of sampled subwords, for unigram; often 0.2.",
         ge=0,
     )
     sampled_sides: str = option(

@@ -81,8 +81,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         ge=1,
     )
     eval_max_tokens: int | None = option(
-        "The same for a batch of an evaluation that computes the loss alone, as those of a run do. "
-        "If set, per_device_eval_batch_size is not used there.",
+        "Largest number of tokens in a batch of an evaluation that computes the loss. If set, "
+        "per_device_eval_batch_size is not used there.",
         ge=1,
     )
     # Strings, because the command line refuses values that the base class's enums lack.
@@ -133,8 +133,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "outputs. Default: as saved with the model, or 1 for a new one."
     )
     logging_steps: float | None = option(  # type: ignore[assignment]
-        "Log the training loss every N steps, or below 1 after each such share of the training. "
-        "Default: 0.01, a hundredth."
+        "Log the training loss every N steps. A number below 1 is a share of all steps. "
+        "Default: 0.01."
     )
     logging_nan_inf_filter: bool = option(
         "Leave batches whose loss is not finite out of the logged loss. A training stops at such a "
