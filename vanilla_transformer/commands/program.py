@@ -122,8 +122,8 @@ def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
     summaries = (f"  {name:<10} {_import_subcommand(name).__doc__}" for name in SUBCOMMANDS)
     description = "\n".join(
         (
-            "Train, adapt and serve translation models on your own texts; the Transformer of the "
-            "paper inside, readable.",
+            "Train, adapt and serve translation models on your own texts. The model is the "
+            "Transformer of the paper, in code that reads like its figure.",
             "\nSubcommands:",
             *summaries,
             f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand. With `--verbose`,",
