@@ -61,35 +61,14 @@ def test_the_error_rate_counts_links_made_by_hand(trained, files, tmp_path, expe
         align([str(trained), *files, "--gold", str(gold)])
 
 
-def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, monkeypatch):
-    argv = [str(trained), *files, "--output", str(tmp_path / "out"), "--resume"]
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 2)
-    whole = Translator.align
-
-    def fails_at_a_single_pair(self, sources, *args, **options):
-        if len(sources) == 1:
-            raise KeyboardInterrupt
-        return whole(self, sources, *args, **options)
-
-    monkeypatch.setattr(Translator, "align", fails_at_a_single_pair)
-    with pytest.raises(KeyboardInterrupt):
-        align(argv)
-    monkeypatch.setattr(Translator, "align", whole)
-    with pytest.raises(ValueError, match="another json"):
-        align([*argv, "--json"])
-    align(argv)
-    lines = (tmp_path / "out").read_text().splitlines()
-    assert lines == [alignment.pharaoh for alignment in expected]
-
-
 def test_a_line_that_is_too_long_is_named(trained, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 1)
+    monkeypatch.setattr("vanilla_transformer.commands.pairs.LINES_PER_CHUNK", 1)
     (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
     (tmp_path / "t").write_text("Hund\nHund\n")
     for run in (align, score):
         with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
             run([str(trained), *files])
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 2)
+    monkeypatch.setattr("vanilla_transformer.commands.pairs.LINES_PER_CHUNK", 2)
     with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
         score([str(trained), *files])
 

@@ -120,7 +120,6 @@ def test_without_a_calibration_there_is_nothing_to_review(trained, tmp_path):
             translate([str(model), *words])
     for words in (
         ["--review", "10", "--n-best", "2"],
-        ["--review", "10", "--input", "x", "--output", "y", "--resume"],
         ["--quality", "a dog"],
         ["--document", str(tmp_path / "page.html"), "--fuzzy-below", "10"],
         ["--fuzzy-below", "10", "a dog"],

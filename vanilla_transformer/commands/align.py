@@ -5,12 +5,12 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.files import check_output, is_made_already
+from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     LanguageOptions,
     ModelOptions,
+    OutputFile,
     PairFiles,
-    ResumedFile,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.data.text_files import read_lines
@@ -21,7 +21,6 @@ from vanilla_transformer.data.word_alignment import (
     parse_gold_links,
 )
 from vanilla_transformer.options import BatchOptions, option
-from vanilla_transformer.rules import refuse
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Alignment
@@ -33,7 +32,7 @@ vanilla-transformer align runs/multi30k --source test.en --target test.de --gold
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(ResumedFile, PairFiles):
+class Files(OutputFile, PairFiles):
     """What is read and written."""
 
     _argument_group_name = "files"
@@ -46,15 +45,6 @@ class Files(ResumedFile, PairFiles):
         "alignment error rate on standard error",
         metavar="FILE",
     )
-
-    def __post_init__(self) -> None:
-        refuse(
-            (self.resume and not self.output, "--resume needs --output"),
-            (
-                self.resume and self.gold,
-                "give --resume or --gold, which needs the links of all lines",
-            ),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +59,6 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
     files = options.files
-    if is_made_already(files):
-        return
     check_output(files, {"--source": files.source, "--target": files.target, "--gold": files.gold})
     gold = _read_gold_links(files.gold) if files.gold else []
     all_links: list[Links] = []
@@ -82,7 +70,7 @@ def run(options: Options) -> None:
             return json.dumps(asdict(alignment), ensure_ascii=False)
         return format_links(alignment.words)
 
-    compute_pairs(options, "transformers", "align", describe, json=files.json)
+    compute_pairs(options, "transformers", "align", describe)
     if files.gold:
         if len(gold) != len(all_links):
             raise ValueError(

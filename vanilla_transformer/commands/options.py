@@ -259,15 +259,6 @@ class OutputFile:
     overwrite: bool = option("replace an existing --output", False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResumedFile(OutputFile):
-    """An output that can be continued."""
-
-    resume: bool = option(
-        "go on with an --output that was interrupted; the same options must be given", False
-    )
-
-
 def read_assignment(text: str) -> tuple[str, Any]:
     """Reads a setting, or a field of a config; the value is JSON, or else a text."""
     name, equals, value = text.partition("=")
