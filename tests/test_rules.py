@@ -5,7 +5,6 @@ import pytest
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import (
-    AveragingArguments,
     ModelArguments,
     PreparationArguments,
     SubwordArguments,
@@ -30,8 +29,7 @@ RUN = [
     (ModelArguments, {"teacher_temperature": -1.0, "teacher": ["a"]}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
     (SubwordArguments, {"unigram_alpha": float("nan")}),
-    (AveragingArguments, {"ema_decay": 1.0}),
-    (AveragingArguments, {"average_last": 3, "ema_decay": 0.9}),
+    (ModelArguments, {"ema_decay": 1.0}),
 ]
 TRAINING = [
     (TokenBudgetTrainingArguments, changes)

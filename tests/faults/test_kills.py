@@ -29,12 +29,6 @@ VARIANTS = {
         "early_stopping_patience": 5,
         **SCORED,
     },
-    "a mean of checkpoints": {
-        "tokenizer_kind": "word",
-        "average_last": 2,
-        "lr_scheduler_type": "reduce_lr_on_plateau",
-        **SCORED,
-    },
 }
 OF_ITS_STEPS = ("runtime", "per_second", "train_loss")
 """Ends of the names of figures that a resumed run has for its own steps alone."""

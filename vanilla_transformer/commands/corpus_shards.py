@@ -23,12 +23,7 @@ from transformers import set_seed
 from vanilla_transformer.commands.files import FileLines
 from vanilla_transformer.commands.program import describe_error
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
-from vanilla_transformer.data.atomic_files import (
-    LOCK,
-    explained_full_disk,
-    replaced_file,
-    write_atomic,
-)
+from vanilla_transformer.data.atomic_files import LOCK, replaced_file, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
@@ -252,7 +247,6 @@ def _name_of_engine(work: _Work) -> str:
 def _open_part(path: Path) -> Iterator[TextIO]:
     """Opens a part, which exists when it is whole and on the disk."""
     with (
-        explained_full_disk(path),
         replaced_file(path) as unfinished,
         unfinished.open("w", encoding="utf-8", newline="\n") as stream,
     ):
