@@ -67,8 +67,6 @@ def test_the_best_ones_by_either_direction(finished):
     by_loss = sorted(scores, key=scores.get, reverse=True)
     found = [int(path.name[11:]) for path in select_checkpoints(finished, 2, "loss")]
     assert found == by_loss[-2:]
-    worst = select_checkpoints(finished, 4, "eval_loss", greater_is_better=True)
-    assert [int(path.name[11:]) for path in worst] == by_loss[::-1]
 
 
 def test_directions_of_scores_and_scores_that_are_no_number(tmp_path):
@@ -84,8 +82,6 @@ def test_directions_of_scores_and_scores_that_are_no_number(tmp_path):
     assert select_checkpoints(tmp_path, 1, "ter")[0].name == "checkpoint-2"  # the best by chrF
     with pytest.raises(ValueError, match="holds 2 checkpoints with a score 'wer', not 3"):
         select_checkpoints(tmp_path, 3, "wer")
-    with pytest.raises(ValueError, match="say whether greater is better"):
-        select_checkpoints(tmp_path, 1, "comet")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

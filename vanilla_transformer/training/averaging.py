@@ -32,33 +32,19 @@ Weights = Mapping[str, Any]
 # Which checkpoints -------------------------------------------------------------------------------
 
 
-def select_checkpoints(
-    run: str | Path,
-    count: int,
-    metric: str | None = None,
-    greater_is_better: bool | None = None,
-) -> list[Path]:
+def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -> list[Path]:
     """Selects checkpoints of the training of a run, the best last.
 
     Args:
         metric: Name of a validation score, with or without "eval_"; see `deciding_scores`. Those
             without a finite score are left out; of equal scores, the later checkpoint is better.
             None: a later checkpoint is better.
-        greater_is_better: Direction of the score. None: the direction is known for losses and for
-            the metrics of this package.
     """
     saved, scored = checkpoints_with_state(run), ""
     if metric is not None and saved:
-        name, scored = metric.rpartition("_")[2], f" with a score {metric!r}"
-        if greater_is_better is None:
-            if name != "loss" and name not in METRIC_NAMES:
-                raise ValueError(
-                    f"The direction of `metric` {metric!r} is unknown: say whether greater is "
-                    "better."
-                )
-            greater_is_better = name != "loss" and name not in ERROR_RATES
+        name, scored = metric.removeprefix("eval_"), f" with a score {metric!r}"
         log = saved[-1].state.get("log_history", [])  # it is that of all steps
-        _, scores = deciding_scores(log, metric, greater_is_better)
+        _, scores = deciding_scores(log, metric, name in METRIC_NAMES and name not in ERROR_RATES)
         saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
         saved.sort(key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
     if len(saved) < count:
