@@ -1,17 +1,15 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
-Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `own-outputs`, `training`, the comparisons, and
-`model`: the adapted model, or the old one if the adapted one is not significantly better.
+Everything is in the output directory: `before` (a model of another system, converted), `grown`
+(with more tokens), `data`, `own-outputs`, `training`, the comparisons, and `model`: the adapted
+model, or the old one if the adapted one is not significantly better.
 """
 
 import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil
 from pathlib import Path
-from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 import torch
@@ -27,7 +25,6 @@ from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
-from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -65,10 +62,8 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
-_MOST_PAIRS = 100_000
-"""Test pairs above which a difference is none that anybody sees."""
 _OWN_OUTPUTS = "own-outputs"
-_STARTS = ("adapt.json", "before", "trimmed", "grown", "data")
+_STARTS = ("adapt.json", "before", "grown", "data")
 """What an adaptation has written before its training begins, besides its own outputs."""
 
 
@@ -199,24 +194,16 @@ def _converted(source: Path, options: AdaptArguments) -> Path:
 
 
 def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> Path:
-    """Returns the model that the training starts from, with its vocabulary trimmed and grown."""
-    folder, start = Path(options.output_dir), before
-    if options.trim:
-        trimmed = folder / "trimmed"
-        if not trimmed.exists():
-            sources, targets = splits.write_texts(folder / "data")
-            done = trim_vocabulary(str(start), str(trimmed), [sources], [targets])
-            print_message(done.describe())
-        start = trimmed
+    """Returns the model that the training starts from, with its new tokens."""
     tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
     tokens += [MEMORY_TOKEN] if splits.options.get("memory") == ANNOTATE else []
-    known = load_tokenizer(str(start)).get_vocab() if tokens else {}
-    if new := [token for token in tokens if token not in known]:
-        grown = folder / "grown"
-        if not grown.exists():
-            grow_vocabulary(str(start), str(grown), new)
-        start = grown
-    return start
+    known = load_tokenizer(str(before)).get_vocab() if tokens else {}
+    if not (new := [token for token in tokens if token not in known]):
+        return before
+    grown = Path(options.output_dir, "grown")
+    if not grown.exists():
+        grow_vocabulary(str(before), str(grown), new)
+    return grown
 
 
 # The training -------------------------------------------------------------------------------------
@@ -324,23 +311,6 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         fallen = [name for name in comparison.scores if _significant_gain(comparison, name) < 0]
         if fallen:
             yield f"On the {title} test set it is significantly worse in {', '.join(fallen)}."
-    if not gain and (needed := _deciding_pairs(done.own)):
-        yield (
-            f"The test has {len(done.own.sources):,} pairs. If the difference stays, about "
-            f"{needed:,} would decide: give more, with `--test` or `--held-out`."
-        )
-
-
-def _deciding_pairs(comparison: ModelComparison) -> int | None:
-    """Returns with how many test pairs the same difference is significant; None: with very many.
-
-    The deviation of a mean falls with the square root of their number.
-    """
-    gains = [after - before for before, after in zip(*comparison.text_scores.values(), strict=True)]
-    if not (mean := fmean(gains)):
-        return None
-    needed = (NormalDist().inv_cdf(1 - SIGNIFICANT / 2) * pstdev(gains) / mean) ** 2
-    return ceil(needed / 10) * 10 if needed < _MOST_PAIRS else None
 
 
 def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
