@@ -45,22 +45,6 @@ def test_json_lines_hold_tokens_and_their_links(trained, files, expected, capsys
     assert rows[2]["target_tokens"] == [*TARGETS[2].split(), "</s>"]
 
 
-def test_the_error_rate_counts_links_made_by_hand(trained, files, tmp_path, expected, capsys):
-    gold = tmp_path / "gold"
-    gold.write_text("".join(f"{alignment.pharaoh}\n" for alignment in expected))
-    align([str(trained), *files, "--gold", str(gold)])
-    assert "3 pairs, alignment error rate 0.0000" in capsys.readouterr().err
-    gold.write_text("0-9\n\n0p9\n")
-    align([str(trained), *files, "--gold", str(gold)])
-    assert "alignment error rate 1.0000" in capsys.readouterr().err
-    gold.write_text("0-9\n\nx\n")
-    with pytest.raises(ValueError, match="gold, line 3: 'x' is no link"):
-        align([str(trained), *files, "--gold", str(gold)])
-    gold.write_text("0-9\n")
-    with pytest.raises(ValueError, match="has 1 lines for 3 pairs"):
-        align([str(trained), *files, "--gold", str(gold)])
-
-
 def test_a_line_that_is_too_long_is_named(trained, files, tmp_path, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.commands.pairs.LINES_PER_CHUNK", 1)
     (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
