@@ -82,6 +82,8 @@ def test_directions_of_scores_and_scores_that_are_no_number(tmp_path):
     assert select_checkpoints(tmp_path, 1, "ter")[0].name == "checkpoint-2"  # the best by chrF
     with pytest.raises(ValueError, match="holds 2 checkpoints with a score 'wer', not 3"):
         select_checkpoints(tmp_path, 3, "wer")
+    with pytest.raises(ValueError, match="`metric` 'comet' is unknown"):
+        select_checkpoints(tmp_path, 1, "comet")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.names import METRIC_NAMES
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
 
@@ -22,7 +21,7 @@ class Checkpoints:
 
     last: int | None = option("average the newest N checkpoints", ge=1)
     best: int | None = option("average the N best by --metric", ge=1)
-    metric: str = option("validation score for --best", "loss", choices=("loss", *METRIC_NAMES))
+    metric: str = option("validation score for --best: loss, bleu, wer, ...", "loss")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
+from vanilla_transformer.names import METRIC_NAMES, is_error_rate
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkpoints_with_state
 
@@ -42,9 +42,13 @@ def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -
     """
     saved, scored = checkpoints_with_state(run), ""
     if metric is not None and saved:
-        name, scored = metric.removeprefix("eval_"), f" with a score {metric!r}"
+        name, known = metric.removeprefix("eval_"), ("loss", *METRIC_NAMES)
+        if name.split("_")[0] not in known:  # whether a greater one is better is not known
+            raise ValueError(f"`metric` {metric!r} is unknown: choose from {', '.join(known)}.")
+        greater_is_better = name != "loss" and not is_error_rate(name)
+        scored = f" with a score {metric!r}"
         log = saved[-1].state.get("log_history", [])  # it is that of all steps
-        _, scores = deciding_scores(log, metric, name in METRIC_NAMES and name not in ERROR_RATES)
+        _, scores = deciding_scores(log, metric, greater_is_better)
         saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
         saved.sort(key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
     if len(saved) < count:
