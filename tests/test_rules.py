@@ -26,7 +26,6 @@ RUN = [
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),
-    (ModelArguments, {"teacher_temperature": -1.0, "teacher": ["a"]}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
     (SubwordArguments, {"unigram_alpha": float("nan")}),
     (ModelArguments, {"ema_decay": 1.0}),

@@ -151,7 +151,7 @@ def read_options(kind: type[Options], values: argparse.Namespace) -> Options:
 
 def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -> dict[str, Any]:
     """Returns the arguments of argparse for a field of a type, such as `int | None`."""
-    ours = ("aliases", "positional", "flag")
+    ours = ("positional", "flag")
     settings = {name: value for name, value in declared.metadata.items() if name not in ours}
     if declared.default_factory is not MISSING:
         settings["default"] = declared.default_factory()

@@ -180,9 +180,12 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
-                bool(files.previous) != bool(files.existing)
-                or (files.previous and not files.document),
-                "--previous and --existing are two files, for --document",
+                not files.document and (files.front_matter or files.previous or files.fuzzy_below),
+                "--front-matter, --previous and --fuzzy-below need a --document",
+            ),
+            (
+                bool(files.previous) != bool(files.existing),
+                "--previous and --existing are two files: give both",
             ),
             (
                 files.review and (corpus or self.search.n_best or self.computation.ensemble_with),
@@ -190,14 +193,6 @@ class Options(ModelOptions):
                 "--n-best and --ensemble-with",
             ),
             (files.quality and not files.tsv, "--quality is a column of --tsv"),
-            (
-                files.front_matter and not files.document,
-                "--front-matter names keys of the file of --document",
-            ),
-            (
-                files.fuzzy_below and not files.document,
-                "--fuzzy-below marks texts of a --document",
-            ),
         )
 
     def of_translation(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def load_teachers(
             )
     if not teachers:
         return None
-    return Teachers(teachers, options.teacher_weight, options.teacher_temperature)
+    return Teachers(teachers, options.teacher_weight)
 
 
 def make_config(

@@ -57,8 +57,6 @@ class ModelArguments(_Checked):
         "there. Nothing is deleted before the first training step, and files that no training has "
         "written never are.",
         False,
-        "--overwrite_output_dir",
-        "--overwrite-output-dir",
     )
     attn_implementation: str | None = option(
         "Attention kernel: sdpa, eager, flex_attention, ... Default: sdpa, or eager for half "
@@ -80,12 +78,6 @@ class ModelArguments(_Checked):
     )
     teacher_weight: float = option(
         "Share of `teacher` in the loss, above 0 and up to 1.", 0.5, gt=0, le=1
-    )
-    teacher_temperature: float = option(
-        "Number by which the logits of `teacher` and student are divided: above 1, unlikely tokens "
-        "count more.",
-        1.0,
-        gt=0,
     )
     ema_decay: float | None = option(
         "Evaluate and save an exponential moving average of the weights with this decay per step, "
