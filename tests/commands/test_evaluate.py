@@ -105,10 +105,7 @@ def other(trained, corpus, tmp_path):
 def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
     copy = shutil.copytree(trained, tmp_path / "copy")
     sides = [(corpus / f"test.{side}").read_text().splitlines() for side in ("en", "de")]
-    rows = [
-        {"source": source, "target": target, "corpus": ("a", "<b>")[number % 2]}
-        for number, (source, target) in enumerate(zip(*sides, strict=True))
-    ]
+    rows = [{"source": source, "target": target} for source, target in zip(*sides, strict=True)]
     rows[0]["source"] += " " + " ".join(row["source"] for row in rows[1:4])
     (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     data = ["--test-file", str(tmp_path / "test.jsonl"), "--metrics", "bleu", "chrf", "wer"]
@@ -135,8 +132,6 @@ def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
             metric: alone[metric][metric],
             "interval": pytest.approx(alone[metric]["interval"]),
         }
-    rows = {part["corpus"]: part["rows"] for part in report["groups"]}
-    assert rows == {"a": list(range(0, 16, 2)), "<b>": list(range(1, 16, 2))}
 
 
 def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():

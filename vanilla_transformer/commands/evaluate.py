@@ -37,11 +37,7 @@ class Options:
     models: list[str] = argument(
         "directory of a saved model, or its name on the Hub; several with --compare", "MODEL"
     )
-    compare: bool = option(
-        "test the differences of several models by the paired bootstrap, for all texts and by "
-        "corpus",
-        False,
-    )
+    compare: bool = option("test the differences of several models by the paired bootstrap", False)
     split: str = option("split to score", "test", choices=SPLITS)
     metrics: list[str] = option(
         f"scores to compute: {', '.join(METRIC_NAMES)}",
