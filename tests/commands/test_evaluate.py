@@ -111,7 +111,7 @@ def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
     data = ["--test-file", str(tmp_path / "test.jsonl"), "--metrics", "bleu", "chrf", "wer"]
     models = [str(trained), str(other), str(copy)]
     files = ["--output", str(tmp_path / "all.json")]
-    run_subcommand("evaluate", [*models, "--compare", *data, *files])
+    run_subcommand("evaluate", [*models, *data, *files])
     printed = capsys.readouterr().out
     report = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
     scores = report["scores"]

@@ -71,9 +71,7 @@ def test_a_calibration_says_what_it_finds(calibrated, trained, tmp_path, capsys)
     assert "not calibrated" in capsys.readouterr().err
     assert not (model / QUALITY).exists()
     with pytest.raises(UsageError):
-        run_subcommand(
-            "evaluate", [calibrated, calibrated, *map(str, pairs), "--compare", "--calibrate"]
-        )
+        run_subcommand("evaluate", [calibrated, calibrated, *map(str, pairs), "--calibrate"])
 
 
 def test_the_worst_outputs_are_listed_first(calibrated, tmp_path, capsys):

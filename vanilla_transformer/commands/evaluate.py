@@ -25,7 +25,7 @@ EXAMPLES = """
 vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
     --source-column en --target-column de --metrics bleu chrf ter --output report.json
-vanilla-transformer evaluate runs/old runs/new --compare --output comparison.json \\
+vanilla-transformer evaluate runs/old runs/new --output comparison.json \\
     --test-source test.en --test-target test.de
 """
 
@@ -35,9 +35,10 @@ class Options:
     """The options of the subcommand."""
 
     models: list[str] = argument(
-        "directory of a saved model, or its name on the Hub; several with --compare", "MODEL"
+        "directory of a saved model, or its name on the Hub; several are compared, by the paired "
+        "bootstrap",
+        "MODEL",
     )
-    compare: bool = option("test the differences of several models by the paired bootstrap", False)
     split: str = option("split to score", "test", choices=SPLITS)
     metrics: list[str] = option(
         f"scores to compute: {', '.join(METRIC_NAMES)}",
@@ -81,16 +82,11 @@ class Options:
 
     def __post_init__(self) -> None:
         refuse(
-            (
-                len(self.models) > 1 and not self.compare,
-                "several models need --compare, and files --test-source and --test-target",
-            ),
-            (self.calibrate and self.compare, "--calibrate is for one model, without --compare"),
+            (self.calibrate and len(self.models) > 1, "--calibrate is for one model"),
             (
                 self.calibrate and not os.path.isdir(self.models[0]),
                 f"--calibrate writes beside the model, and {self.models[0]!r} is no directory",
             ),
-            (len(self.models) < 2 and self.compare, "--compare needs two models or more"),
         )
 
 
@@ -109,12 +105,13 @@ def run(options: Options) -> None:
     from vanilla_transformer.search import SearchError
 
     disable_progress_bars()  # they call each split "train"
-    models: Any = options.models if options.compare else options.models[0]
+    several = len(options.models) > 1
+    models: Any = options.models if several else options.models[0]
     # What cannot be written is told before the work.
     with open_output(options.output) if options.output else nullcontext() as report_file:
         with usage_errors(SearchError):
             evaluate = partial(evaluate_model, calibrates=options.calibrate)
-            evaluated: Any = (compare_models if options.compare else evaluate)(
+            evaluated: Any = (compare_models if several else evaluate)(
                 models,
                 options.data,
                 split=options.split,
@@ -129,7 +126,7 @@ def run(options: Options) -> None:
         if options.json:
             print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
         else:
-            describe = describe_comparison if options.compare else describe_scores
+            describe = describe_comparison if several else describe_scores
             print(*describe(report["scores"]), sep="\n", flush=True)
         if options.calibrate:
             print(evaluated.calibration, file=sys.stderr)

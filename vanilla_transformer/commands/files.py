@@ -3,7 +3,7 @@
 import gzip
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -12,9 +12,7 @@ from typing import TextIO, cast
 
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.atomic_files import replaced_file
-from vanilla_transformer.data.text_files import decode_lines, read_lines
-
-# Lines that are read ------------------------------------------------------------------------------
+from vanilla_transformer.data.text_files import read_lines
 
 
 @dataclass(frozen=True)
@@ -28,16 +26,6 @@ class FileLines:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
-    """Returns the lines to work on; a file and standard input are read as a stream."""
-    if lines:
-        return lines
-    return FileLines(file) if file else decode_lines(sys.stdin.buffer, "standard input")
-
-
-# Outputs ------------------------------------------------------------------------------------------
 
 
 def check_output(

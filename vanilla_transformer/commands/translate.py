@@ -1,16 +1,12 @@
 """Translates lines, files and pipes with the fastest engine that is installed."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.files import (
-    check_output,
-    open_output,
-    source_lines,
-)
+from vanilla_transformer.commands.files import FileLines, check_output, open_output
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.translation import (
     Options,
@@ -20,6 +16,7 @@ from vanilla_transformer.commands.translation import (
     print_review,
 )
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
+from vanilla_transformer.data.text_files import decode_lines
 
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
@@ -51,7 +48,10 @@ def _translate_lines(options: Options) -> None:
 
     files = options.files
     translator = load_translator(options)
-    lines = source_lines(options.lines, files.input)
+    lines: Iterable[str] = options.lines
+    if not lines:  # a file and standard input are read as a stream
+        standard_input = decode_lines(sys.stdin.buffer, "standard input")
+        lines = FileLines(files.input) if files.input else standard_input
     set_seed(options.computation.seed)
     with open_output(files.output) as stream:
         shows = not stream.isatty()  # else a bar and the outputs would mix
