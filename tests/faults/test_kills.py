@@ -29,6 +29,11 @@ VARIANTS = {
         "early_stopping_patience": 5,
         **SCORED,
     },
+    "a rate that follows the scores": {
+        "tokenizer_kind": "word",
+        "lr_scheduler_type": "reduce_lr_on_plateau",
+        **SCORED,
+    },
 }
 OF_ITS_STEPS = ("runtime", "per_second", "train_loss")
 """Ends of the names of figures that a resumed run has for its own steps alone."""
@@ -106,7 +111,7 @@ def test_a_killed_run_ends_like_an_undisturbed_one(runs, variant, doom, tmp_path
 
 
 def test_a_full_disk_is_named_and_loses_nothing(runs, tmp_path):
-    variant = "a mean of checkpoints"
+    variant = "a rate that follows the scores"
     process = runs.start(variant, tmp_path / "run", "full:20000")
     assert process.wait() == 1
     # A progress bar may be drawn once more, after the error.

@@ -455,7 +455,7 @@ def test_a_model_that_nobody_has_is_refused_before_anything_is_written(pairs, tm
 )
 def test_a_model_is_better_by_a_score_that_tells_something(before, after, wanted, metrics, better):
     texts = {"old": [before] * 20, "new": [after] * 20}
-    found = compare_outputs(["a"] * 20, texts, [wanted] * 20, metrics)
+    found = compare_outputs(["a"] * 20, texts, [wanted] * 20, metrics, ["13a"] * 20)
     done = Adapted(Path("model"), found, None)
     assert done.is_better is better
     assert any("the old model is kept" in line for line in describe_adaptation(done)) is not better

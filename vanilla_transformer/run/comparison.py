@@ -17,7 +17,6 @@ from vanilla_transformer.training.metrics import (
     make_metric,
     number_of_resamples,
     reference_streams,
-    tokenizer_of_texts,
 )
 
 SIGNIFICANT = 0.05
@@ -44,16 +43,10 @@ def compare_outputs(
     predictions: Mapping[str, Sequence[str]],
     references: References,
     metrics: Sequence[str],
-    tokenizers: Sequence[str] | None = None,
+    tokenizers: Sequence[str],
 ) -> ModelComparison:
-    """Scores the outputs of several models, by name.
-
-    Args:
-        tokenizers: sacrebleu's tokenizer for each text. None: that of the script that most
-            references are in.
-    """
+    """Scores the outputs of several models, by name, with sacrebleu's tokenizer for each text."""
     lists = as_lists(references)
-    tokenizers = tokenizers or [tokenizer_of_texts(lists)] * len(lists)
     scores = _score_systems(predictions, lists, metrics, tokenizers)
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself

@@ -42,8 +42,8 @@ def make_tokenizer(
     options: TokenizerArguments,
     sample: Dataset,
     init_from: str | None,
-    tags: Sequence[str] = (),
-    placeholders: bool = False,
+    tags: Sequence[str],
+    placeholders: bool,
 ) -> Any:
     """Loads the tokenizer of a run, or trains one on a sample of its pairs.
 
