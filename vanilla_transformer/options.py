@@ -4,9 +4,8 @@ The command line (`commands.options`), the fields of a request, the controls of 
 tables of the docs are made from these fields. This file imports nothing heavy.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -67,21 +66,6 @@ def range_problem(value: float, limits: Mapping[str, float]) -> str:
     if "lt" in limits and not value < limits["lt"]:
         return f"is not below {limits['lt']}"
     return "" if not limits or isfinite(value) else "is not finite"
-
-
-def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
-    """Names the first long option that does not exist, and the most similar one; "": all do."""
-    end = words.index("--") if "--" in words else len(words)
-    for name in (word.partition("=")[0] for word in words[:end]):
-        if name.startswith("--") and name not in known:
-            return f"unrecognized option {name}{most_similar(name, known)}"
-    return ""
-
-
-def most_similar(name: str, known: Collection[str]) -> str:
-    """Asks whether the most similar name was meant; "": none is similar."""
-    similar = get_close_matches(name, known, 1, cutoff=0.75)
-    return "".join(f": did you mean {meant}?" for meant in similar)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ QUICK = [
     ["trian"],
     *([name, "--help"] for name in program.SUBCOMMANDS if name not in ("train", "adapt")),
     ["inspect", "shapes", "--help"],
+    *([name, "--outputdir", "x", "--max-step", "5"] for name in ("train", "prepare")),
     ["train", "pairs.tsv", "--output-dir", "x"],
 ]
 ALL_IN_TURN = """

@@ -13,6 +13,7 @@ from vanilla_transformer.commands import train
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.extras import EXTRAS
+from vanilla_transformer.run import parsing
 
 
 def test_the_short_help_has_the_most_used_options_and_the_whole_one_has_all(capsys):
@@ -30,12 +31,16 @@ def test_a_misspelt_option_is_named_with_the_most_similar_one(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("max_step: 5\n")
     for words, similar in (
-        (["--outputdir", "x"], "--output.dir"),
-        (["--train-sorce=x"], "--train.source"),
-        ([str(recipe), "--output-dir", "x"], "--max.steps"),
+        (["--outputdir", "x"], "--output_dir"),
+        (["--train-sorce=x"], "--train_source"),
+        ([str(recipe), "--output-dir", "x"], "--max_steps"),
     ):
         with pytest.raises(UsageError, match=f"did you mean {similar}"):
-            train.read_arguments(words)
+            train.parse(words)
+
+
+def test_each_option_has_a_name_that_is_known_without_imports():
+    train.parse(list(parsing.option_parser()._option_string_actions))
 
 
 def test_the_help_needs_no_extra():

@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,7 +17,6 @@ from vanilla_transformer.options import (
     option,
     range_of,
     range_problem,
-    unknown_option,
 )
 
 PROGRAM = "vanilla-transformer"
@@ -93,6 +93,21 @@ class CommandParser(argparse.ArgumentParser):
         """Prints one line and exits with status 2."""
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+
+def unknown_option(words: Sequence[str], known: Collection[str]) -> str:
+    """Names the first long option that does not exist, and the most similar one; "": all do."""
+    end = words.index("--") if "--" in words else len(words)
+    for name in (word.partition("=")[0] for word in words[:end]):
+        if name.startswith("--") and name not in known:
+            return f"unrecognized option {name}{most_similar(name, known)}"
+    return ""
+
+
+def most_similar(name: str, known: Collection[str]) -> str:
+    """Asks whether the most similar name was meant; "": none is similar."""
+    similar = get_close_matches(name, known, 1, cutoff=0.75)
+    return "".join(f": did you mean {meant}?" for meant in similar)
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vanilla_transformer.commands.options import CommandParser, add_options
-from vanilla_transformer.commands.train import read_arguments
+from vanilla_transformer.commands.train import check_names, read_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
@@ -33,6 +33,7 @@ def parse(words: Sequence[str]) -> Sequence[str]:
         parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
         add_options(parser, Options)
         parser.parse_words(["--help"])
+    check_names(words)
     return words
 
 

@@ -19,10 +19,10 @@ from vanilla_transformer.commands.options import (
     PROGRAM,
     CommandParser,
     UsageError,
+    most_similar,
     parse_options,
 )
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.options import most_similar
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (

@@ -2,17 +2,21 @@
 
 import argparse
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.commands.options import (
     HelpFormatter,
     UsageError,
+    unknown_option,
     usage_errors,
 )
-from vanilla_transformer.run.recipes import RECIPE_SUFFIXES
+from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 
 if TYPE_CHECKING:
     from vanilla_transformer.run.parsing import RunArguments
@@ -35,6 +39,11 @@ MOST_USED = {
 }
 """The options of the architecture and of the Trainer that the short help shows."""
 DRY_RUN = ("--dry-run", "--dry_run")
+_DECLARED = (
+    *("data/arguments.py", "run/options.py", "training/training_arguments.py"),
+    "model/configuration_vanilla_transformer.py",
+)
+"""The files that declare the options of a training, besides those of transformers."""
 ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
 }
@@ -43,11 +52,35 @@ ENVIRONMENT = {
 
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Keeps the words: `run` reads them, because the options are those of transformers too."""
+    check_names(words)
+    return words
+
+
+def check_names(words: Sequence[str]) -> None:
+    """Refuses an option that no training has, and a file that is no recipe.
+
+    The names are read from the files that declare them, whose imports take seconds.
+    """
+    given = list(words)
     if words and not words[0].startswith("-") and not words[0].endswith(RECIPE_SUFFIXES):
         raise UsageError(
             f"{words[0]!r} is no recipe ({', '.join(RECIPE_SUFFIXES)}): give data as --train_file"
         )
-    return words
+    with usage_errors():
+        if words and words[0].endswith(RECIPE_SUFFIXES) and Path(words[0]).is_file():
+            given[:1] = read_recipe(words[0]).words
+    files = [Path(__file__).parents[1] / name for name in _DECLARED]
+    library = find_spec("transformers")
+    assert library is not None
+    assert library.origin is not None
+    files += Path(library.origin).parent.glob("training_args*.py")
+    declared = re.compile(r'^    (\w+): |"--(\w+)"', re.MULTILINE)
+    found = [pair for file in files for pair in declared.findall(file.read_text("utf-8"))]
+    names = {name for pair in found for name in pair} | {"help", "help_all", "dry_run"}
+    known = {f"--{before}{name}" for name in names for before in ("", "no_")}
+    spelt = [f"--{word[2:].replace('-', '_')}" if word[:2] == "--" else word for word in given]
+    if problem := unknown_option(spelt, known):
+        raise UsageError(problem)
 
 
 def run(words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.options import option, unknown_option
+from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
@@ -172,10 +172,7 @@ def parse_arguments(argv: Sequence[str], command: Sequence[str] | None = None) -
     names = [field.name for topic in TOPICS.values() for field in fields(topic) if field.init]
     absent = object()  # stands where a default would: a value may be given that equals it
     start = argparse.Namespace(**dict.fromkeys(names, absent))
-    parser = option_parser()
-    if problem := unknown_option(words, parser._option_string_actions):
-        raise ValueError(problem)
-    parsed = parser.parse_args(words, start)
+    parsed = option_parser().parse_args(words, start)
     given = {name: value for name, value in vars(parsed).items() if value is not absent}
     # Until the data are known, the checks of the training see what would be chosen for some data.
     facts = RunFacts.on_this_machine(1, 0, has_validation=True, use_cpu=bool(given.get("use_cpu")))
