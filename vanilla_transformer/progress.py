@@ -71,6 +71,7 @@ class Progress:
         done: How many were done before.
         bar: Whether to show a bar. None: where one can be drawn.
         print_line: What prints a line where there is no bar.
+        seconds_to_first_line: How soon the first line comes. None: as the others.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Progress:
         shown: bool = True,
         bar: bool | None = None,
         print_line: Callable[[str], None] = print_message,
+        seconds_to_first_line: float | None = None,
     ) -> None:
         self._has_bar = shown and (shows_bars() if bar is None else bar)
         self._prints_lines = shown and not self._has_bar
@@ -99,6 +101,8 @@ class Progress:
             dynamic_ncols=True,
         )
         self._begun = self._reported = monotonic()
+        if seconds_to_first_line is not None:
+            self._reported += seconds_to_first_line - SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> Self:
         return self

@@ -85,6 +85,7 @@ class TrainingLog(TrainerCallback):
                 done=state.global_step,
                 bar=False if args.disable_tqdm else None,
                 print_line=logger.info,
+                seconds_to_first_line=10.0,
             )
             self._peak = peak_of(args.device)
             self._products = products_of_tokens(cast(nn.Module, self.trainer.model))
