@@ -459,3 +459,18 @@ def test_a_model_is_better_by_a_score_that_tells_something(before, after, wanted
     done = Adapted(Path("model"), found, None)
     assert done.is_better is better
     assert any("the old model is kept" in line for line in describe_adaptation(done)) is not better
+
+
+def test_a_test_that_decides_nothing_says_how_many_pairs_would():
+    def compared(times):
+        wanted = [f"the text number {number}" for number in range(20)] * times
+        old = ["the text" if row % 20 in (3, 5) else text for row, text in enumerate(wanted)]
+        new = ["the text" if row % 20 == 7 else text for row, text in enumerate(wanted)]
+        found = compare_outputs(wanted, {"old": old, "new": new}, wanted, ["chrf"])
+        return Adapted(Path("model"), found, None)
+
+    told = " ".join(describe_adaptation(compared(1)))
+    needed = int(re.search(r"about ([\d,]+) would decide", told)[1].replace(",", ""))
+    assert needed > 20
+    assert compared(needed // 20).is_better
+    assert "would decide" not in " ".join(describe_adaptation(compared(needed // 20)))

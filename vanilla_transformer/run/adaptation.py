@@ -9,7 +9,9 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from pathlib import Path
+from statistics import NormalDist, fmean, pstdev
 from typing import Any
 
 import torch
@@ -62,6 +64,8 @@ _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SCORED_PAIRS = 250
 """The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
+_MOST_PAIRS = 100_000
+"""Test pairs above which a difference is none that anybody sees."""
 _OWN_OUTPUTS = "own-outputs"
 _STARTS = ("adapt.json", "before", "grown", "data")
 """What an adaptation has written before its training begins, besides its own outputs."""
@@ -311,6 +315,23 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
         fallen = [name for name in comparison.scores if _significant_gain(comparison, name) < 0]
         if fallen:
             yield f"On the {title} test set it is significantly worse in {', '.join(fallen)}."
+    if not gain and (needed := _deciding_pairs(done.own)):
+        yield (
+            f"The test has {len(done.own.sources):,} pairs. If the difference stays, about "
+            f"{needed:,} would decide: give more, with `--test` or `--held-out`."
+        )
+
+
+def _deciding_pairs(comparison: ModelComparison) -> int | None:
+    """Returns with how many test pairs the same difference is significant; None: with very many.
+
+    The deviation of a mean falls with the square root of their number.
+    """
+    gains = [after - before for before, after in zip(*comparison.text_scores.values(), strict=True)]
+    if not (mean := fmean(gains)):
+        return None
+    needed = (NormalDist().inv_cdf(1 - SIGNIFICANT / 2) * pstdev(gains) / mean) ** 2
+    return ceil(needed / 10) * 10 if needed < _MOST_PAIRS else None
 
 
 def _write_reports(done: Adapted, folder: Path, base_model: str | None) -> None:
