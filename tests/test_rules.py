@@ -5,7 +5,6 @@ import pytest
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import (
-    AveragingArguments,
     ModelArguments,
     PreparationArguments,
     SubwordArguments,
@@ -27,11 +26,9 @@ RUN = [
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),
-    (ModelArguments, {"teacher_temperature": -1.0, "teacher": ["a"]}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
     (SubwordArguments, {"unigram_alpha": float("nan")}),
-    (AveragingArguments, {"ema_decay": 1.0}),
-    (AveragingArguments, {"average_last": 3, "ema_decay": 0.9}),
+    (ModelArguments, {"ema_decay": 1.0}),
 ]
 TRAINING = [
     (TokenBudgetTrainingArguments, changes)

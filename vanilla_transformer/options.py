@@ -24,17 +24,16 @@ class _Help(str):
     limits: dict[str, Any]
 
 
-def option(help_text: str, default: Any = None, *aliases: str, **settings: Any) -> Any:
+def option(help_text: str, default: Any = None, **settings: Any) -> Any:
     """Declares an option.
 
     Args:
-        aliases: Further names.
         settings: Those of argparse; the range of a number as `ge`, `gt`, `le` and `lt` (at least,
             above, at most, below); and `flag`, where the name is not that of the field.
     """
     described = _Help(help_text)
     described.limits = {end: settings.pop(end) for end in _RANGE_ENDS if end in settings}
-    metadata = {"help": described, "aliases": list(aliases), **settings}
+    metadata = {"help": described, **settings}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -3,7 +3,6 @@ r"""Runs the demonstrations of docs/benchmarks.md on real data, and prints a tab
     python scripts/experiments/adapting.py localization --model runs/en-de --own data/localization
     python scripts/experiments/adapting.py back-translation
     python scripts/experiments/adapting.py distillation --model runs/en-de
-    python scripts/experiments/adapting.py trimming
 
 The data are Multi30k (`--data`: train, val, test_2016_flickr as FILE.LANGUAGE.gz), and for the
 first demonstration pairs of texts of programs (`--own`: train, valid, test as FILE.en-de.tsv.gz).
@@ -22,16 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from random import Random
 from statistics import mean
-from typing import Any
-
-import torch
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import Metaspace
-from tokenizers.trainers import BpeTrainer
-from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
@@ -337,56 +327,6 @@ def measure_speeds(models: dict[str, str], texts: list[str], turns: int = 5) -> 
     return best
 
 
-def trimming(study: Study) -> None:
-    """Trims a model with a vocabulary of NLLB's size to English and German."""
-    source = study.folder / "nllb"
-    if not source.exists():
-        make_many_languages(study, source)
-    converted = study.run("converted", "convert", source, OUTPUT)
-    study.run(
-        "trimmed",
-        *("vocabulary", converted, OUTPUT),
-        *("--keep-for", study.text("train", "en"), study.text("train", "de")),
-    )
-    print((study.folder / "trimmed.log").read_text())
-
-
-def make_many_languages(study: Study, folder: Path, tokens: int = 256_000) -> None:
-    """Saves a model of the type of NLLB with random weights, whose tokenizer knows the captions.
-
-    Args:
-        tokens: Size of the vocabulary without languages. Most are made of Cyrillic letters.
-    """
-    trained = Tokenizer(BPE(unk_token="<unk>"))
-    trained.pre_tokenizer = Metaspace()
-    files = [study.text("train", language) for language in ("en", "de", "fr")]
-    specials = ["<s>", "<pad>", "</s>", "<unk>"]
-    trainer = BpeTrainer(vocab_size=20_000, special_tokens=specials, show_progress=False)
-    trained.train_from_iterator((line for path in files for line in lines_of(path)), trainer)
-    model = json.loads(trained.to_str())["model"]
-    vocabulary: dict[str, int] = model["vocab"]
-    merges: list[Any] = [tuple(pair) for pair in model["merges"]]
-    letters = [chr(code) for code in range(0x430, 0x450)]
-    vocabulary |= {letter: len(vocabulary) + rank for rank, letter in enumerate(letters)}
-    others, chance = [*letters], Random(0)
-    while len(vocabulary) < tokens:
-        pair = (chance.choice(others), chance.choice(letters))
-        if "".join(pair) not in vocabulary:
-            vocabulary["".join(pair)] = len(vocabulary)
-            merges.append(pair)
-            others.append("".join(pair))
-    tokenizer = NllbTokenizer(vocabulary, merges, src_lang="eng_Latn", tgt_lang="deu_Latn")
-    sizes: dict[str, Any] = {f"{side}_layers": 4 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_ffn_dim": 2048 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_attention_heads": 8 for side in ("encoder", "decoder")}
-    torch.manual_seed(0)
-    config = M2M100Config(vocab_size=len(tokenizer), d_model=512, **sizes)
-    random = M2M100ForConditionalGeneration(config)
-    random.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids("deu_Latn")
-    random.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def print_table(
     heads: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[float, ...]]]]
 ) -> None:
@@ -405,7 +345,6 @@ DEMONSTRATIONS: dict[str, Callable[[Study], None]] = {
     "localization": localization,
     "back-translation": back_translation,
     "distillation": distillation,
-    "trimming": trimming,
 }
 
 

@@ -1,11 +1,10 @@
 """Measures speed and memory of this package, compared with other systems that are installed.
 
-`train` measures training steps and their peak memory, `generate` measures `generate()`, and `load`
-measures how long a saved model takes to load. `gpu` measures training and generation on one GPU, in
-at most 6 minutes. The systems take turns, and ratios compare within a turn; see
-`benchmark_models.py` for the systems. Every run measures the limits of the machine too. `--busy 1`
-keeps one other process busy. torch reads variables such as GOMP_SPINCOUNT when it is imported: set
-them before.
+`train` measures training steps and their peak memory, and `generate` measures `generate()`. `gpu`
+measures training and generation on one GPU, in at most 6 minutes. The systems take turns, and
+ratios compare within a turn; see `benchmark_models.py` for the systems. Every run measures the
+limits of the machine too. `--busy 1` keeps one other process busy. torch reads variables such as
+GOMP_SPINCOUNT when it is imported: set them before.
 """
 
 import argparse
@@ -19,8 +18,7 @@ from typing import Any
 import torch
 from benchmark_generation import format_generation, make_generator, measure_generation
 from benchmark_gpu import SYSTEMS_OF_GPU, measure_gpu
-from benchmark_loading import format_loading, measure_loading
-from benchmark_models import GENERATING, LOADED, TRAINED, is_installed
+from benchmark_models import GENERATING, TRAINED, is_installed
 from benchmark_reports import format_machine, measure_machine, write_json
 from benchmark_training import (
     KINDS,
@@ -81,12 +79,6 @@ def run_generate(
             yield result, format_generation(result)
 
 
-def run_load(options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]) -> Results:
-    """Measures loading; yields one result and its report."""
-    result = measure_loading(options)
-    yield result, format_loading(result)
-
-
 def run_gpu(options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]) -> Results:
     """Measures training and generation on one GPU; yields a result and its report for each case."""
     yield from measure_gpu(options, machine)
@@ -137,8 +129,6 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     add("--repeats", type=int, default=2, help="timed turns of generation")
     add("--device", default="cuda", help="cpu, cuda, ...")
 
-    add = _add_command(commands, "load", "compare from_pretrained", run_load, LOADED)
-    add("--repeats", type=int, default=5, help="loads that count; the median is printed")
     return parser.parse_args(argv)
 
 

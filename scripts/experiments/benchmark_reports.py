@@ -79,12 +79,6 @@ def ratio_text(result: dict[str, Any], name: str) -> str:
     return f"x{result['speedup'][name]:.2f} ({low:.2f} to {high:.2f})"
 
 
-def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
-    """Divides each system's amount by that of the first."""
-    first = next(iter(amounts.values()))
-    return {name: amount / first for name, amount in amounts.items()}
-
-
 def clock_of(device: str) -> Callable[[], float]:
     """Returns processor time on the CPU; on a GPU, the time after it has finished its work."""
     return time.process_time if device == "cpu" else _synchronized_clock

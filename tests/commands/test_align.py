@@ -45,51 +45,14 @@ def test_json_lines_hold_tokens_and_their_links(trained, files, expected, capsys
     assert rows[2]["target_tokens"] == [*TARGETS[2].split(), "</s>"]
 
 
-def test_the_error_rate_counts_links_made_by_hand(trained, files, tmp_path, expected, capsys):
-    gold = tmp_path / "gold"
-    gold.write_text("".join(f"{alignment.pharaoh}\n" for alignment in expected))
-    align([str(trained), *files, "--gold", str(gold)])
-    assert "3 pairs, alignment error rate 0.0000" in capsys.readouterr().err
-    gold.write_text("0-9\n\n0p9\n")
-    align([str(trained), *files, "--gold", str(gold)])
-    assert "alignment error rate 1.0000" in capsys.readouterr().err
-    gold.write_text("0-9\n\nx\n")
-    with pytest.raises(ValueError, match="gold, line 3: 'x' is no link"):
-        align([str(trained), *files, "--gold", str(gold)])
-    gold.write_text("0-9\n")
-    with pytest.raises(ValueError, match="has 1 lines for 3 pairs"):
-        align([str(trained), *files, "--gold", str(gold)])
-
-
-def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, monkeypatch):
-    argv = [str(trained), *files, "--output", str(tmp_path / "out"), "--resume"]
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 2)
-    whole = Translator.align
-
-    def fails_at_a_single_pair(self, sources, *args, **options):
-        if len(sources) == 1:
-            raise KeyboardInterrupt
-        return whole(self, sources, *args, **options)
-
-    monkeypatch.setattr(Translator, "align", fails_at_a_single_pair)
-    with pytest.raises(KeyboardInterrupt):
-        align(argv)
-    monkeypatch.setattr(Translator, "align", whole)
-    with pytest.raises(ValueError, match="another json"):
-        align([*argv, "--json"])
-    align(argv)
-    lines = (tmp_path / "out").read_text().splitlines()
-    assert lines == [alignment.pharaoh for alignment in expected]
-
-
 def test_a_line_that_is_too_long_is_named(trained, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 1)
+    monkeypatch.setattr("vanilla_transformer.commands.pairs.LINES_PER_CHUNK", 1)
     (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
     (tmp_path / "t").write_text("Hund\nHund\n")
     for run in (align, score):
         with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
             run([str(trained), *files])
-    monkeypatch.setattr("vanilla_transformer.commands.files.LINES_PER_CHUNK", 2)
+    monkeypatch.setattr("vanilla_transformer.commands.pairs.LINES_PER_CHUNK", 2)
     with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
         score([str(trained), *files])
 

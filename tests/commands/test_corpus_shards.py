@@ -45,13 +45,13 @@ def spoil(action, word):
     """On a worker: the next translation of a line with this word raises, or kills the worker."""
     whole = corpus_shards.print_outputs
 
-    def spoilt(translator, options, lines, *rest):
+    def spoilt(translator, options, lines, *rest, **place):
         if any(word in line for line in lines):
             corpus_shards.print_outputs = whole
             if action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("this line is bad")
-        whole(translator, options, lines, *rest)
+        whole(translator, options, lines, *rest, **place)
 
     corpus_shards.print_outputs = spoilt
 

@@ -93,7 +93,7 @@ def test_options_of_a_document(trained, subtitles, tmp_path):
     assert "Vogel findet Kind ." in output.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="--document"):
         translate([*words, "--output", str(subtitles), "--overwrite"])
-    for wrong in (["--json"], ["a line"], ["--n-best", "2"], ["--resume"]):
+    for wrong in (["--json"], ["a line"], ["--n-best", "2"]):
         with pytest.raises(UsageError):
             translate([*words, *wrong])
 

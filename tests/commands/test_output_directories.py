@@ -79,21 +79,19 @@ def test_all_commands_that_write_a_directory_are_known():
 
 @pytest.mark.parametrize("command", WRITES_A_DIRECTORY)
 @pytest.mark.parametrize("flag", ["", " --overwrite"])
-@pytest.mark.parametrize("kept", OWN)
-def test_no_command_deletes_files_of_the_user(
-    out, tmp_path, monkeypatch, capfd, command, flag, kept
-):
+def test_no_command_deletes_files_of_the_user(out, tmp_path, monkeypatch, capfd, command, flag):
     """Nor says that it would do so if it were asked."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.tsv").write_text("a dog\tein Hund\n" * 40)
     (tmp_path / "recipe.yaml").write_text("train_file: pairs.tsv\nmax_steps: 1\n")
-    file = save(tmp_path / "mine") / kept
-    (tmp_path / "mine" / "adapt.json").write_text("{}")
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(OWN[kept])
+    mine = save(tmp_path / "mine")
+    (mine / "adapt.json").write_text("{}")
+    for name, content in OWN.items():
+        (mine / name).parent.mkdir(exist_ok=True)
+        (mine / name).write_text(content)
     with suppress(SystemExit):
         assert main((command + flag).split()) != 0
-    assert file.read_text() == OWN[kept]
+    assert {name: (mine / name).read_text() for name in OWN} == OWN
     assert "--overwrite" not in capfd.readouterr().err.replace("option --overwrite (", "")
 
 

@@ -71,9 +71,7 @@ def test_a_calibration_says_what_it_finds(calibrated, trained, tmp_path, capsys)
     assert "not calibrated" in capsys.readouterr().err
     assert not (model / QUALITY).exists()
     with pytest.raises(UsageError):
-        run_subcommand(
-            "evaluate", [calibrated, calibrated, *map(str, pairs), "--compare", "--calibrate"]
-        )
+        run_subcommand("evaluate", [calibrated, calibrated, *map(str, pairs), "--calibrate"])
 
 
 def test_the_worst_outputs_are_listed_first(calibrated, tmp_path, capsys):
@@ -120,7 +118,6 @@ def test_without_a_calibration_there_is_nothing_to_review(trained, tmp_path):
             translate([str(model), *words])
     for words in (
         ["--review", "10", "--n-best", "2"],
-        ["--review", "10", "--input", "x", "--output", "y", "--resume"],
         ["--quality", "a dog"],
         ["--document", str(tmp_path / "page.html"), "--fuzzy-below", "10"],
         ["--fuzzy-below", "10", "a dog"],

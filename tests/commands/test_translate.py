@@ -1,20 +1,15 @@
-"""`vanilla-transformer translate` and `score`: pipes, files, JSON lines, interruptions."""
+"""`vanilla-transformer translate` and `score`: pipes, files, JSON lines."""
 
 import gzip
 import json
 import os
-import shutil
-import signal
 import sys
-import time
 from functools import partial
 from math import inf
 
-import forks
 import pytest
-from toy import NOUNS, VERBS, command
+from toy import command
 
-from vanilla_transformer.commands import files as program_files
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.inference.results import Score, Translation
@@ -80,76 +75,6 @@ def test_scores_that_json_cannot_hold_are_null(trained, tmp_path, capsys, monkey
     score([str(trained), *pair, "--json"])
     written = json.loads(capsys.readouterr().out)
     assert (written["log_probability"], written["token_scores"]) == (None, [None, -0.25])
-
-
-def test_a_killed_output_loses_and_doubles_no_line(trained, tmp_path):
-    nouns, verbs = list(NOUNS), list(VERBS)
-    lines = [f"a {nouns[n % 8]} {verbs[n // 8 % 3]} a {nouns[n // 24 % 8]} ." for n in range(5000)]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-    output = tmp_path / "out.tsv"
-    argv = [str(trained), "--input", str(tmp_path / "in"), "--tsv", "--resume"]
-    argv += ["--engine", "transformers", "--num-beams", "1", "--output", str(output)]
-    process = forks.start("vanilla_transformer", "translate", *argv)
-    while process.poll() is None and not list(tmp_path.glob("*.unfinished/part-*[0-9]")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    translate(argv)
-    rows = [row.split("\t") for row in output.read_text(encoding="utf-8").splitlines()]
-    assert [source for source, _ in rows] == lines
-    by_source = dict(rows)
-    assert all(by_source[source] == target for source, target in rows)
-    assert by_source[LINES[0]] == "Hund sieht Katze ."
-    assert {path.name for path in tmp_path.iterdir()} == {"in", "out.tsv"}
-
-
-@pytest.fixture
-def interrupted(trained, files, tmp_path, monkeypatch):
-    """The words of a run with `--resume` that was interrupted after a chunk of one line."""
-    model = shutil.copytree(trained, tmp_path / "model")
-    monkeypatch.setattr(program_files, "LINES_PER_CHUNK", 1)
-    whole, calls = Translator.translate, []
-
-    def fails_later(self, texts, **options):
-        calls.append(texts)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return whole(self, texts, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Translator, "translate", fails_later)
-        with pytest.raises(KeyboardInterrupt):
-            translate([str(model), *files, "--resume"])
-    part = tmp_path / "out.de.unfinished" / "part-000000000"
-    assert part.read_text(encoding="utf-8") == "Hund sieht Katze .\n"
-    return [str(model), *files, "--resume"]
-
-
-def test_an_output_goes_on_with_the_same_options_only(interrupted, tmp_path, capsys):
-    with pytest.raises(ValueError, match="another num_beams"):
-        translate([*interrupted, "--num-beams", "2"])
-    translate(interrupted)
-    output = tmp_path / "out.de"
-    assert output.read_text(encoding="utf-8") == OUTPUTS
-    assert {path.name for path in tmp_path.iterdir()} == {"model", "in.en", "out.de"}
-    output.write_text("of another run\n")
-    translate(interrupted)
-    assert "nothing to do" in capsys.readouterr().err
-    assert output.read_text() == "of another run\n"
-    translate([*interrupted, "--overwrite"])
-    assert output.read_text(encoding="utf-8") == OUTPUTS
-
-
-def test_an_interrupted_output_is_left_alone(interrupted, tmp_path):
-    """By a run without `--resume`, and by one with another model."""
-    translate(interrupted[:-1])
-    assert (tmp_path / "out.de").read_text(encoding="utf-8") == OUTPUTS
-    (tmp_path / "out.de").unlink()
-    config = tmp_path / "model" / "generation_config.json"
-    config.write_text(config.read_text().replace("{", '{"no_repeat_ngram_size": 3,', 1))
-    with pytest.raises(ValueError, match="was made with another model"):
-        translate(interrupted)
-    assert (tmp_path / "out.de.unfinished" / "part-000000000").exists()
 
 
 def test_targets_are_scored(trained, tmp_path, capsys):

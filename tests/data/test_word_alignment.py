@@ -1,4 +1,4 @@
-"""Links between words: the format, the error rate, and the words of tokens of every tokenizer."""
+"""Links between words: the format, and the words of tokens of every tokenizer."""
 
 import pytest
 from converted_models import save_marian, train_pieces
@@ -7,9 +7,7 @@ from transformers import MarianTokenizer
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.token_words import spans_of_ids, unknown_spans, words_of_encoding
 from vanilla_transformer.data.word_alignment import (
-    alignment_error_rate,
     format_links,
-    parse_gold_links,
     parse_links,
     token_links,
     word_links,
@@ -29,24 +27,12 @@ def test_links_are_read_in_order_and_written_again():
     assert parse_links(" 2-1  0-0 2-1 10-3\t") == ((0, 0), (2, 1), (10, 3))
     assert parse_links("") == ()
     assert format_links(parse_links("0-0 1-2")) == "0-0 1-2"
-    assert parse_gold_links("0-1 2p3") == (((0, 1),), ((0, 1), (2, 3)))
 
 
 @pytest.mark.parametrize("line", ["0-0 1", "a-b", "-1-2", "0-0,1-1", "1-2-3", "0p1", "²-1"])
 def test_a_part_that_is_no_link_is_refused(line):
     with pytest.raises(ValueError, match="is no link"):
         parse_links(line)
-
-
-def test_the_error_rate_is_that_of_och_and_ney():
-    found = [((0, 0), (1, 1), (2, 2)), ((0, 0),)]
-    sure = [((0, 0), (1, 2)), ((0, 0),)]
-    possible = [((0, 0), (1, 2), (2, 2)), ((0, 0),)]
-    # |A| = 4, |S| = 3, |A & S| = 2, |A & P| = 3
-    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - 5 / 7)
-    assert alignment_error_rate(sure, sure) == 0
-    assert alignment_error_rate([()], [()]) == 0
-    assert alignment_error_rate([((0, 1),)], [((1, 0),)]) == 1
 
 
 def test_links_go_from_words_to_tokens_and_back():

@@ -29,9 +29,8 @@ VARIANTS = {
         "early_stopping_patience": 5,
         **SCORED,
     },
-    "a mean of checkpoints": {
+    "a rate that follows the scores": {
         "tokenizer_kind": "word",
-        "average_last": 2,
         "lr_scheduler_type": "reduce_lr_on_plateau",
         **SCORED,
     },
@@ -112,7 +111,7 @@ def test_a_killed_run_ends_like_an_undisturbed_one(runs, variant, doom, tmp_path
 
 
 def test_a_full_disk_is_named_and_loses_nothing(runs, tmp_path):
-    variant = "a mean of checkpoints"
+    variant = "a rate that follows the scores"
     process = runs.start(variant, tmp_path / "run", "full:20000")
     assert process.wait() == 1
     # A progress bar may be drawn once more, after the error.

@@ -88,18 +88,3 @@ def test_nothing_that_was_said_of_the_former_model_goes_along(tmp_path):
         card = (tmp_path / name / "README.md").read_text(encoding="utf-8")
         assert "made this model from `model`" in card
         assert "BLEU" not in card
-
-
-def test_the_command_trims_and_then_adds(tmp_path):
-    source, out, texts = save_own(tmp_path / "model"), tmp_path / "out", tmp_path / "texts"
-    texts.write_text("the dog ran\n", encoding="utf-8")
-    words = ["--keep-for", str(texts), "--add-tokens", TAG]
-    run_subcommand("vocabulary", [str(source), str(out), *words])
-    run_subcommand("vocabulary", [str(source), f"{out}-trimmed", *words[:2]])
-    old, trimmed, both = (
-        AutoTokenizer.from_pretrained(path).get_vocab()
-        for path in (source, f"{out}-trimmed", str(out))
-    )
-    assert old.keys() > trimmed.keys()
-    assert both.keys() - trimmed.keys() == {TAG}
-    assert verify_model(out).agrees

@@ -77,12 +77,11 @@ def test_a_recipe_may_say_no(tmp_path):
     assert (arguments.training.bf16, arguments.training.eval_on_start) == (False, True)
 
 
-@pytest.mark.parametrize("old", ["overwrite_output_dir", "overwrite-output-dir", "overwrite"])
-def test_names_of_options_old_and_with_hyphens(tmp_path, old):
-    assert parse_arguments(["--output-dir", str(tmp_path), f"--{old}"]).model.overwrite
-    assert not parse_arguments(["--output_dir", "x", f"--{old}", "False"]).model.overwrite
+def test_names_of_options_with_hyphens(tmp_path):
+    assert parse_arguments(["--output-dir", str(tmp_path), "--overwrite"]).model.overwrite
+    assert not parse_arguments(["--output_dir", "x", "--overwrite", "False"]).model.overwrite
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(f"{old}: true\nnorm-placement: pre\n")
+    recipe.write_text("overwrite: true\nnorm-placement: pre\n")
     arguments = parse_arguments([str(recipe), "--output-dir", str(tmp_path)])
     assert arguments.model.overwrite
     assert arguments.architecture == {"norm_placement": "pre"}

@@ -68,7 +68,6 @@ def saved_training(folder):
             {"eval_strategy": "steps", "save_steps": 50, "load_best_model_at_end": True},
         ),
         ({"eval_steps": 50, "save_steps": 20}, ("load_best_model_at_end",), {}),
-        ({"average_last": 5}, ("load_best_model_at_end", "save_total_limit"), {}),
         ({"label_smoothing_factor": 0.1}, ("label_smoothing",), {}),
         ({"generation_config": "there"}, ("generation_num_beams",), {}),
         ({"activation_function": "gelu"}, ("gated_ffn",), {"encoder_ffn_dim": 768}),

@@ -5,7 +5,7 @@ from test_run_refusals import contents
 from toy import NOUNS, VERBS, arguments, main
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.data.word_alignment import alignment_error_rate, parse_links
+from vanilla_transformer.data.word_alignment import parse_links
 from vanilla_transformer.inference.translator import Translator
 
 LINKS = "1-0 2-1 4-2 5-3"  # a dog sees a cat . / Hund sieht Katze .
@@ -42,8 +42,8 @@ def test_the_trained_head_aligns_the_outputs_of_both_engines(guided, engine):
     sources = [f"a {nouns[i]} {verbs[i % 3]} a {nouns[i - 1]} ." for i in range(8)]
     for search in ({}, {"num_beams": 3}):
         found = translator.translate(sources, return_word_alignment=True, **search)
-        links = [one.word_alignment for one in found]
-        assert alignment_error_rate(links, [parse_links(LINKS)] * 8) < 0.05
+        wanted = {*parse_links(LINKS)}
+        assert sum(len(wanted.symmetric_difference(one.word_alignment)) for one in found) <= 2
     assert found[0].pharaoh == LINKS
 
 

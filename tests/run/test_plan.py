@@ -59,11 +59,10 @@ def test_a_model_that_cannot_be_made_is_refused_before_the_data_are_encoded(tmp_
         ([], (None, None)),
         (["--load_best_model_at_end", "True"], ("bleu", True)),
         (["--early_stopping_patience", "1", "--metrics", "wer"], ("wer", False)),
-        (["--average_best", "2", "--metrics", "ter"], ("ter", False)),
-        (["--average_best", "2", "--metric_for_best_model", "loss"], ("loss", False)),
+        (["--load_best_model_at_end", "True", "--metrics", "ter"], ("ter", False)),
         (["--load_best_model_at_end", "True", "--prediction_loss_only", "True"], ("loss", False)),
         (
-            ["--average_best", "2", "--lr_scheduler_type", "reduce_lr_on_plateau"],
+            ["--load_best_model_at_end", "True", "--lr_scheduler_type", "reduce_lr_on_plateau"],
             ("loss", False),
         ),
     ],
@@ -97,7 +96,7 @@ def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest)
 
 
 def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):
-    changes = {"max_steps": 1, "average_best": 1, "save_strategy": "steps", "save_steps": 1}
+    changes = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
     changes |= {"eval_strategy": "steps", "eval_steps": 1, "position_embedding_type": "learned"}
     GenerationConfig(num_beams=2).save_pretrained(tmp_path / "search")
     changes["generation_config"] = str(tmp_path / "search")

@@ -5,30 +5,32 @@ that exists whole or not at all. So nothing depends on how many workers there ar
 of them dies: Dask gives its shard to another one.
 """
 
+import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import dask
 from distributed import Client, KilledWorker, LocalCluster, as_completed
 from transformers import set_seed
 
-from vanilla_transformer.commands.files import (
-    FileLines,
-    file_identity,
-    open_part,
-    parts_directory,
-)
+from vanilla_transformer.commands.files import FileLines
 from vanilla_transformer.commands.program import describe_error
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
+from vanilla_transformer.data.atomic_files import LOCK, replaced_file, write_atomic
+from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.model_directory import model_files
 from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
 
+_MANIFEST = "manifest.json"
+"""The file, in a directory of shards, that tells what they are made from."""
 _SHARDS_AHEAD = 2  # whose lines are read, for each worker
 _FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
 _QUIET = {  # the program itself reports what has failed
@@ -56,23 +58,18 @@ def translate_corpus(options: Options) -> None:
         ValueError: If the directory was made from something else, or another program writes to it.
         OSError: If shards have failed. The error names them; the others are complete.
     """
-    corpus, output = options.corpus, options.files.output
+    output = options.files.output
     assert output is not None  # `Options` has checked it
     folder = Path(output).resolve()  # workers have another working directory
-    identity = {
-        **options.identity(),
-        "corpus": [file_identity(file) for file in corpus.files],
-        "shard_lines": corpus.shard_lines,
-    }
-    shards = _cut_files(options, folder)
-    with parts_directory(folder, identity):
+    identity, shards = _identity(options), _cut_files(options, folder)
+    with _shard_directory(folder, identity):
         missing = [shard for shard in shards if not shard.path.exists()]
         total = sum(shard.count for shard in shards)
         done = total - sum(shard.count for shard in missing)
         failed: dict[Shard, str] = {}
         if missing:
             with Progress(total, "lines", done=done) as progress:
-                for shard, problem in _carry_out(options, missing):
+                for shard, problem in _carry_out(options, identity, missing):
                     if problem:
                         failed[shard] = problem
                         print_message(f"{shard} has failed: {problem}")
@@ -86,6 +83,58 @@ def translate_corpus(options: Options) -> None:
             f"alone: {named}"
         )
     print_message(f"{output}: {total:,} lines in {len(shards)} shards.")
+
+
+def _identity(options: Options) -> dict[str, Any]:
+    """Returns what decides the outputs of a corpus."""
+    files, corpus, computation = options.files, options.corpus, asdict(options.computation)
+    del computation["batch_tokens"], computation["device"]
+    models = (options.model, *options.computation.ensemble_with)
+    return {
+        **{name: getattr(files, name) for name in ("json", "tsv", "quality", "alignment")},
+        **asdict(options.languages),
+        **asdict(options.search),
+        **computation,
+        "model": list(map(_file_identity, models)),
+        "glossary": options.search.glossary and _file_identity(options.search.glossary),
+        "memory": list(map(_file_identity, options.search.memory)),
+        "corpus": list(map(_file_identity, corpus.files)),
+        "shard_lines": corpus.shard_lines,
+    }
+
+
+def _file_identity(path: str) -> list[Any]:
+    """Returns path, size and time of a file or of those of a model, or a name on the Hub."""
+    entry = Path(path)
+    if not entry.exists():
+        return [path]
+    files = model_files(entry) if entry.is_dir() else [entry]
+    return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
+@contextmanager
+def _shard_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
+    """Makes a directory of shards, or goes on with one; keeps other programs out of it."""
+    with locked_directory(folder, is_main=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest, wanted = folder / _MANIFEST, json.loads(json.dumps(identity))
+        if manifest.exists():
+            known = read_object(manifest)
+            names = sorted(n for n in {*known, *wanted} if known.get(n) != wanted.get(n))
+            if names:
+                raise ValueError(
+                    f"{str(folder)!r} was made with another {', '.join(names)}: give the same "
+                    "files and options, or delete it to begin again."
+                )
+        elif not all(path.match("*.partial") or path.name == LOCK for path in folder.iterdir()):
+            raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
+        else:
+            write_atomic(manifest, json.dumps(wanted, indent=1) + "\n")
+        try:
+            yield
+        finally:
+            for path in folder.glob("*.partial"):  # of a process that was killed
+                path.unlink(missing_ok=True)
 
 
 def _cut_files(options: Options, folder: Path) -> list[Shard]:
@@ -110,11 +159,13 @@ def _with_lines(shards: Sequence[Shard]) -> Iterator[tuple[Shard, list[str]]]:
             position = shard.first + shard.count
 
 
-def _carry_out(options: Options, shards: Sequence[Shard]) -> Iterator[tuple[Shard, str]]:
+def _carry_out(
+    options: Options, identity: Mapping[str, Any], shards: Sequence[Shard]
+) -> Iterator[tuple[Shard, str]]:
     """Yields each shard that is written, with "", and each that has failed, with the reason."""
     with _connected_client(options) as client:
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
-        work = _Work.of(options)
+        work = _Work(repr(identity), _with_absolute_paths(options))
         engine = client.submit(_name_of_engine, work, pure=False).result()
         sources, running, failures = _with_lines(shards), as_completed(), 0
         shard_of: dict[str, Shard] = {}
@@ -148,16 +199,12 @@ class _Work:
     identity: str  # tells options and the files of models apart: others are another model
     options: Options = field(compare=False)  # with absolute paths
 
-    @classmethod
-    def of(cls, options: Options) -> "_Work":
-        """Makes the work of a command."""
-        models = (options.model, *options.computation.ensemble_with)
-        model, *others = (
-            str(Path(path).resolve()) if Path(path).exists() else path for path in models
-        )
-        computation = replace(options.computation, ensemble_with=others)
-        identity = repr((options, [file_identity(path) for path in models]))
-        return cls(identity, replace(options, model=model, computation=computation))
+
+def _with_absolute_paths(options: Options) -> Options:
+    models = (options.model, *options.computation.ensemble_with)
+    model, *others = (str(Path(path).resolve()) if Path(path).exists() else path for path in models)
+    computation = replace(options.computation, ensemble_with=others)
+    return replace(options, model=model, computation=computation)
 
 
 @contextmanager
@@ -196,6 +243,18 @@ def _name_of_engine(work: _Work) -> str:
     return str(_load_for_worker(work).engine.name)
 
 
+@contextmanager
+def _open_part(path: Path) -> Iterator[TextIO]:
+    """Opens a part, which exists when it is whole and on the disk."""
+    with (
+        replaced_file(path) as unfinished,
+        unfinished.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
 def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -> None:
     if shard.path.exists():  # by a worker that died before it could say so
         return
@@ -206,5 +265,5 @@ def _translate_shard(work: _Work, engine: str, shard: Shard, lines: list[str]) -
             "packages, or give --engine."
         )
     set_seed(options.computation.seed + int(shard.path.stem))
-    with open_part(shard.path) as stream:
+    with _open_part(shard.path) as stream:
         print_outputs(translator, options, lines, stream, file=shard.file, first=shard.first)

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ EXAMPLES = """
 vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
     --source-column en --target-column de --metrics bleu chrf ter --output report.json
-vanilla-transformer evaluate runs/old runs/new --compare --html comparison.html \\
+vanilla-transformer evaluate runs/old runs/new --output comparison.json \\
     --test-source test.en --test-target test.de
 """
 
@@ -35,14 +35,10 @@ class Options:
     """The options of the subcommand."""
 
     models: list[str] = argument(
-        "directory of a saved model, or its name on the Hub; several with --compare", "MODEL"
+        "directory of a saved model, or its name on the Hub; several are compared, by the paired "
+        "bootstrap",
+        "MODEL",
     )
-    compare: bool = option(
-        "test the differences of several models by the paired bootstrap, for all texts and by "
-        "corpus",
-        False,
-    )
-    html: str | None = option("page for --compare with all outputs side by side", metavar="FILE")
     split: str = option("split to score", "test", choices=SPLITS)
     metrics: list[str] = option(
         f"scores to compute: {', '.join(METRIC_NAMES)}",
@@ -70,7 +66,7 @@ class Options:
     output: str | None = option(
         "JSON file for the scores, signatures, sources and outputs", metavar="FILE"
     )
-    overwrite: bool = option("replace an existing --output or --html", False)
+    overwrite: bool = option("replace an existing --output", False)
     json: bool = option("print the scores as JSON, with all that belongs to them", False)
     search: GenerationOptions
     computation: TypedEngineOptions
@@ -86,17 +82,11 @@ class Options:
 
     def __post_init__(self) -> None:
         refuse(
-            (
-                len(self.models) > 1 and not self.compare,
-                "several models need --compare, and files --test-source and --test-target",
-            ),
-            (self.calibrate and self.compare, "--calibrate is for one model, without --compare"),
+            (self.calibrate and len(self.models) > 1, "--calibrate is for one model"),
             (
                 self.calibrate and not os.path.isdir(self.models[0]),
                 f"--calibrate writes beside the model, and {self.models[0]!r} is no directory",
             ),
-            (len(self.models) < 2 and self.compare, "--compare needs two models or more"),
-            (self.html and self.html == self.output, "--html and --output are one file"),
         )
 
 
@@ -107,25 +97,21 @@ def run(options: Options) -> None:
     names = [f"{split}_{part}" for split in SPLITS for part in ("file", "source", "target")]
     read_from = {option_of(name): getattr(options.data, name) for name in names}
     check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
-    check_output(OutputFile(output=options.html, overwrite=options.overwrite), read_from, "--html")
     from datasets import disable_progress_bars
 
     from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_comparison, describe_scores
-    from vanilla_transformer.run.comparison_page import comparison_page
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
     from vanilla_transformer.search import SearchError
 
     disable_progress_bars()  # they call each split "train"
-    models: Any = options.models if options.compare else options.models[0]
-    with ExitStack() as files:  # what cannot be written is told before the work
-        report_file, page_file = (
-            files.enter_context(open_output(path)) if path else None
-            for path in (options.output, options.html if options.compare else None)
-        )
+    several = len(options.models) > 1
+    models: Any = options.models if several else options.models[0]
+    # What cannot be written is told before the work.
+    with open_output(options.output) if options.output else nullcontext() as report_file:
         with usage_errors(SearchError):
             evaluate = partial(evaluate_model, calibrates=options.calibrate)
-            evaluated: Any = (compare_models if options.compare else evaluate)(
+            evaluated: Any = (compare_models if several else evaluate)(
                 models,
                 options.data,
                 split=options.split,
@@ -140,11 +126,9 @@ def run(options: Options) -> None:
         if options.json:
             print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
         else:
-            describe = describe_comparison if options.compare else describe_scores
+            describe = describe_comparison if several else describe_scores
             print(*describe(report["scores"]), sep="\n", flush=True)
         if options.calibrate:
             print(evaluated.calibration, file=sys.stderr)
         if report_file:
             json.dump(report, report_file, indent=1, ensure_ascii=False, allow_nan=False)
-        if page_file:
-            page_file.write(comparison_page(evaluated))

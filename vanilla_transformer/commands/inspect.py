@@ -65,7 +65,6 @@ class ShapesOptions(ModelOptions):
     target: list[str] | None = option(
         "target texts, one per source (default: the start token)", metavar="TEXT"
     )
-    attention: str | None = option("attention implementation: sdpa, eager, ...", metavar="NAME")
 
     def __post_init__(self) -> None:
         texts, targets = self.text or (), self.target or ()
@@ -126,8 +125,6 @@ def _show_shapes(
     from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
 
-    if options.attention:
-        model.set_attn_implementation(options.attention)
     if options.text is None:
         inputs = dict(model.dummy_inputs)
     else:

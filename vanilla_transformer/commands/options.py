@@ -166,7 +166,7 @@ def read_options(kind: type[Options], values: argparse.Namespace) -> Options:
 
 def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -> dict[str, Any]:
     """Returns the arguments of argparse for a field of a type, such as `int | None`."""
-    ours = ("aliases", "positional", "flag")
+    ours = ("positional", "flag")
     settings = {name: value for name, value in declared.metadata.items() if name not in ours}
     if declared.default_factory is not MISSING:
         settings["default"] = declared.default_factory()
@@ -257,15 +257,6 @@ class OutputFile:
 
     output: str | None = option("file to write (default: print)", metavar="FILE")
     overwrite: bool = option("replace an existing --output", False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResumedFile(OutputFile):
-    """An output that can be continued."""
-
-    resume: bool = option(
-        "go on with an --output that was interrupted; the same options must be given", False
-    )
 
 
 def read_assignment(text: str) -> tuple[str, Any]:

@@ -1,20 +1,12 @@
 """Translates lines, files and pipes with the fastest engine that is installed."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from vanilla_transformer.commands.files import (
-    FileLines,
-    check_output,
-    file_identity,
-    is_made_already,
-    open_output,
-    source_lines,
-    write_in_chunks,
-)
+from vanilla_transformer.commands.files import FileLines, check_output, open_output
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.translation import (
     Options,
@@ -24,11 +16,12 @@ from vanilla_transformer.commands.translation import (
     print_review,
 )
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
+from vanilla_transformer.data.text_files import decode_lines
 
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
 cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
-vanilla-transformer translate runs/multi30k --input big.en --output big.de --resume
+vanilla-transformer translate runs/multi30k --input big.en --output big.de
 vanilla-transformer translate runs/multi30k --document report.docx
 vanilla-transformer translate runs/multi30k --alignment words "A dog runs through the snow."
 vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out --tsv --num-proc 8
@@ -44,7 +37,7 @@ def run(options: Options) -> None:
         translate_corpus(options)
     elif files.document:
         _translate_document(options, files.document)
-    elif not is_made_already(files):
+    else:
         check_output(files, {"--input": files.input})
         _translate_lines(options)
 
@@ -53,22 +46,16 @@ def _translate_lines(options: Options) -> None:
     """Translates lines in their order."""
     from transformers import set_seed
 
-    files, seed = options.files, options.computation.seed
+    files = options.files
     translator = load_translator(options)
-    lines = source_lines(options.lines, files.input)
-    if files.resume and files.input:
-
-        def write(first: int, chunk: list[str], stream: TextIO) -> None:
-            set_seed(seed + first)
-            print_outputs(translator, options, chunk, stream, file=files.input, first=first)
-
-        made_from = {**options.identity(), "input": file_identity(files.input)}
-        write_in_chunks(files, made_from, lines, write, len(FileLines(files.input)), "texts")
-    else:
-        set_seed(seed)
-        with open_output(files.output) as stream:
-            shows = not stream.isatty()  # else a bar and the outputs would mix
-            print_outputs(translator, options, lines, stream, shows, files.input)
+    lines: Iterable[str] = options.lines
+    if not lines:  # a file and standard input are read as a stream
+        standard_input = decode_lines(sys.stdin.buffer, "standard input")
+        lines = FileLines(files.input) if files.input else standard_input
+    set_seed(options.computation.seed)
+    with open_output(files.output) as stream:
+        shows = not stream.isatty()  # else a bar and the outputs would mix
+        print_outputs(translator, options, lines, stream, shows, files.input)
 
 
 def _translate_document(options: Options, path: str) -> None:

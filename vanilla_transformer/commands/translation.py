@@ -10,12 +10,11 @@ from itertools import tee
 from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vanilla_transformer.commands.files import file_identity
 from vanilla_transformer.commands.options import (
     GenerationOptions,
     LanguageOptions,
     ModelOptions,
-    ResumedFile,
+    OutputFile,
     usage_errors,
 )
 from vanilla_transformer.data.text_files import on_one_line
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files(ResumedFile):
+class Files(OutputFile):
     """What is read and written."""
 
     _argument_group_name = "files"
@@ -86,8 +85,7 @@ class Corpus:
     _argument_group_name = "a corpus, shard by shard (needs the extra corpus)"
 
     files: list[str] = option(
-        "texts as in --input; --output is then a directory, which a later call completes without "
-        "--resume",
+        "texts as in --input; --output is then a directory, which a later call completes",
         [],
         flag="--corpus",
         metavar="FILE",
@@ -182,47 +180,20 @@ class Options(ModelOptions):
                 "lines",
             ),
             (
-                bool(files.previous) != bool(files.existing)
-                or (files.previous and not files.document),
-                "--previous and --existing are two files, for --document",
+                not files.document and (files.front_matter or files.previous or files.fuzzy_below),
+                "--front-matter, --previous and --fuzzy-below need a --document",
             ),
             (
-                files.review
-                and (
-                    files.resume or corpus or self.search.n_best or self.computation.ensemble_with
-                ),
-                "--review reads one output of each text, by one model: leave out --resume, "
-                "--corpus, --n-best and --ensemble-with",
+                bool(files.previous) != bool(files.existing),
+                "--previous and --existing are two files: give both",
+            ),
+            (
+                files.review and (corpus or self.search.n_best or self.computation.ensemble_with),
+                "--review reads one output of each text, by one model: leave out --corpus, "
+                "--n-best and --ensemble-with",
             ),
             (files.quality and not files.tsv, "--quality is a column of --tsv"),
-            (
-                files.front_matter and not files.document,
-                "--front-matter names keys of the file of --document",
-            ),
-            (
-                files.fuzzy_below and not files.document,
-                "--fuzzy-below marks texts of a --document",
-            ),
-            (
-                files.resume and not (corpus or (files.input and files.output)),
-                "--resume needs --input and --output",
-            ),
         )
-
-    def identity(self) -> dict[str, Any]:
-        """Returns what decides the outputs of a source."""
-        files, computation = self.files, asdict(self.computation)
-        del computation["batch_tokens"], computation["device"]
-        return {
-            **{name: getattr(files, name) for name in ("json", "tsv", "quality", "alignment")},
-            **asdict(self.languages),
-            **asdict(self.search),
-            **computation,
-            "model": file_identity(self.model),
-            "ensemble_with": [file_identity(path) for path in self.computation.ensemble_with],
-            "glossary": self.search.glossary and file_identity(self.search.glossary),
-            "memory": [file_identity(path) for path in self.search.memory],
-        }
 
     def of_translation(self) -> dict[str, Any]:
         """Returns what decides the outputs, by the names of `Translator.translate`."""

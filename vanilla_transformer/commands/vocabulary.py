@@ -1,8 +1,6 @@
 """Trims the vocabulary of a saved model to your texts, or adds tokens."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.options import argument, option
@@ -50,33 +48,25 @@ class Options:
     def __post_init__(self) -> None:
         refuse(
             (
-                not (self.trim.keep_for or self.add_tokens),
+                bool(self.trim.keep_for) == bool(self.add_tokens),
                 "give --keep-for to trim the vocabulary, or --add-tokens to add to it",
             )
         )
 
 
 def run(options: Options) -> None:
-    """Trims the vocabulary, and prints what that saves; adds tokens to it, or to what is left."""
+    """Trims the vocabulary, and prints what that saves; or adds tokens."""
     check_model_directory(options.model)
-    if not options.add_tokens:
-        trim(options, options.output_dir)
-    elif not options.trim.keep_for:
-        add_tokens(options, options.model)
-    else:
-        with TemporaryDirectory() as folder:
-            trimmed = str(Path(folder, Path(options.model).resolve().name))
-            trim(options, trimmed)
-            add_tokens(options, trimmed)
+    (trim if options.trim.keep_for else add_tokens)(options)
     print(f"{options.output_dir}: saved.")
 
 
-def trim(options: Options, output_dir: str) -> None:
+def trim(options: Options) -> None:
     """Trims the vocabulary of the model, and prints what that saves."""
     from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 
     done = trim_vocabulary(
-        options.model, output_dir, **asdict(options.trim), overwrite=options.overwrite
+        options.model, options.output_dir, **asdict(options.trim), overwrite=options.overwrite
     )
     rows = (
         ("source tokens", "{0.tokens[0]:,}"),
@@ -90,10 +80,10 @@ def trim(options: Options, output_dir: str) -> None:
     print(done.describe())
 
 
-def add_tokens(options: Options, model: str) -> None:
+def add_tokens(options: Options) -> None:
     """Adds tokens to a model."""
     from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 
-    grow_vocabulary(model, options.output_dir, options.add_tokens, options.overwrite)
+    grow_vocabulary(options.model, options.output_dir, options.add_tokens, options.overwrite)
     print(f"New tokens: {' '.join(options.add_tokens)}")
     print("Train it: new tokens are the means of their pieces.")

@@ -1,4 +1,4 @@
-"""Links between the words of two texts: Pharaoh's format, token links, and the error rate.
+"""Links between the words of two texts: Pharaoh's format, and token links.
 
 A word is text between ASCII white space, as for other aligners: with a no-break space, `10 000` is
 one word. A link (source, target) names two words, or two tokens, by their indices from 0. Pharaoh's
@@ -15,7 +15,6 @@ Span = tuple[int, int]
 
 _WORD = re.compile(r"[^ \t\n\v\f\r]+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
-_GOLD_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
 
 def aligning_layer(layers: int) -> int:
@@ -36,19 +35,6 @@ def parse_links(line: str) -> Links:
             raise ValueError(f"{part!r} is no link: give pairs of word numbers such as 0-0 1-2.")
         links.add((int(match[1]), int(match[2])))
     return tuple(sorted(links))
-
-
-def parse_gold_links(line: str) -> tuple[Links, Links]:
-    """Reads the sure links, and all links, of a line made by hand: `3-4` is sure, `3p4` is not."""
-    sure, possible = set(), set()
-    for part in line.split():
-        match = _GOLD_LINK.fullmatch(part)
-        if match is None:
-            raise ValueError(f"{part!r} is no link: give 0-2 for a sure one, 0p2 for a possible.")
-        possible.add((int(match[1]), int(match[3])))
-        if match[2] == "-":
-            sure.add((int(match[1]), int(match[3])))
-    return tuple(sorted(sure)), tuple(sorted(possible))
 
 
 def format_links(links: Iterable[Link]) -> str:
@@ -109,28 +95,6 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
             (s, t) for s in source_tokens.get(word, ()) for t in target_tokens.get(target_word, ())
         )
     return tuple(sorted(linked))
-
-
-def alignment_error_rate(
-    links: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
-) -> float:
-    """Computes the alignment error rate of texts: 1 - (|A∩S| + |A∩P|) / (|A| + |S|).
-
-    Source: Och and Ney 2000, "Improved Statistical Alignment Models". Lower is better.
-
-    Args:
-        links: The links A of each pair of texts.
-        sure: The sure links S that people set.
-        possible: The possible links P, which include the sure ones. None: the sure ones.
-
-    Returns:
-        The rate over all pairs, from 0 to 1; 0 if there are no links at all.
-    """
-    hits, total = 0, 0
-    for a, s, p in zip(links, sure, sure if possible is None else possible, strict=True):
-        hits += len(set(a) & set(s)) + len(set(a) & (set(p) | set(s)))
-        total += len(set(a)) + len(set(s))
-    return 1 - hits / total if total else 0.0
 
 
 def _tokens_by_word(words: Sequence[range]) -> dict[int, list[int]]:

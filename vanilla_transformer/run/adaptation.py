@@ -1,8 +1,8 @@
 """Adapts a saved model to a file of pairs, and tells whether it has become better.
 
-Everything is in the output directory: `before` (a model of another system, converted), `trimmed`
-and `grown` (with another vocabulary), `data`, `own-outputs`, `training`, the comparisons, and
-`model`: the adapted model, or the old one if the adapted one is not significantly better.
+Everything is in the output directory: `before` (a model of another system, converted), `grown`
+(with more tokens), `data`, `own-outputs`, `training`, the comparisons, and `model`: the adapted
+model, or the old one if the adapted one is not significantly better.
 """
 
 import json
@@ -27,7 +27,6 @@ from vanilla_transformer.inference.loading import check_on_hub, load_tokenizer
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
-from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -68,7 +67,7 @@ _SCORED_PAIRS = 250
 _MOST_PAIRS = 100_000
 """Test pairs above which a difference is none that anybody sees."""
 _OWN_OUTPUTS = "own-outputs"
-_STARTS = ("adapt.json", "before", "trimmed", "grown", "data")
+_STARTS = ("adapt.json", "before", "grown", "data")
 """What an adaptation has written before its training begins, besides its own outputs."""
 
 
@@ -199,24 +198,16 @@ def _converted(source: Path, options: AdaptArguments) -> Path:
 
 
 def _with_vocabulary(before: Path, options: AdaptArguments, splits: Splits) -> Path:
-    """Returns the model that the training starts from, with its vocabulary trimmed and grown."""
-    folder, start = Path(options.output_dir), before
-    if options.trim:
-        trimmed = folder / "trimmed"
-        if not trimmed.exists():
-            sources, targets = splits.write_texts(folder / "data")
-            done = trim_vocabulary(str(start), str(trimmed), [sources], [targets])
-            print_message(done.describe())
-        start = trimmed
+    """Returns the model that the training starts from, with its new tokens."""
     tokens = [*splits.tags, *(TERM_TOKENS if "terms" in splits.options else ())]
     tokens += [MEMORY_TOKEN] if splits.options.get("memory") == ANNOTATE else []
-    known = load_tokenizer(str(start)).get_vocab() if tokens else {}
-    if new := [token for token in tokens if token not in known]:
-        grown = folder / "grown"
-        if not grown.exists():
-            grow_vocabulary(str(start), str(grown), new)
-        start = grown
-    return start
+    known = load_tokenizer(str(before)).get_vocab() if tokens else {}
+    if not (new := [token for token in tokens if token not in known]):
+        return before
+    grown = Path(options.output_dir, "grown")
+    if not grown.exists():
+        grow_vocabulary(str(before), str(grown), new)
+    return grown
 
 
 # The training -------------------------------------------------------------------------------------

@@ -91,7 +91,6 @@ class AdaptArguments:
     memory: str | None = same_option(DataArguments, "memory")
     source_language: str | None = same_option(DataArguments, "source_language")
     target_language: str | None = same_option(DataArguments, "target_language")
-    trim: bool = option("keep only the tokens that the texts need", False)
     held_out: int = option(
         "pairs that are split off for validation, and as many for a test", 500, ge=1
     )
@@ -225,18 +224,6 @@ class Splits:
                     entry["filters"] = False
                     entry |= {"weight": self.weights[name]} if name in self.weights else {}
         return {split: list(listed.values()) for split, listed in entries.items()}
-
-    def write_texts(self, folder: Path) -> tuple[Path, Path]:
-        """Writes the texts that a vocabulary must know: sources and targets, a line for each."""
-        sources, targets = list[str](), list[str]()
-        for name, pairs in (*self.training.items(), *self.held_out["validation"].items()):
-            begin = f"{self.tag_of[name]} " if name in self.tag_of else ""
-            sources += (f"{begin}{pair.source}\n" for pair in pairs)
-            targets += (f"{pair.target}\n" for pair in pairs)
-        paths = folder / "source.txt", folder / "target.txt"
-        write_atomic(paths[0], "".join(sources))
-        write_atomic(paths[1], "".join(targets))
-        return paths
 
 
 def split_data(options: AdaptArguments) -> Splits:

@@ -31,7 +31,6 @@ from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
-from vanilla_transformer.training.sharding import refuse_sharded_weights
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog
 
@@ -118,7 +117,7 @@ def make_trainer(
         sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
-    averaging, subwords = plan.options.averaging, plan.options.subwords
+    subwords = plan.options.subwords
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
     if tells_all():
@@ -126,12 +125,8 @@ def make_trainer(
     sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
     shown = plan.options.model.show_examples
     trainer.add_callback(TrainingLog(trainer, scorer, sources, shown))
-    if averaging.ema_decay is not None:
-        trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
-    if averaging.num_averaged is not None:
-        refuse_sharded_weights(
-            "A mean of checkpoints", "run `vanilla-transformer average` after the training"
-        )
+    if (decay := plan.options.model.ema_decay) is not None:
+        trainer.add_callback(ExponentialMovingAverage(decay))
     if subwords.enabled:
         sampled = SampledSubwords(
             plan.splits["train"],

@@ -17,7 +17,6 @@ from vanilla_transformer.training.metrics import (
     make_metric,
     number_of_resamples,
     reference_streams,
-    tokenizer_of_texts,
 )
 
 SIGNIFICANT = 0.05
@@ -35,7 +34,6 @@ class ModelComparison:
     # For each metric its signature, the score of each model with the ends of its 95% interval, and
     # for each two models the p-value of the paired bootstrap.
     scores: dict[str, Any]
-    groups: list[dict[str, Any]]  # the same for each of several corpora, with the rows of its texts
     text_scores: dict[str, list[float]]  # of each output by itself, in the next metric
     text_metric: str  # the first that tells something: a BLEU of 0 for all models does not
 
@@ -45,31 +43,11 @@ def compare_outputs(
     predictions: Mapping[str, Sequence[str]],
     references: References,
     metrics: Sequence[str],
-    corpora: Sequence[str] | None = None,
-    tokenizers: Sequence[str] | None = None,
+    tokenizers: Sequence[str],
 ) -> ModelComparison:
-    """Scores the outputs of several models, by name, for all texts and for each corpus.
-
-    Args:
-        corpora: Name of the corpus of each text.
-        tokenizers: sacrebleu's tokenizer for each text. None: that of the script that most
-            references are in.
-    """
+    """Scores the outputs of several models, by name, with sacrebleu's tokenizer for each text."""
     lists = as_lists(references)
-    tokenizers = tokenizers or [tokenizer_of_texts(lists)] * len(lists)
-    rows_of: dict[str, list[int]] = {}
-    for row, corpus in enumerate(corpora or ()):
-        rows_of.setdefault(corpus, []).append(row)
-    groups = [
-        {
-            "corpus": corpus,
-            "rows": rows,
-            "scores": _score_rows(predictions, lists, metrics, rows, tokenizers),
-        }
-        for corpus, rows in sorted(rows_of.items())
-        if len(rows_of) > 1
-    ]
-    scores = _score_rows(predictions, lists, metrics, range(len(lists)), tokenizers)
+    scores = _score_systems(predictions, lists, metrics, tokenizers)
     first = next(filter(lambda name: _tells_something(name, scores[name]), metrics), metrics[0])
     options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
     alone = {name: make_metric(first, name, **options) for name in set(tokenizers)}
@@ -79,7 +57,6 @@ def compare_outputs(
         references=lists,
         predictions={name: list(outputs) for name, outputs in predictions.items()},
         scores=scores,
-        groups=groups,
         text_scores={
             name: [
                 alone[tokenizer].sentence_score(text, texts).score
@@ -122,20 +99,16 @@ def score_with_interval(score: float | None, ends: Sequence[float | None]) -> st
     return "{} ({} to {})".format(*texts) if ends else texts[0]
 
 
-def _score_rows(
+def _score_systems(
     predictions: Mapping[str, Sequence[str]],
     references: Sequence[Sequence[str]],
     metrics: Sequence[str],
-    rows: Sequence[int],
     tokenizers: Sequence[str],
 ) -> dict[str, Any]:
-    """Scores some of the texts: each model, and each two models against each other."""
-    streams = reference_streams([references[row] for row in rows])
-    systems: list[tuple[str, Sequence[str]]] = [
-        (name, [texts[row] for row in rows]) for name, texts in predictions.items()
-    ]
-    resamples = number_of_resamples(len(rows))
-    tokenize = joint_score_tokenizer({tokenizers[row] for row in rows})
+    """Scores each model, and each two models against each other."""
+    streams, systems = reference_streams(references), list(predictions.items())
+    resamples = number_of_resamples(len(references))
+    tokenize = joint_score_tokenizer({*tokenizers})
     scores: dict[str, Any] = {}
     for metric in metrics:
         models, pairs, signature = dict[str, Any](), list[dict[str, Any]](), ""

@@ -67,8 +67,6 @@ REPLACED_BY = {
     "eval_max_tokens": ("per_device_eval_batch_size",),
     "optim": ("optim_args", "fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
     "bf16": ("fp16", "deepspeed"),
-    "save_total_limit": ("average_last", "average_best"),
-    "load_best_model_at_end": ("average_last", "average_best"),
     "generation_num_beams": ("generation_config",),
 }
 """The options that are not chosen if one of these others is given."""

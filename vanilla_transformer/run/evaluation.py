@@ -119,7 +119,6 @@ def compare_models(
         outputs,
         references_of(rows),
         metrics,
-        list(rows["corpus"]) if "corpus" in rows.column_names else None,
         tokenizers,
     )
 

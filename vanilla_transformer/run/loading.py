@@ -42,8 +42,8 @@ def make_tokenizer(
     options: TokenizerArguments,
     sample: Dataset,
     init_from: str | None,
-    tags: Sequence[str] = (),
-    placeholders: bool = False,
+    tags: Sequence[str],
+    placeholders: bool,
 ) -> Any:
     """Loads the tokenizer of a run, or trains one on a sample of its pairs.
 
@@ -132,7 +132,7 @@ def load_teachers(
             )
     if not teachers:
         return None
-    return Teachers(teachers, options.teacher_weight, options.teacher_temperature)
+    return Teachers(teachers, options.teacher_weight)
 
 
 def make_config(

@@ -35,7 +35,7 @@ def write_model_card(
     results: Mapping[str, float],
     signatures: Mapping[str, str],
     quality: str,
-    repo_id: str | None = None,
+    repo_id: str | None,
 ) -> None:
     """Writes the model card, README.md, into the output directory.
 

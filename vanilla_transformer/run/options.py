@@ -13,19 +13,12 @@ from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
 
 SAMPLED_SIDES = ("both", "source", "target")
-_AVERAGES = ("average_last", "average_best", "ema_decay")
 
 RULES = (
     Rule(
         ("lora_rank",),
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
-    ),
-    Rule(
-        _AVERAGES,
-        lambda _, options: sum(getattr(options, name) is not None for name in _AVERAGES) > 1,
-        f"`{{name}}` of {{value}} is not the only average: `{'`, `'.join(_AVERAGES)}` exclude each "
-        "other, give one of them.",
     ),
 )
 """The rules of all classes of this module."""
@@ -64,8 +57,6 @@ class ModelArguments(_Checked):
         "it. Nothing is deleted before the first training step, and never a file that no "
         "training has written.",
         False,
-        "--overwrite_output_dir",
-        "--overwrite-output-dir",
     )
     attn_implementation: str | None = option(
         "Attention kernel: sdpa, eager, flex_attention, ... Default: sdpa, or eager for half "
@@ -88,11 +79,11 @@ class ModelArguments(_Checked):
     teacher_weight: float = option(
         "Share of `teacher` in the loss, above 0 and up to 1.", 0.5, gt=0, le=1
     )
-    teacher_temperature: float = option(
-        "Number by which the logits of `teacher` and student are divided: above 1, unlikely tokens "
-        "count more.",
-        1.0,
+    ema_decay: float | None = option(
+        "Evaluate and save an exponential moving average of the weights with this decay per step, "
+        "e.g. 0.999.",
         gt=0,
+        lt=1,
     )
     metrics: list[str] = option(
         f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first one selects "
@@ -205,38 +196,6 @@ class SubwordArguments(_Checked):
     def enabled(self) -> bool:
         """Whether the training text is sampled."""
         return self.bpe_dropout is not None or self.unigram_alpha is not None
-
-
-@dataclass
-class AveragingArguments(_Checked):
-    """Selects the weights that a run ends with.
-
-    By default these are the weights of the last step, or with `load_best_model_at_end` those of the
-    best checkpoint.
-    """
-
-    _argument_group_name = "averaging"
-
-    average_last: int | None = option(
-        "End with the mean weights of the last N checkpoints. Needs save_strategy.",
-        ge=1,
-    )
-    average_best: int | None = option(
-        "End with the mean weights of the N checkpoints with the best scores. Needs save_strategy "
-        "and eval_strategy.",
-        ge=1,
-    )
-    ema_decay: float | None = option(
-        "Evaluate and save an exponential moving average of the weights with this decay per step, "
-        "e.g. 0.999.",
-        gt=0,
-        lt=1,
-    )
-
-    @property
-    def num_averaged(self) -> int | None:
-        """Number of checkpoints whose mean the run ends with; None: it ends with no mean."""
-        return self.average_last or self.average_best
 
 
 @dataclass

@@ -16,7 +16,6 @@ from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
-    AveragingArguments,
     CardArguments,
     ModelArguments,
     PreparationArguments,
@@ -79,7 +78,6 @@ TOPICS: Mapping[str, Any] = {
     "training": TokenBudgetTrainingArguments,
     "preparation": PreparationArguments,
     "subwords": SubwordArguments,
-    "averaging": AveragingArguments,
     "card": CardArguments,
 }
 """The dataclasses of all options, by their names in `RunArguments`."""
@@ -95,7 +93,6 @@ class RunArguments:
     data: DataArguments
     preparation: PreparationArguments
     subwords: SubwordArguments
-    averaging: AveragingArguments
     card: CardArguments
     training: TokenBudgetTrainingArguments
     given: Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.data.row_languages import distinct_directions
@@ -78,7 +78,6 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
-    _check_average(arguments)
     settings = GenerationConfig.from_model_config(config)
     if init_from is not None:
         settings = load_generation_settings(init_from, config)
@@ -115,25 +114,6 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
         },
         training=resolved,
     )
-
-
-def _check_average(arguments: RunArguments) -> None:
-    """Refuses a mean of checkpoints that the training will not keep, or of adapters."""
-    training, averaging = arguments.training, arguments.averaging
-    count, best, limit = averaging.num_averaged, averaging.average_best, training.save_total_limit
-    # Trainer keeps the last ones, and the best one in place of the oldest.
-    needed = (count or 0) + (watched_metric(arguments)[0] is not None)
-    if count and (
-        arguments.model.lora_rank is not None
-        or training.save_strategy == SaveStrategy.NO
-        or (best and training.eval_strategy == IntervalStrategy.NO)
-        or (limit is not None and (best or limit < needed))
-    ):
-        raise ValueError(
-            f"`average_last` and `average_best` need {count} checkpoints of whole models, and the "
-            "best ones need scores: leave out `save_total_limit` and `lora_rank`, and set "
-            "`save_strategy` (with `average_best` also `eval_strategy`) to steps or epoch."
-        )
 
 
 def _with_languages(
@@ -194,7 +174,6 @@ def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
         training.load_best_model_at_end
         or training.save_strategy == SaveStrategy.BEST
         or training.early_stopping_patience is not None
-        or arguments.averaging.average_best is not None
     )
     if training.metric_is_chosen or not selects:
         return training.metric_for_best_model, training.greater_is_better

@@ -31,7 +31,6 @@ from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.averaging import load_average, rank_checkpoints
 from vanilla_transformer.training.callbacks import PICKLES
 from vanilla_transformer.training.store import (
     FILE_SIZES,
@@ -179,8 +178,6 @@ class _Run(Assembly):
                 logger.warning(self._describe_early_end())
             raise
         guard.delete()
-        if (count := plan.options.averaging.num_averaged) is not None:
-            self._load_average(count)
         if plan.options.model.lora_rank is not None:
             merge_adapters(trainer.model)
         if self.is_main:
@@ -190,17 +187,6 @@ class _Run(Assembly):
         if self.is_main and list(self.folder.glob("*.safetensors")):
             store_probe(self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
-
-    def _load_average(self, count: int) -> None:
-        """Sets the weights to the mean of the last or the best checkpoints."""
-        self.trainer.accelerator.wait_for_everyone()  # the main process may still write one
-        training, best = self.plan.training, self.plan.options.averaging.average_best
-        metric = None if best is None else training.metric_for_best_model
-        chosen = rank_checkpoints(self.folder, metric, training.greater_is_better)[-count:]
-        if len(chosen) < count:
-            logger.warning(f"The run has only {len(chosen)} of {count} checkpoints to average.")
-        if chosen:
-            load_average(cast(Any, self.trainer.model), chosen)
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
@@ -247,9 +233,7 @@ class _Run(Assembly):
 
     def _describe_weights(self) -> str:
         """Says which weights a training has ended with."""
-        state, averaging = self.trainer.state, self.plan.options.averaging
-        if averaging.num_averaged is not None:
-            return "the mean weights of checkpoints"
+        state = self.trainer.state
         if self.plan.training.load_best_model_at_end and state.best_global_step:
             return f"the checkpoint of step {state.best_global_step:,}, which has the best score"
         return f"the weights of step {state.global_step:,}"

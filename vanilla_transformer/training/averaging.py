@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
-from torch import nn
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
+from vanilla_transformer.names import METRIC_NAMES, is_error_rate
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkpoints_with_state
 
@@ -33,50 +32,31 @@ Weights = Mapping[str, Any]
 # Which checkpoints -------------------------------------------------------------------------------
 
 
-def rank_checkpoints(
-    run: str | Path, metric: str | None = None, greater_is_better: bool | None = None
-) -> list[Path]:
-    """Lists the checkpoints of the training of a run, the best last.
+def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -> list[Path]:
+    """Selects checkpoints of the training of a run, the best last.
 
     Args:
         metric: Name of a validation score, with or without "eval_"; see `deciding_scores`. Those
             without a finite score are left out; of equal scores, the later checkpoint is better.
             None: a later checkpoint is better.
-        greater_is_better: Direction of the score. None: the direction is known for losses and for
-            the metrics of this package.
     """
-    saved = checkpoints_with_state(run)
+    saved, scored = checkpoints_with_state(run), ""
     if metric is not None and saved:
-        name = metric.rpartition("_")[2]
-        if greater_is_better is None:
-            if name != "loss" and name not in METRIC_NAMES:
-                raise ValueError(
-                    f"The direction of `metric` {metric!r} is unknown: say whether greater is "
-                    "better."
-                )
-            greater_is_better = name != "loss" and name not in ERROR_RATES
+        name, known = metric.removeprefix("eval_"), ("loss", *METRIC_NAMES)
+        if name.split("_")[0] not in known:  # whether a greater one is better is not known
+            raise ValueError(f"`metric` {metric!r} is unknown: choose from {', '.join(known)}.")
+        greater_is_better = name != "loss" and not is_error_rate(name)
+        scored = f" with a score {metric!r}"
         log = saved[-1].state.get("log_history", [])  # it is that of all steps
         _, scores = deciding_scores(log, metric, greater_is_better)
         saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
         saved.sort(key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))
-    return [checkpoint.path for checkpoint in saved]
-
-
-def select_checkpoints(
-    run: str | Path,
-    count: int,
-    metric: str | None = None,
-    greater_is_better: bool | None = None,
-) -> list[Path]:
-    """Selects the last checkpoints of `rank_checkpoints`."""
-    ranked = rank_checkpoints(run, metric, greater_is_better)
-    if len(ranked) < count:
-        scored = "" if metric is None else f" with a score {metric!r}"
+    if len(saved) < count:
         raise ValueError(
-            f"{str(run)!r} holds {len(ranked)} checkpoints{scored}, not {count}: ask for fewer, or "
+            f"{str(run)!r} holds {len(saved)} checkpoints{scored}, not {count}: ask for fewer, or "
             "keep more while training (`save_steps`, `save_total_limit`)."
         )
-    return ranked[-count:]
+    return [checkpoint.path for checkpoint in saved[-count:]]
 
 
 # The mean ----------------------------------------------------------------------------------------
@@ -162,15 +142,3 @@ def average_checkpoints(
             if not any(map(path.match, _NOT_COPIED)):
                 shutil.copy(path, unfinished)
         save_torch_state_dict(weights, unfinished, metadata={"format": "pt", "averaged": names})
-
-
-def load_average(model: nn.Module, directories: Sequence[str | Path]) -> None:
-    """Sets the weights of a model to the mean of saved ones: see `average_weights`.
-
-    Vaswani et al. §6.1 average the last 5 checkpoints of a base model and the last 20 of a big one.
-    """
-    weights = average_weights(directories)
-    with torch.no_grad():
-        for name, value in model.state_dict(keep_vars=True).items():
-            if name in weights:  # only one of several tied weights is saved
-                value.copy_(weights[name])

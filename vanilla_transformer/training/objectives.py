@@ -139,26 +139,23 @@ def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torc
 class Teachers:
     """Trained models whose predictions a student learns, token by token (Kim and Rush 2016, §3.1).
 
-    The loss is (1 - weight) · NLL + weight · temperature² · KL(p‖q). Here p is the mean of the
-    teachers' predictions, q are the student's, and both come from logits that are divided by the
-    temperature (Hinton et al. 2015, §2).
+    The loss is (1 - weight) · NLL + weight · KL(p‖q). Here p is the mean of the teachers'
+    predictions, and q are the student's.
 
     Attributes:
         models: Models with the student's tokenizer, on its device. They are set to eval mode.
         weight: Share of the teachers in the loss.
-        temperature: Above 1, unlikely tokens count more.
     """
 
     models: Sequence[nn.Module]
     weight: float = 0.5
-    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         for model in self.models:
             model.eval().requires_grad_(False)
 
     def divergence(self, logits: torch.Tensor, inputs: Mapping[str, Any]) -> torch.Tensor:
-        """Computes temperature² · KL(p‖q), summed over the tokens to predict: a scalar in nats.
+        """Computes KL(p‖q), summed over the tokens to predict: a scalar in nats.
 
         Args:
             logits: The student's, of shape (batch, target_len, vocab) or that of several passes of
@@ -168,17 +165,18 @@ class Teachers:
         counted = inputs["labels"] != IGNORE_INDEX
         expected = self._mean_probabilities(inputs, counted)  # (tokens to predict, vocab)
         passes = logits.split(len(counted))
-        predicted = [self._log_softmax(rows[counted]) for rows in passes]
+        predicted = [_log_softmax(rows[counted]) for rows in passes]
         terms = [F.kl_div(rows, expected, reduction="sum") for rows in predicted]
-        return torch.stack(terms).mean() * self.temperature**2
+        return torch.stack(terms).mean()
 
     @torch.no_grad()
     def _mean_probabilities(self, inputs: Mapping[str, Any], counted: torch.Tensor) -> torch.Tensor:
         unlabelled = {name: value for name, value in inputs.items() if name != "labels"}
         outputs = (model(**unlabelled, use_cache=False) for model in self.models)
-        rows = [self._log_softmax(output["logits"][counted]).exp() for output in outputs]
+        rows = [_log_softmax(output["logits"][counted]).exp() for output in outputs]
         return torch.stack(rows).mean(0)
 
-    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        return F.log_softmax(logits.to(wide) / self.temperature, dim=-1)
+
+def _log_softmax(logits: torch.Tensor) -> torch.Tensor:
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return F.log_softmax(logits.to(wide), dim=-1)
