@@ -29,7 +29,6 @@ RUN = [
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),
     (ModelArguments, {"teacher_temperature": -1.0, "teacher": ["a"]}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
-    (SubwordArguments, {"unigram_alpha": float("nan")}),
     (AveragingArguments, {"ema_decay": 1.0}),
     (AveragingArguments, {"average_last": 3, "ema_decay": 0.9}),
 ]

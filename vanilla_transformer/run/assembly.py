@@ -132,13 +132,12 @@ def make_trainer(
         refuse_sharded_weights(
             "A mean of checkpoints", "run `vanilla-transformer average` after the training"
         )
-    if subwords.enabled:
+    if subwords.bpe_dropout is not None:
         sampled = SampledSubwords(
             plan.splits["train"],
             encoded["train"],
             tokenizer,
             bpe_dropout=subwords.bpe_dropout,
-            unigram_alpha=subwords.unigram_alpha,
             sides=subwords.sampled_sides,
             seed=trainer.order_seed,
             max_source_length=plan.max_source_length,

@@ -191,20 +191,11 @@ class SubwordArguments(_Checked):
         ge=0,
         le=1,
     )
-    unigram_alpha: float | None = option(
-        "Smoothing of sampled segmentations, for unigram; often 0.2.",
-        ge=0,
-    )
     sampled_sides: str = option(
-        "Texts that `bpe_dropout` or `unigram_alpha` samples: both, source or target.",
+        "Texts that `bpe_dropout` samples: both, source or target.",
         "both",
         choices=SAMPLED_SIDES,
     )
-
-    @property
-    def enabled(self) -> bool:
-        """Whether the training text is sampled."""
-        return self.bpe_dropout is not None or self.unigram_alpha is not None
 
 
 @dataclass
