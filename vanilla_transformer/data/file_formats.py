@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     """One pair of a file; None: the file does not say.
 
     Attributes:
-        line: Its line, or its number in a table that has no lines.
+        line: Its line, or its number in a table or a memory.
         corpus: The corpus that a table names itself.
         references: All translations of the source, where there are several.
     """
