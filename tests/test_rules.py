@@ -60,6 +60,6 @@ def test_an_option_that_breaks_a_rule_is_named_with_its_value(kind, changes, tmp
 
 def test_a_rule_is_checked_only_for_what_is_given():
     rules = [Rule(("source_column",), lambda value, options: True, "`{name}`: {options.test_file}")]
-    check_rules(rules, DataArguments(source_lang="en", max_train_samples=5))
+    check_rules(rules, DataArguments(target_column="en", max_train_samples=5))
     with pytest.raises(ValueError, match=r"`source_column`: a\.csv"):
         check_rules(rules, DataArguments(source_column="en", test_file="a.csv"))
