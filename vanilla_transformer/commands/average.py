@@ -1,6 +1,5 @@
 """Averages the weights of saved models or of the checkpoints of a run."""
 
-from argparse import BooleanOptionalAction
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +22,6 @@ class Checkpoints:
     last: int | None = option("average the newest N checkpoints", ge=1)
     best: int | None = option("average the N best by --metric", ge=1)
     metric: str = option("validation score for --best: loss, bleu, wer, ...", "loss")
-    greater_is_better: bool | None = option(
-        "direction of --metric, for scores that this package does not compute",
-        action=BooleanOptionalAction,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +56,7 @@ def run(options: Options) -> None:
     if choice.last:
         chosen = select_checkpoints(chosen[0], choice.last)
     elif choice.best:
-        direction = choice.greater_is_better
-        chosen = select_checkpoints(chosen[0], choice.best, choice.metric, direction)
+        chosen = select_checkpoints(chosen[0], choice.best, choice.metric)
     for path in map(str, chosen):
         check_model_directory(path)
     average_checkpoints(chosen, options.output, options.overwrite)

@@ -195,7 +195,7 @@ class _Run(Assembly):
         self.trainer.accelerator.wait_for_everyone()  # the main process may still write one
         training, best = self.plan.training, self.plan.options.averaging.average_best
         metric = None if best is None else training.metric_for_best_model
-        chosen = rank_checkpoints(self.folder, metric, training.greater_is_better)[-count:]
+        chosen = rank_checkpoints(self.folder, metric)[-count:]
         if len(chosen) < count:
             logger.warning(f"The run has only {len(chosen)} of {count} checkpoints to average.")
         if chosen:

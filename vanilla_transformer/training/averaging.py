@@ -14,7 +14,7 @@ from torch import nn
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
+from vanilla_transformer.names import METRIC_NAMES, is_error_rate
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkpoints_with_state
 
@@ -33,28 +33,20 @@ Weights = Mapping[str, Any]
 # Which checkpoints -------------------------------------------------------------------------------
 
 
-def rank_checkpoints(
-    run: str | Path, metric: str | None = None, greater_is_better: bool | None = None
-) -> list[Path]:
+def rank_checkpoints(run: str | Path, metric: str | None = None) -> list[Path]:
     """Lists the checkpoints of the training of a run, the best last.
 
     Args:
         metric: Name of a validation score, with or without "eval_"; see `deciding_scores`. Those
             without a finite score are left out; of equal scores, the later checkpoint is better.
             None: a later checkpoint is better.
-        greater_is_better: Direction of the score. None: the direction is known for losses and for
-            the metrics of this package.
     """
     saved = checkpoints_with_state(run)
     if metric is not None and saved:
-        name = metric.rpartition("_")[2]
-        if greater_is_better is None:
-            if name != "loss" and name not in METRIC_NAMES:
-                raise ValueError(
-                    f"The direction of `metric` {metric!r} is unknown: say whether greater is "
-                    "better."
-                )
-            greater_is_better = name != "loss" and name not in ERROR_RATES
+        name, known = metric.removeprefix("eval_"), ("loss", *METRIC_NAMES)
+        if name.split("_")[0] not in known:  # whether a greater one is better is not known
+            raise ValueError(f"`metric` {metric!r} is unknown: choose from {', '.join(known)}.")
+        greater_is_better = name != "loss" and not is_error_rate(name)
         log = saved[-1].state.get("log_history", [])  # it is that of all steps
         _, scores = deciding_scores(log, metric, greater_is_better)
         saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
@@ -62,14 +54,9 @@ def rank_checkpoints(
     return [checkpoint.path for checkpoint in saved]
 
 
-def select_checkpoints(
-    run: str | Path,
-    count: int,
-    metric: str | None = None,
-    greater_is_better: bool | None = None,
-) -> list[Path]:
+def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -> list[Path]:
     """Selects the last checkpoints of `rank_checkpoints`."""
-    ranked = rank_checkpoints(run, metric, greater_is_better)
+    ranked = rank_checkpoints(run, metric)
     if len(ranked) < count:
         scored = "" if metric is None else f" with a score {metric!r}"
         raise ValueError(
