@@ -104,7 +104,8 @@ def _mark_forbidden(text: str) -> str:
 
 def _read_units(stream: BinaryIO) -> Iterator[Element]:
     """Yields the units of a document, whose elements have names without a namespace."""
-    parser, parents = XMLPullParser(("start", "end")), list[Element]()
+    parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
+    parents = list[Element]()
     for text in _decode_xml(stream):
         parser.feed(text)
         for event, element in cast(Iterator[tuple[str, Element]], parser.read_events()):
