@@ -44,7 +44,7 @@ def texts_of(answers):
 
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model, monkeypatch):
     monkeypatch.setattr(models, "PLANS_KEPT", 3)
-    model = make_model(batch_wait=20)
+    model = make_model()
     long = "\n".join([LINE] * 20)
 
     async def ask_all():

@@ -417,9 +417,9 @@ def test_many_clients_at_once_get_their_own_answers(server, trained):
 
 
 WRONG = {
-    "unknown source": ({"source": "xx"}, "xx is not supported"),
-    "unknown target": ({"target": "xx"}, "xx is not supported"),
-    "no such direction": ({"source": "de"}, "de is offered as a target only"),
+    "unknown source": ({"source": "xx"}, "source=xx target=de is not supported"),
+    "unknown target": ({"target": "xx"}, "offers source=en target=de; source=any"),
+    "no such direction": ({"source": "de"}, "source=de target=de is not supported"),
     "no text": ({"q": None}, "missing q parameter"),
     "empty text": ({"q": ""}, "missing q parameter"),
     "no source": ({"source": None}, "missing source parameter"),
@@ -594,14 +594,9 @@ def test_health_metrics_and_the_interface_are_shown(server):
     assert "process_resident_memory_bytes" in text
     assert 'method="INVENTED"' not in text
     assert "http" not in server.ask("GET", "/")[2]  # it loads nothing from elsewhere
-    _, _, page = server.ask("GET", "/docs")
     _, _, description = server.ask("GET", "/openapi.json")
     assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
-    assert all(path in page for path in description["paths"])
-    assert "<code>length_penalty</code>" in page
-    assert "http" not in re.sub(r"\s", "", page).replace("<!doctypehtml>", "")
-    assert server.ask("GET", "/spec")[2] == description
-    for path in ("/", "/docs", "/health", "/languages", "/spec"):
+    for path in ("/", "/docs", "/health", "/languages"):
         by_get, by_head = server.ask("GET", path), server.ask("HEAD", path)
         assert by_head[0] == by_get[0]
         assert by_head[1]["content-length"] == by_get[1]["content-length"]

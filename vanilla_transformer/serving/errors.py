@@ -70,15 +70,11 @@ def shorten(value: object, most: int = 80) -> str:
 def _describe_problem(error: RequestValidationError) -> str:
     """Names one field that is wrong, its value, and what it takes."""
     problems = error.errors()
-    for problem in problems:
-        unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is no Unicode text
-        if problem["type"] == "extra_forbidden" or not problem["loc"]:
-            return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.body)}."
     # Of the types that a field may have, the one that fits best fails deepest in the value.
-    field = problems[0]["loc"][0]
-    tried = [problem for problem in problems if problem["loc"][0] == field]
+    tried = [problem for problem in problems if problem["loc"][:1] == problems[0]["loc"][:1]]
     problem = max(tried, key=lambda problem: len(problem["loc"]))
     if problem["type"] == "missing":
-        return f"Invalid request: missing {field} parameter"
-    place = "".join(f"[{step}]" for step in problem["loc"] if isinstance(step, int))
-    return f"`{field}{place}` is {shorten(problem['input'])}: {problem['msg']}."
+        return f"Invalid request: missing {problem['loc'][0]} parameter"
+    field, *steps = problem["loc"] or ("",)
+    place = "".join(f"[{step}]" for step in steps if isinstance(step, int))
+    return f"`{shorten(field)[1:-1]}{place}` is {shorten(problem['input'])}: {problem['msg']}."

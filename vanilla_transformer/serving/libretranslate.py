@@ -80,7 +80,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         quality: bool = Field(
             False, description="Tell the expected chrF of outputs, 0 to 100 or null; not in html"
         )
-        secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
     async def answer_texts(
         request: Request,
@@ -329,10 +328,6 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
                 "supportedFilesFormat": list(FORMATS),
             }
         )
-
-    @app.get("/spec", tags=[TAG], summary="Describes the interface, as /openapi.json does.")
-    async def spec() -> JSONResponse:
-        return JSONResponse(app.openapi())
 
 
 class _Files:

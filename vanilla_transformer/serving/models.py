@@ -88,12 +88,7 @@ class ServedModel:
     async def answer(
         self, texts: list[str], query: Query, languages: Languages = (None, None)
     ) -> Answers:
-        """Computes the outputs of the texts of a request.
-
-        Raises:
-            RequestError: With status 400 if the query is not possible or the texts are too long,
-                500 if the computation fails, 503 if the queue is full.
-        """
+        """Computes the outputs of the texts of a request."""
         with self.batcher.slot():
             call, split = await self.run_beside(self._prepare_texts, texts, query, languages)
             tokens = sum(map(len, split.segments))
@@ -201,16 +196,9 @@ class Models:
         if (source, target) in directions:
             model = directions[source, target]
             return model, model.directions[source, target]
-        if source in {second for _, second in directions} - {first for first, _ in directions}:
-            message = f"{source} is offered as a target only"
-        elif source not in {first for first, _ in directions}:
-            message = f"{source[:35]} is not supported"
-        elif target not in {second for _, second in directions}:
-            message = f"{target[:35]} is not supported"
-        else:
-            message = f"{target} is not available as a target language from {source}"
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
-        raise RequestError(400, f"{message}: this server offers {offered}.")
+        asked = f"source={source[:35]} target={target[:35]}"
+        raise RequestError(400, f"{asked} is not supported: this server offers {offered}.")
 
     def detect_source(self, text: str, target: str) -> tuple[str, int]:
         """Detects the language of a text among those that lead to a target, or refuses it (400).
@@ -224,10 +212,11 @@ class Models:
             return detected[0]
         if len(possible) == 1:
             return possible[0], 0
-        if not possible:
-            raise RequestError(400, f"{target[:35]} is not supported as a target: see /languages.")
-        sources = ", ".join(possible)
-        raise RequestError(400, f"None of {sources} can be detected: give one of them as `source`.")
+        sources = ", ".join(possible) or "no language"
+        raise RequestError(
+            400,
+            f"Give `source`: {target[:35]} is offered from {sources}, which cannot be detected.",
+        )
 
     def problems(self) -> list[str]:
         """Lists why no further request should come: full queues."""
@@ -262,11 +251,7 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
 def _direction_of(
     source: ModelSource, translator: Translator, languages: Languages = (None, None)
 ) -> Direction:
-    """Returns how the model is asked for languages, or else for those that it is served for.
-
-    Raises:
-        ValueError: If the model does not know one, or needs one and has no direction here.
-    """
+    """Returns how the model is asked for languages, or else for those that it is served for."""
     codes = (source.source, source.target) if source.source != ANY else ("", "")
     first, second = (code if is_language(code) else None for code in codes)
     return translator.directions(1, languages[0] or first, languages[1] or second)[0]
