@@ -79,7 +79,7 @@ class Options:
         metadata={
             "without": (
                 "max_target_length",
-                *("case_augment", "placeholder_share", "terms", "memory"),
+                *("placeholder_share", "terms", "memory"),
             )
         }
     )
