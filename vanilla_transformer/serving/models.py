@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from vanilla_transformer.data.model_directory import described_on_card
@@ -24,8 +23,6 @@ from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, 
 Result = TypeVar("Result")
 Languages = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
-PLANS_KEPT = 64
-"""Plans of searches that a model remembers."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,6 @@ class ServedModel:
         self._metrics = metrics
         self.batcher = Batcher(translator.stages.compute, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
-        self._plan = lru_cache(PLANS_KEPT)(self._plan_query)
 
     async def answer(
         self, texts: list[str], query: Query, languages: Languages = (None, None)
@@ -124,15 +120,12 @@ class ServedModel:
                 suggest=(lambda _: query.suggestions) if query.suggestions else None,
                 in_sentences=query.in_sentences,
             )
-            return self._plan(query), split
+            call = self.translator.plan_call(
+                query.n_best, query.details, self._batch_tokens, **dict(query.options)
+            )
+            return replace(call, cuts_again=query.cuts_again), split
         except ValueError as error:
             raise RequestError(400, str(error)) from error
-
-    def _plan_query(self, query: Query) -> TranslatorCall:
-        call = self.translator.plan_call(
-            query.n_best, query.details, self._batch_tokens, **dict(query.options)
-        )
-        return replace(call, cuts_again=query.cuts_again)
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int

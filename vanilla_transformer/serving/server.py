@@ -60,12 +60,10 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
             timeout_graceful_shutdown=int(limits.timeout + 2 * limits.read_timeout) + 1,
         )
 
-        def report_start() -> None:
-            log_event("started", address=address, models=list(models.by_name))
-            on_started(address)
-
+        log_event("started", address=address, models=list(models.by_name))
+        on_started(address)
         try:
-            asyncio.run(GracefulServer(config, report_start).serve([listener]))
+            asyncio.run(GracefulServer(config).serve([listener]))
         finally:
             models.close()
     log_event("stopped")
