@@ -75,9 +75,8 @@ def encode(
             optionally "alignment" (lines of word links in Pharaoh's format) and the languages of
             each row, for a model of many languages.
         tokenizer: Encodes the source as `text` and the target as `text_target`.
-        max_source_length: Largest number of tokens of a source, special tokens included. None: no
-            limit.
-        max_target_length: The same for a target.
+        max_source_length, max_target_length: Largest number of tokens of a text, special tokens
+            included. None: no limit.
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
@@ -168,11 +167,7 @@ def _encode_rows(
 
 
 class RowDirections:
-    """Decides how a model is asked for the languages of each row.
-
-    Args:
-        settings: As for `encode`.
-    """
+    """Decides how a model is asked for the languages of each row."""
 
     def __init__(
         self,
@@ -185,11 +180,7 @@ class RowDirections:
         self._known: dict[Any, Direction] = {}
 
     def of(self, rows: Mapping[str, Sequence[Any]]) -> list[Direction]:
-        """Returns the direction of each of some rows, without a tag where a source has one itself.
-
-        Args:
-            rows: Columns by name.
-        """
+        """Returns the direction of each row, without a tag where a source has one itself."""
         count = len(rows["source"])
         if not self.matter:
             return [Direction()] * count
@@ -205,11 +196,7 @@ class RowDirections:
 
 
 class PairEncoder:
-    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is truncated.
-
-    Args:
-        limits: Largest number of tokens of each side; None: no limit.
-    """
+    """Encodes some pairs, given by side, as `encode` does, and counts what is truncated."""
 
     def __init__(
         self,

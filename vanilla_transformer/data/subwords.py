@@ -73,7 +73,6 @@ class SubwordSampler:
     and words with unknown characters.
 
     Args:
-        side: "source" or "target".
         bpe_dropout: See `BpeDropout`. None: the texts are encoded without sampling.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
     """

@@ -42,9 +42,7 @@ class TrainingLog(TrainerCallback):
 
     Args:
         scorer: What scores the outputs, and keeps those of the last evaluation.
-        sources: Texts that are evaluated. The first short ones are the examples. None: there are
-            none.
-        count: Number of examples.
+        sources: Texts that are evaluated. The first short ones are the examples.
     """
 
     def __init__(
