@@ -22,7 +22,6 @@ DATA = [
 RUN = [
     (ModelArguments, {"metrics": ["bleu", "rouge"]}),
     (TokenizerArguments, {"target_tokenizer_kind": "letters"}),
-    (SubwordArguments, {"sampled_sides": "all"}),
     (ModelArguments, {"show_examples": 0}),
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),

@@ -73,7 +73,7 @@ class SubwordSampler:
     and words with unknown characters.
 
     Args:
-        bpe_dropout: See `BpeDropout`. None: the texts are encoded without sampling.
+        bpe_dropout: See `BpeDropout`. Vocabularies of other kinds are not sampled.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
     """
 
@@ -81,7 +81,7 @@ class SubwordSampler:
         self,
         tokenizer: PreTrainedTokenizerBase,
         side: str,
-        bpe_dropout: float | None = None,
+        bpe_dropout: float,
         max_length: int | None = None,
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
@@ -149,9 +149,9 @@ class SubwordSampler:
         return [self.ids[token] for token in tokens]
 
 
-def _segmenter(model: dict[str, Any], dropout: float | None) -> BpeDropout | None:
+def _segmenter(model: dict[str, Any], dropout: float) -> BpeDropout | None:
     """Returns what cuts the words of a vocabulary; None: they are encoded without sampling."""
-    if model["type"] != "BPE" or dropout is None:
+    if model["type"] != "BPE":
         return None
     affixes = ("continuing_subword_prefix", "end_of_word_suffix")
     if unfit := [name for name in affixes if model.get(name)]:
@@ -173,7 +173,6 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
     Args:
         texts: Pairs with the text columns "source" and "target", and optionally "alignment".
         unsampled: The same rows as token ids, the output of `encode` with the same limits.
-        sides: Which texts are sampled: "both", "source" or "target".
         directions: How the model is asked for the languages of each row. None: as the rows and the
             tokenizer say.
     """
@@ -185,7 +184,6 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         tokenizer: PreTrainedTokenizerBase,
         *,
         bpe_dropout: float,
-        sides: str = "both",
         seed: int = 0,
         max_source_length: int | None = None,
         max_target_length: int | None = None,
@@ -194,19 +192,16 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         assert len(texts) == len(unsampled)
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
-        chosen = ("source", "target") if sides == "both" else (sides,)
         self.directions = directions or RowDirections(tokenizer)
         self.samplers = {
-            side: SubwordSampler(tokenizer, side, bpe_dropout, limits[side]) for side in chosen
+            side: SubwordSampler(tokenizer, side, bpe_dropout, limit)
+            for side, limit in limits.items()
         }
         if not any(sampler.segment for sampler in self.samplers.values()):
             raise ValueError(
-                f"`bpe_dropout` is {bpe_dropout}, but no sampled vocabulary is of the kind bpe or "
+                f"`bpe_dropout` is {bpe_dropout}, but no vocabulary is of the kind bpe or "
                 "byte_bpe: leave it out, or train another tokenizer."
             )
-        if LINKS in texts.column_names:  # the words of all tokens are needed
-            for side in limits.keys() - self.samplers.keys():
-                self.samplers[side] = SubwordSampler(tokenizer, side, None, limits[side])
         # In shared memory: workers that outlive an epoch hold a copy of everything else.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -224,8 +219,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         language = {"source": direction.source, "target": direction.target}
         words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):
-            sampler = self.samplers.get(side)
-            if sampler and (sampler.segment or LINKS in texts):
+            sampler = self.samplers[side]
+            if sampler.segment or LINKS in texts:  # for these, the words of all tokens are needed
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
                 row[name], spans = sampler(texts[side], rng, language[side])
                 words.append(words_of_spans(texts[side], spans))

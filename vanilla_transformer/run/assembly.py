@@ -137,7 +137,6 @@ def make_trainer(
             encoded["train"],
             tokenizer,
             bpe_dropout=subwords.bpe_dropout,
-            sides=subwords.sampled_sides,
             seed=trainer.order_seed,
             max_source_length=plan.max_source_length,
             max_target_length=plan.max_target_length,

@@ -12,7 +12,6 @@ from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
 
-SAMPLED_SIDES = ("both", "source", "target")
 _AVERAGES = ("average_last", "average_best", "ema_decay")
 
 RULES = (
@@ -190,11 +189,6 @@ class SubwordArguments(_Checked):
         "Probability that a merge is skipped, for bpe and byte_bpe (BPE-dropout); often 0.1.",
         ge=0,
         le=1,
-    )
-    sampled_sides: str = option(
-        "Texts that `bpe_dropout` samples: both, source or target.",
-        "both",
-        choices=SAMPLED_SIDES,
     )
 
 
