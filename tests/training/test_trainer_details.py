@@ -178,6 +178,15 @@ def token_losses(net, row, smoothing):
     return (1 - smoothing) * chosen - smoothing * log_probabilities.mean(-1)
 
 
+@pytest.mark.parametrize(("changes", "looks"), [({}, False), ({"encoder_layerdrop": 0.1}, True)])
+def test_ddp_looks_for_unused_parameters_only_where_layers_are_dropped(tmp_path, changes, looks):
+    def handler(**options):
+        return trainer(tmp_path, net=model(**changes), **options).accelerator.ddp_handler
+
+    assert handler().find_unused_parameters is looks
+    assert handler(ddp_find_unused_parameters=True).find_unused_parameters
+
+
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of the embeddings, which padding-free training would change."""
     net = model(dropout=0.0).train()

@@ -30,7 +30,7 @@ from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
@@ -140,6 +140,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
                 callbacks[index] = CheckpointOnSignal(callback.jit_manager)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Makes the accelerator, whose DDP looks for unused parameters only if there may be any."""
+        config: Any = getattr(self.model, "config", None)
+        if getattr(config, "model_type", None) == MODEL_TYPE:  # of other models it is unknown
+            drops_layers = config.encoder_layerdrop or config.decoder_layerdrop
+            if self.args.ddp_find_unused_parameters is None and not drops_layers:
+                self.args.ddp_find_unused_parameters = False
+        super().create_accelerator_and_postprocess()
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Sets `alignment_heads` in the model's config, and wraps the collator."""
