@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
 
@@ -38,6 +39,8 @@ def test_files_of_every_kind_are_read(tmp_path):
     tsv = write(tmp_path / "t.tsv", *(("x", b, a) for a, b in PAIRS))
     packed = tmp_path / "t.tsv.gz"
     packed.write_bytes(gzip.compress((tmp_path / "t.tsv").read_bytes()))
+    strong = tmp_path / "t2.tsv.zst"
+    strong.write_bytes(pa.Codec("zstd").compress((tmp_path / "t.tsv").read_bytes()).to_pybytes())
     rows = (json.dumps({"en": a, "de": b}) for a, b in PAIRS)
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
@@ -49,6 +52,7 @@ def test_files_of_every_kind_are_read(tmp_path):
         {"name": "texts", "train": texts},
         {"name": "tsv", "train": tsv, "columns": [3, 2]},
         {"name": "gz", "train": str(packed), "columns": [3, 2], "tag": "<bt>"},
+        {"name": "zst", "train": str(strong), "columns": [3, 2]},
         {"name": "jsonl", "train": str(tmp_path / "t.jsonl"), "columns": ["en", "de"]},
         {"name": "tmx", "train": str(tmp_path / "t.tmx"), "languages": ["en", "de"]},
         {"name": "mono", "train": [texts[1]] * 2, "tag": "<copy>", "filters": {"identical": False}},

@@ -13,6 +13,7 @@ from vanilla_transformer.rules import Rule, check_rules, refuse
 INLINE = ("keep", "drop")
 """What becomes of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
 _FILES = ("train", "validation", "test")
+_PACKED = (".gz", ".zst")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
@@ -73,7 +74,7 @@ class Corpus:
         name: Its name in messages, scores and the card: by default that of the first file. "":
             other options name the data, of which no filter drops more than empty pairs.
         train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
-            text files. All but .parquet also with .gz.
+            text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
         validation: Validation pairs, in the same form.
         test: Test pairs, in the same form.
         dataset: Data set of the Hub or directory of one, in place of the files.
@@ -167,7 +168,9 @@ class Corpus:
 
 def suffix_of(path: str) -> str:
     """Returns the ending that names the format of a file, plain or packed."""
-    return Path(path.removesuffix(".gz")).suffix
+    for packed in _PACKED:
+        path = path.removesuffix(packed)
+    return Path(path).suffix
 
 
 def read_entries(texts: Sequence[str]) -> list[Corpus]:

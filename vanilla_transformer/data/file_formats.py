@@ -104,7 +104,7 @@ Row = tuple[int, Mapping[str, Any]]
 
 def _read_table(path: str) -> Iterator[Row]:
     """Yields the rows of a file, whose ending names the format. Columns of CSV are text."""
-    suffix = suffix_of(path)
+    suffix = Path(path.removesuffix(".gz")).suffix
     if suffix == ".csv":
         return _read_csv(path)
     if suffix in (".json", ".jsonl"):

@@ -1,4 +1,7 @@
-"""Reads UTF-8 text line by line, from files and binary streams, and shows such lines."""
+"""Reads UTF-8 text line by line, from files and binary streams, and shows such lines.
+
+Only `.zst` needs more than the standard library: pyarrow.
+"""
 
 import codecs
 import gzip
@@ -7,15 +10,18 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
+
+from vanilla_transformer.extras import optional_packages
 
 _LINE_BREAK = re.compile(r"\r\n|[\r\n]")
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
+    r"""Yields the lines of a UTF-8 text file, plain, `.gz` or `.zst`, without their line ends.
 
     Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
     U+2028, are part of the text. A byte order mark at the start of the file is dropped.
@@ -26,15 +32,28 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a file, plain or `.gz`, as a stream of its unpacked bytes."""
-    opened = gzip.open if Path(path).suffix == ".gz" else open
+    """Opens a file, plain, `.gz` or `.zst`, as a stream of its unpacked bytes."""
+    file = Path(path)
+    kind = {".gz": "gzip", ".zst": "zstd"}.get(file.suffix, "")
     try:
-        with opened(path, "rb") as stream:
-            yield cast(BinaryIO, stream)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with _open_packed(file, kind) as stream:
+            yield stream
+    except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
+        # An error of the system has a number, those of the decompressors have none.
+        if not kind or getattr(error, "errno", None):
+            raise
         raise ValueError(
-            f"{path} is not an intact gzip file ({error}): compress the text again."
+            f"{path} is not an intact {kind} file ({error}): compress the text again."
         ) from error
+
+
+def _open_packed(file: Path, kind: str) -> BinaryIO:
+    if kind == "zstd":
+        with optional_packages():
+            import pyarrow  # type: ignore[import-untyped]  # pyarrow ships no types
+
+        return cast(BinaryIO, BufferedReader(pyarrow.input_stream(str(file), compression="zstd")))
+    return cast(BinaryIO, gzip.open(file) if kind else file.open("rb"))
 
 
 def read_line_pairs(
