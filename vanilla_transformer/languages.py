@@ -190,6 +190,8 @@ def are_related(one: str, other: str) -> bool:
     return {first, second} <= _SOUTH_SLAVIC or langcodes.tag_distance(first, second) < _RELATIVES
 
 
+_FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
+_FIRST_IJ = regex.compile(r"^\P{L}*\Kij")
 _GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
 _TWO_VOWELS = regex.compile(
     r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)", regex.I
@@ -206,6 +208,13 @@ def to_upper(text: str, tag: str | None = None) -> str:
         tag: That of the language; None: it is unknown.
     """
     return str(_GREEK.sub(_without_accents, _with_dots(text, tag))).upper()
+
+
+def to_title(word: str, tag: str | None = None) -> str:
+    """Returns a word that begins with a capital letter, of Dutch also with IJ."""
+    if _is_in(tag, "nl") and _FIRST_IJ.search(word):
+        return str(_FIRST_IJ.sub("IJ", word))
+    return str(_FIRST_LETTER.sub(lambda letter: _with_dots(letter[0], tag).title(), word))
 
 
 def _with_dots(text: str, tag: str | None) -> str:

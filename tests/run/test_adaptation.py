@@ -287,6 +287,7 @@ ROWS = [
         {"target_column": "other"},
         {"source_language": "en"},
         {"corpora_temperature": 5},
+        {"case_augment": 0.1},
         {"placeholder_share": 0.25},
         {"terms": "annotate"},
         {"max_train_samples": 70},

@@ -79,7 +79,7 @@ class Options:
         metadata={
             "without": (
                 "max_target_length",
-                *("placeholder_share", "terms", "memory"),
+                *("case_augment", "placeholder_share", "terms", "memory"),
             )
         }
     )

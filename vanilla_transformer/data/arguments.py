@@ -85,6 +85,12 @@ class DataArguments:
         "large number nearly equal. By default, each pair is used once, or the weights decide.",
         gt=0,
     )
+    case_augment: float | None = option(
+        "Share of the training pairs that are also used in capitals or in title case, source and "
+        "target, so that the model learns such texts. Default: none.",
+        gt=0,
+        le=1,
+    )
     placeholder_share: float | None = option(
         "Share of the training pairs in which tokens such as <ph1> stand for placeholders, "
         "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "

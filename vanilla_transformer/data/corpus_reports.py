@@ -19,6 +19,7 @@ class CorpusReport:
     Attributes:
         pairs: Number of all its pairs.
         used: Number of those in use.
+        copies: Number of their copies in other case.
         share: Share of the pairs of an epoch.
         dropped: Number of pairs that each filter has dropped, by its name.
     """
@@ -26,20 +27,22 @@ class CorpusReport:
     corpus: str
     pairs: int
     used: int
+    copies: int
     share: float
     dropped: Mapping[str, int]
 
     @property
     def tells_something(self) -> bool:
         """Whether the corpus is not simply all of an epoch."""
-        return bool(self.dropped) or self.share < 1
+        return bool(self.dropped or self.copies) or self.share < 1
 
     def describe(self) -> str:
         """Returns the report in words."""
         dropped = f" ({list_reasons(self.dropped)})" if self.dropped else ""
+        copies = f", and {self.copies:,} copies in other case" if self.copies else ""
         return (
-            f"Corpus {self.corpus}: {self.used:,} of {self.pairs:,} pairs are used{dropped}; "
-            f"{self.share:.1%} of an epoch."
+            f"Corpus {self.corpus}: {self.used:,} of {self.pairs:,} pairs are used{dropped}"
+            f"{copies}; {self.share:.1%} of an epoch."
         )
 
 

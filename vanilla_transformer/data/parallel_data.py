@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_da
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import Corpus, shares_of, suffix_of
 from vanilla_transformer.data.corpus_reports import (
     CorpusReport,
@@ -86,8 +87,13 @@ def load_parallel_data(
             name = f"{split} data{f' of {entry.name}' * bool(entry.name)}"
             warn_of_swapped_columns(rows, name)
         limit = getattr(args, LIMITS[split])
-        parts = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
+        parts = used = [rows.select(range(min(limit or len(rows), len(rows)))) for rows in kept]
         if split == "train":
+            tags = [entry.tag for entry, _ in tables[split]]
+            parts = [
+                add_cased_copies(rows, args.case_augment, tag)
+                for rows, tag in zip(used, tags, strict=True)
+            ]
             sizes = {
                 entry.name: len(rows) for (entry, _), rows in zip(tables[split], parts, strict=True)
             }
@@ -98,10 +104,11 @@ def load_parallel_data(
                     corpus=entry.name,
                     pairs=len(table),
                     used=len(rows),
+                    copies=sizes[entry.name] - len(rows),
                     share=(shares or of_size)[entry.name],
                     dropped=count_reasons(table),
                 )
-                for (entry, table), rows in zip(tables[split], parts, strict=True)
+                for (entry, table), rows in zip(tables[split], used, strict=True)
                 if entry.name
             ]
         splits[split] = _joined(parts)

@@ -14,6 +14,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
+from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.row_languages import languages_of, split_tag
@@ -90,8 +91,8 @@ def _learn(rows: Dataset, split: Callable[[str], tuple[str, str, str]]) -> dict[
     """Learns the lexicon of each direction from some of its pairs, always the same ones."""
     count = min(len(rows), 8 * _LEARNT_FROM)
     pairs: dict[Languages, list[tuple[str, str]]] = {}
-    drawn = np.random.default_rng(0).choice(len(rows), count, replace=False)
-    for batch in rows.select(np.sort(drawn)).iter(1000):
+    drawn = rows.select(drawn_rows(len(rows), count / len(rows)))
+    for batch in drawn.iter(1000):
         of_languages = languages_of(batch, len(batch["source"]))
         of_rows = zip(batch["source"], batch["target"], of_languages, strict=True)
         for source, target, languages in of_rows:

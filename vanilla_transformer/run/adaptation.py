@@ -49,6 +49,7 @@ from vanilla_transformer.run.defaults import (
     is_faster_in_bfloat16,
 )
 from vanilla_transformer.run.evaluation import compare_models
+from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
@@ -164,6 +165,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_atomic(record, json.dumps(identity, indent=1))
     before = _converted(source, options)
+    if splits.case_augment is not None and keeps_case(str(before)):
+        splits.add_cased_copies(splits.case_augment)
     if options.general_texts:
         add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from datasets import Dataset
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -25,7 +26,7 @@ from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import ModelArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
-_OF_DATA = ("terms", "memory", *LANGUAGE_COLUMNS)
+_OF_DATA = ("case_augment", "terms", "memory", *LANGUAGE_COLUMNS)
 _OF_TRAINING = (
     *("corpora_temperature", "placeholder_share", "terms", "memory"),
     *("max_source_length", "max_target_length"),
@@ -85,6 +86,7 @@ class AdaptArguments:
         [],
         metavar="COLUMN",
     )
+    case_augment: float | None = same_option(DataArguments, "case_augment")
     terms: str | None = same_option(DataArguments, "terms")
     memory: str | None = same_option(DataArguments, "memory")
     source_language: str | None = same_option(DataArguments, "source_language")
@@ -186,11 +188,19 @@ class Splits:
     tag_of: dict[str, str]
     weights: dict[str, float]
     options: dict[str, Any]  # of the data, which the training takes too
+    case_augment: float | None  # share of the training pairs that have copies in other case
 
     @property
     def tags(self) -> list[str]:
         """What sources of the corpora begin with."""
         return list(dict.fromkeys(self.tag_of.values()))
+
+    def add_cased_copies(self, share: float) -> None:
+        """Adds copies of a share of the training pairs in other case."""
+        for name, pairs in self.training.items():
+            rows = Dataset.from_list([pair._asdict() for pair in pairs])
+            copied = add_cased_copies(rows, share)
+            self.training[name] = [Pair(**row) for row in copied]
 
     def write(self, folder: Path) -> dict[str, list[dict[str, Any]]]:
         """Writes a file for each corpus of each split.
@@ -237,7 +247,7 @@ def split_data(options: AdaptArguments) -> Splits:
     translations of the same text. Own pairs replace general ones of their source.
     """
     data, chance = options.data(), Random(options.seed)
-    read = load_parallel_data(data)
+    read = load_parallel_data(replace(data, case_augment=None))  # copies come after the split
     loaded, training = read.splits, _Corpora()
     if "train" in loaded:
         training = _by_corpus(loaded["train"], data)
@@ -276,7 +286,7 @@ def split_data(options: AdaptArguments) -> Splits:
             general = _sample(general, options, training, chance)
         training[GENERAL] = general
     tag_of = {entry.name: entry.tag for entry in data.entries if entry.tag is not None}
-    return Splits(training, held_out, tag_of, weights, passed)
+    return Splits(training, held_out, tag_of, weights, passed, data.case_augment)
 
 
 def add_own_outputs(

@@ -114,7 +114,7 @@ def make_trainer(
         compute_metrics=scorer,
     )
     if (shares := plan.data.shares) is not None:
-        sizes = {report.corpus: report.used for report in plan.data.reports}
+        sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords = plan.options.averaging, plan.options.subwords

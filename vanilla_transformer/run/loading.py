@@ -68,6 +68,14 @@ def make_tokenizer(
     return tokenizer
 
 
+def keeps_case(tokenizer_path: str) -> bool:
+    """Returns whether a saved tokenizer tells a source in capitals from one in small letters."""
+    tokenizer = load_tokenizer(tokenizer_path)
+    small = [token for token in tokenizer.get_vocab() if token.islower()][:100]
+    capitals = [token.upper() for token in small]
+    return bool(small and tokenizer(small)["input_ids"] != tokenizer(capitals)["input_ids"])
+
+
 def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
     """Refuses a tag that a saved tokenizer cuts into pieces or does not know."""
     for tag in tags:

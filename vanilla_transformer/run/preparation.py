@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import check_lies_elsewhere, replaced_directory
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_contents import readers_digest, text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
@@ -31,7 +32,7 @@ from vanilla_transformer.run.defaults import (
     describe_choice,
     is_free,
 )
-from vanilla_transformer.run.loading import make_tokenizer, tokenizer_sample
+from vanilla_transformer.run.loading import keeps_case, make_tokenizer, tokenizer_sample
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
@@ -81,7 +82,7 @@ def load_data(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    loaded = _load_data(arguments, data)
+    loaded = _load_data(arguments, data, init_from)
     splits = loaded.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
@@ -139,9 +140,16 @@ def _files_of(arguments: RunArguments) -> list[str]:
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
-def _load_data(arguments: RunArguments, data: DatasetDict | None) -> ParallelData:
-    """Loads the splits unless a caller gives them; adds word links of a file."""
+def _load_data(
+    arguments: RunArguments, data: DatasetDict | None, init_from: str | None
+) -> ParallelData:
+    """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
     options, links = arguments.data, arguments.training.guided_alignment
+    if options.case_augment is not None:
+        saved = arguments.tokenizer.tokenizer_name_or_path or init_from
+        if arguments.tokenizer.lowercase if saved is None else not keeps_case(saved):
+            logger.warning("`case_augment` adds nothing: the vocabulary lower-cases sources.")
+            options = replace(options, case_augment=None)
     if options.terms and links is not None:
         raise ValueError(
             f"`terms` moves the words that the links in {links!r} number: leave one of them out."
@@ -153,6 +161,7 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> ParallelDat
     splits = {name: with_languages(rows, languages) for name, rows in data.items()}
     if links is not None:
         splits["train"] = add_links(splits["train"], links)
+    splits["train"] = add_cased_copies(splits["train"], options.case_augment)
     return ParallelData(DatasetDict(splits))
 
 

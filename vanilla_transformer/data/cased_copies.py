@@ -1,0 +1,65 @@
+"""Copies of training pairs in capitals and in title case, so that a model learns such texts too."""
+
+from typing import Any
+
+import numpy as np
+import regex
+from datasets import Dataset, concatenate_datasets
+from datasets.fingerprint import Hasher
+from numpy.typing import NDArray
+
+from vanilla_transformer.data.row_languages import languages_of
+from vanilla_transformer.languages import to_title, to_upper
+
+_WORDS = regex.compile(
+    r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"
+)
+"""Words that change: not tags, placeholders, markup, options, names of files and addresses, and
+what has a digit."""
+
+
+def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None) -> Dataset:
+    """Adds copies of some pairs after all pairs: one half in capitals, one half in title case.
+
+    A pair whose source would stay as it is has no copy: it would have two targets.
+
+    Args:
+        rows: Pairs with the columns "source" and "target". Other columns are copied as they are;
+            those of languages decide what a capital letter is.
+        share: Number of copies in relation to that of the pairs. None: no copies.
+        tag: Word before the sources that stays as it is; None: there is none.
+    """
+    if share is None:
+        return rows
+    begin = "" if tag is None else f"{tag} "
+
+    def in_other_case(row: dict[str, Any], number: int) -> dict[str, str]:
+        text = row["source"].removeprefix(begin)
+        head = row["source"].removesuffix(text)
+        change = (_in_title_case, _in_capitals)[number % 2]
+        (languages,) = languages_of({name: [value] for name, value in row.items()}, 1)
+        source, target = map(change, (text, row["target"]), languages)
+        return {"source": head + source, "target": target}
+
+    key = Hasher.hash([rows._fingerprint, share, begin, "cased copies"])
+    drawn = drawn_rows(len(rows), share)
+    copies = rows.select(drawn).map(
+        in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
+    )
+    pairs = zip(rows.select(drawn)["source"], copies["source"], strict=True)
+    differing = [place for place, (old, new) in enumerate(pairs) if old != new]
+    return concatenate_datasets([rows, copies.select(differing)])
+
+
+def drawn_rows(count: int, share: float) -> NDArray[np.int64]:
+    """Draws the rows that are copied: of so many rows always the same ones, in their order."""
+    rows = np.random.default_rng(0).choice(count, round(share * count), replace=False)
+    return np.sort(rows)
+
+
+def _in_capitals(text: str, language: str | None) -> str:
+    return str(_WORDS.sub(lambda word: to_upper(word[0], language), text))
+
+
+def _in_title_case(text: str, language: str | None) -> str:
+    return str(_WORDS.sub(lambda word: to_title(word[0], language), text))
