@@ -1,12 +1,17 @@
-"""Files and directories that exist whole or not at all."""
+"""Files and directories that exist whole or not at all, and full disks that are named."""
 
+import errno
+import json
 import resource
 import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from vanilla_transformer.data.atomic_files import (
+    explained_full_disk,
     replaced_directory,
     write_atomic,
 )
@@ -102,9 +107,36 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
+WRITERS = {
+    "optimizer.pt": lambda path: torch.save({"a": torch.zeros(9999)}, path),
+    "model.safetensors": lambda path: save_file({"a": torch.zeros(9999)}, path),
+    "plain.json": lambda path: path.write_text(json.dumps(["text"] * 9999)),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.usefixtures("small_files")
+def test_the_file_is_named(tmp_path, name):
+    (tmp_path / "older.json").write_text("{}")
+    with (
+        pytest.raises(OSError, match=f"{name}' cannot be written whole: no space left"),
+        explained_full_disk(tmp_path),
+    ):
+        WRITERS[name](tmp_path / name)
+
+
 @pytest.mark.usefixtures("small_files")
 def test_a_file_that_is_written_whole_keeps_its_former_content(tmp_path):
     (tmp_path / "a.json").write_text("former")
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match=r"a\.json' cannot be written whole"):
         write_atomic(tmp_path / "a.json", "text" * 9999)
     assert content(tmp_path) == {"a.json": "former"}
+
+
+def test_an_error_behind_another_one_counts_and_other_errors_stay(tmp_path):
+    hidden = ValueError("I/O operation on closed file")
+    hidden.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="no space left"), explained_full_disk(tmp_path):
+        raise hidden
+    with pytest.raises(RuntimeError, match="other"), explained_full_disk(tmp_path):
+        raise RuntimeError("other")

@@ -111,9 +111,12 @@ def test_a_killed_run_ends_like_an_undisturbed_one(runs, variant, doom, tmp_path
     assert what_a_run_leaves(tmp_path / "run") == expected
 
 
-def test_a_full_disk_loses_nothing(runs, tmp_path):
+def test_a_full_disk_is_named_and_loses_nothing(runs, tmp_path):
     variant = "a mean of checkpoints"
     process = runs.start(variant, tmp_path / "run", "full:20000")
     assert process.wait() == 1
+    # A progress bar may be drawn once more, after the error.
+    last = next(line for line in reversed(process.stderr.splitlines()) if "error: " in line)
+    assert "cannot be written whole: no space left" in last
     runs.finish(variant, tmp_path / "run")
     assert what_a_run_leaves(tmp_path / "run") == runs.expected(variant)

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 
 from vanilla_transformer.commands.options import OutputFile, ResumedFile
-from vanilla_transformer.data.atomic_files import LOCK, replaced_file, write_atomic
+from vanilla_transformer.data.atomic_files import (
+    LOCK,
+    explained_full_disk,
+    replaced_file,
+    write_atomic,
+)
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
 from vanilla_transformer.data.text_files import decode_lines, read_lines
@@ -210,6 +215,7 @@ def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]
 def open_part(path: Path) -> Iterator[TextIO]:
     """Opens a part, which exists when it is whole and on the disk."""
     with (
+        explained_full_disk(path),
         replaced_file(path) as unfinished,
         unfinished.open("w", encoding="utf-8", newline="\n") as stream,
     ):

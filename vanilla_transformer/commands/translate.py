@@ -23,7 +23,7 @@ from vanilla_transformer.commands.translation import (
     print_outputs,
     print_review,
 )
-from vanilla_transformer.data.atomic_files import replaced_file
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
 
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
@@ -125,6 +125,6 @@ def _translate_document(options: Options, path: str) -> None:
         **options.of_translation(),
     )
     target = Path(output).resolve()
-    with replaced_file(target) as unfinished:
+    with explained_full_disk(target), replaced_file(target) as unfinished:
         unfinished.write_bytes(content)
     print(f"{output}: written.", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Writes files and directories that exist whole or not at all, never over what is still needed."""
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,15 @@ _FILES = (
 _FOLDERS = re.compile(r"checkpoint-\d+|runs|onnx|target_tokenizer|__pycache__")
 _EVENTS = "events.out.tfevents.*"  # of TensorBoard
 
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SIGNS_OF_A_FULL_DISK = (
+    "no space left",
+    "file too large",
+    "disk quota exceeded",
+    "inline_container",  # the file of torch in which its writer is
+    "pytorchstreamwriter",
+)
+
 
 def write_atomic(path: Path, text: str) -> None:
     """Writes a text file; a process that is killed leaves the former file or the new one.
@@ -36,6 +46,7 @@ def write_atomic(path: Path, text: str) -> None:
     The folder of the file must exist. Line ends are written as they are on every system.
     """
     with (
+        explained_full_disk(path),
         replaced_file(path) as unfinished,
         unfinished.open("w", encoding="utf-8", newline="\n") as stream,
     ):
@@ -153,3 +164,48 @@ def _lies_in(path: Path, folder: Path) -> bool:
     """Returns whether a path, or what it links to, is a folder or lies in it."""
     both = path.resolve(), Path(os.path.normpath(path.parent.resolve() / path.name))
     return any(place.is_relative_to(folder.resolve()) for place in both)
+
+
+@contextmanager
+def explained_full_disk(path: Path) -> Iterator[None]:
+    """Names the file that could not be written whole; the writers of torch and safetensors do not.
+
+    Args:
+        path: The file; or the folder of the files, of which the newest is named.
+
+    Raises:
+        OSError: In place of the errors of the writers, if the disk is full or the size of a file
+            is limited.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_full_disk(error):
+            raise
+        name = path
+        if path.is_dir():
+            files = (file for file in path.iterdir() if file.is_file())
+            name = max(files, key=lambda file: file.stat().st_mtime_ns, default=path)
+            if type(error).__name__ == "SafetensorError":  # it deletes its file when it fails
+                name = path / "model.safetensors"
+        raise OSError(
+            f"{str(name)!r} cannot be written whole: no space left on the disk, or a limit on the "
+            "size of files. What was saved before is kept: make room, and go on from there."
+        ) from error
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Returns whether an error, or one behind it, comes from a full disk.
+
+    A writer that fails again when it is closed hides the reason.
+    """
+    seen, current = set[int](), error
+    while id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, OSError):
+            if current.errno in _FULL_DISK:
+                return True
+        elif any(sign in str(current).lower() for sign in _SIGNS_OF_A_FULL_DISK):
+            return True
+        current = current.__cause__ or current.__context__ or current
+    return False

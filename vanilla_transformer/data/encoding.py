@@ -16,6 +16,7 @@ from datasets.table import InMemoryTable
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import (
     content_digest,
     read_object,
@@ -135,7 +136,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     logging.set_verbosity_warning()  # without a message for each file
     plain: Any = copy(tokenizer)
     plain._auto_class = None  # without the code of this version
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, explained_full_disk(Path(folder)):
         plain.save_pretrained(folder)
         files: dict[str, Any] = {file.name: content_digest(file) for file in Path(folder).iterdir()}
         for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:

@@ -27,6 +27,7 @@ from datasets import (
 from datasets.table import MemoryMappedTable
 
 from vanilla_transformer.data.arguments import FORMATS
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.corpus_entries import Corpus, suffix_of
 from vanilla_transformer.data.file_contents import content_digest, readers_digest, text_digest
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
@@ -254,10 +255,11 @@ def cached_table(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         schema = features.arrow_schema
-        try:
-            write_tables(path, schema, _tables_of(rows, schema))
-        except UnicodeEncodeError as error:
-            raise ValueError(f"{origin} holds half a character: {error}") from error
+        with explained_full_disk(path.parent):
+            try:
+                write_tables(path, schema, _tables_of(rows, schema))
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{origin} holds half a character: {error}") from error
     table = Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
     if not len(table):
         raise ValueError(f"{origin} holds no data: give a file with data.")

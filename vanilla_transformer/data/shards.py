@@ -19,7 +19,7 @@ from datasets.table import MemoryMappedTable
 from numpy.typing import NDArray
 from torch.utils import data
 
-from vanilla_transformer.data.atomic_files import replaced_file, write_atomic
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
 from vanilla_transformer.data.file_contents import read_object, text_digest
 
 ROWS_OF_A_SHARD = 65_536
@@ -123,13 +123,14 @@ def make_shards(
         num_workers=processes if processes > 1 else 0,
         worker_init_fn=_without_threads,
     )
-    for number, shard in zip(missing, made, strict=True):
-        if isinstance(shard, Exception):
-            raise shard
-        shards[number] = shard
-        done += shard["rows"]
-        tell(done)
-    _write_lengths(folder, len(spans))
+    with explained_full_disk(folder):
+        for number, shard in zip(missing, made, strict=True):
+            if isinstance(shard, Exception):
+                raise shard
+            shards[number] = shard
+            done += shard["rows"]
+            tell(done)
+        _write_lengths(folder, len(spans))
     whole = [shard for shard in shards if shard is not None]
     write_atomic(folder / INDEX, json.dumps({"key": key, "shards": whole}, indent=1) + "\n")
     return Shards(folder, key, whole)

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer import progress
-from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.interop.probe import store_probe
@@ -151,7 +151,8 @@ class _Run(Assembly):
         self._save_figures(figures)
         logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
         figures = self._score_splits(figures)
-        self.trainer.save_state()
+        with explained_full_disk(self.folder):
+            self.trainer.save_state()
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
             write_model_card(
@@ -184,8 +185,8 @@ class _Run(Assembly):
             merge_adapters(trainer.model)
         if self.is_main:
             (self.folder / FILE_SIZES).unlink(missing_ok=True)
-        # Without a push: the run pushes when all is there.
-        trainer.save_model(_internal_call=True)
+        with explained_full_disk(self.folder):  # without a push: the run pushes when all is there
+            trainer.save_model(_internal_call=True)
         if self.is_main and list(self.folder.glob("*.safetensors")):
             store_probe(self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}

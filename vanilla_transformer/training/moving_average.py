@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.sharding import refuse_sharded_weights
 
 TRAINING_WEIGHTS = "training_weights.safetensors"
@@ -96,8 +97,9 @@ class ExponentialMovingAverage(TrainerCallback):
         if args.should_save:
             weights = zip(self._names, self._other.parameters(), strict=True)
             tensors = {name: weight.detach().contiguous() for name, weight in weights}
-            path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
-            save_file(tensors, path, metadata={"format": "pt"})
+            folder = _checkpoint_path(args, state)
+            with explained_full_disk(folder):
+                save_file(tensors, folder / TRAINING_WEIGHTS, metadata={"format": "pt"})
 
     def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Leaves the average, or the best model that Trainer loaded, in the model."""

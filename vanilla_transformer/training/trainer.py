@@ -21,6 +21,7 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
@@ -313,7 +314,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         # The record deletes old checkpoints, when this one is whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            super()._save_checkpoint(model, trial)
+            with explained_full_disk(self.record.folder):
+                super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
 
