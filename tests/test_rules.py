@@ -21,13 +21,11 @@ DATA = [
 RUN = [
     (ModelArguments, {"metrics": ["bleu", "rouge"]}),
     (TokenizerArguments, {"target_tokenizer_kind": "letters"}),
-    (SubwordArguments, {"sampled_sides": "all"}),
     (ModelArguments, {"show_examples": 0}),
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
-    (SubwordArguments, {"unigram_alpha": float("nan")}),
     (ModelArguments, {"ema_decay": 1.0}),
 ]
 TRAINING = [
@@ -58,6 +56,6 @@ def test_an_option_that_breaks_a_rule_is_named_with_its_value(kind, changes, tmp
 
 def test_a_rule_is_checked_only_for_what_is_given():
     rules = [Rule(("source_column",), lambda value, options: True, "`{name}`: {options.test_file}")]
-    check_rules(rules, DataArguments(source_lang="en", max_train_samples=5))
+    check_rules(rules, DataArguments(target_column="en", max_train_samples=5))
     with pytest.raises(ValueError, match=r"`source_column`: a\.csv"):
         check_rules(rules, DataArguments(source_column="en", test_file="a.csv"))

@@ -108,7 +108,7 @@ def test_dropped_pairs_are_counted_and_named(dirty, capsys):
     assert first.describe().startswith("Corpus app: 3 of 7 pairs are used (duplicate 1, held")
     texts = [json.dumps(entry) for entry in entries]
     where = name_row(DataArguments(corpora=texts), "train", train[4], 4)
-    assert where == "Line 2 of the corpus '<2de>'"
+    assert where == "Line 2 of the corpus 'other'"
     before = sorted(dirty.iterdir())
     run_subcommand("corpora", [str(dirty / "recipe.yaml")])
     printed = capsys.readouterr().out
@@ -194,14 +194,6 @@ def test_filters_judge_each_row_by_its_own_languages(tmp_path):
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     found = load({"train": str(tmp_path / "t.jsonl"), "languages": ["en", "de"]})
     assert pairs_of(found["train"]) == [("a dog", "собака")]
-
-
-def test_corpora_with_one_tag_have_the_names_of_their_files(dirty, monkeypatch):
-    monkeypatch.chdir(dirty)
-    write(dirty / "more.tsv", ("a bird", "ein Vogel"))
-    found = load({"train": "app.tsv", "tag": "<bt>"}, {"train": "more.tsv", "tag": "<bt>"})
-    assert dict.fromkeys(found["train"]["corpus"]) == {"app": None, "more": None}
-    assert all(source.startswith("<bt> ") for source in found["train"]["source"])
 
 
 def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):

@@ -6,7 +6,6 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from vanilla_transformer.data.subwords import (
     BpeDropout,
     SampledSubwords,
     SubwordSampler,
-    UnigramSampling,
 )
 from vanilla_transformer.training.callbacks import SubwordEpochs
 
@@ -37,28 +35,23 @@ def make(kind, **options):
     return made
 
 
-TOKENIZERS = {kind: make(kind) for kind in ("bpe", "byte_bpe", "unigram")}
-OPTION = {
-    "bpe": {"bpe_dropout": 0.5},
-    "byte_bpe": {"bpe_dropout": 0.5},
-    "unigram": {"unigram_alpha": 0.2},
-}
+TOKENIZERS = {kind: make(kind) for kind in ("bpe", "byte_bpe")}
 text = st.text(st.sampled_from("lowersnwidtfLOWE  é3.<>"), max_size=30)
 
 
 @given(text=st.one_of(text, st.just("<2de> newest </s> widest  ☃")))
 @settings(max_examples=80, deadline=None)
 def test_without_chance_it_is_the_tokenizer(text):
-    for kind, option in {"bpe": {"bpe_dropout": 0.0}, "byte_bpe": {"bpe_dropout": 0.0}}.items():
-        sampler = SubwordSampler(TOKENIZERS[kind], "source", **option)
-        assert sampler(text, Random(0))[0] == TOKENIZERS[kind](text)["input_ids"]
+    for tokenizer in TOKENIZERS.values():
+        sampler = SubwordSampler(tokenizer, "source", 0.0)
+        assert sampler(text, Random(0))[0] == tokenizer(text)["input_ids"]
 
 
-@given(text=text, seed=st.integers(0, 9), kind=st.sampled_from(list(OPTION)))
+@given(text=text, seed=st.integers(0, 9), kind=st.sampled_from(list(TOKENIZERS)))
 @settings(max_examples=100, deadline=None)
 def test_what_is_sampled_spells_the_text(text, seed, kind):
     tokenizer = TOKENIZERS[kind]
-    sampler = SubwordSampler(tokenizer, "source", **OPTION[kind])
+    sampler = SubwordSampler(tokenizer, "source", 0.5)
     text = f"<2de> {text}"
     ids, _ = sampler(text, Random(seed))
     plain = tokenizer(text)["input_ids"]
@@ -117,17 +110,6 @@ def test_bpe_dropout_draws_as_often_as_a_word_is_long():
     assert draws(8000) < 10 * draws(1000)
 
 
-def test_unigram_sampling_has_the_distribution_of_the_paper():
-    scores = {"a": -1.0, "b": -2.0, "ab": -1.5, "ba": -2.5, "aba": -4.0}
-    alpha = 0.7
-    expected = {("a", "b", "a"): -4.0, ("ab", "a"): -2.5, ("a", "ba"): -3.5, ("aba",): -4.0}
-    expected = {key: torch.tensor(alpha * value).exp().item() for key, value in expected.items()}
-    total = sum(expected.values())
-    sampling = UnigramSampling(scores, alpha)
-    found = shares(lambda rng: sampling("aba", rng))
-    assert_close(found, {key: value / total for key, value in expected.items()})
-
-
 def pairs(kind="bpe", **options):
     tokenizer = make(kind) if isinstance(kind, str) else kind
     texts = Dataset.from_dict({"source": SOURCES, "target": TARGETS})
@@ -147,15 +129,12 @@ def test_epochs_differ_and_come_back():
     assert all(len(row["attention_mask"]) == len(row["input_ids"]) for row in epochs[0])
 
 
-def test_one_side_alone_limits_and_two_vocabularies():
-    rows, encoded = pairs(bpe_dropout=0.5, sides="source")
-    assert [rows[i]["labels"] for i in range(20)] == encoded["labels"][:20]
-    assert [rows[i]["input_ids"] for i in range(20)] != encoded["input_ids"][:20]
+def test_limits_and_two_vocabularies():
     rows, _ = pairs(bpe_dropout=1.0, max_source_length=7, max_target_length=5)
     assert [len(rows[0][name]) for name in ("input_ids", "labels")] == [7, 5]
     assert rows[0]["input_ids"][-1] == rows[0]["labels"][-1] == 2
-    two = make("bpe", target_kind="unigram", shared=False, target_vocab_size=50)
-    rows, encoded = pairs(two, bpe_dropout=0.5, unigram_alpha=0.1)
+    two = make("bpe", shared=False, target_vocab_size=50)
+    rows, encoded = pairs(two, bpe_dropout=0.5)
     for name, side in (("input_ids", "source"), ("labels", "target")):
         sampled = [rows[i][name] for i in range(20)]
         assert sampled != encoded[name][:20]
@@ -164,16 +143,9 @@ def test_one_side_alone_limits_and_two_vocabularies():
         )
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "message"),
-    [
-        ("unigram", {"bpe_dropout": 0.1}, "no sampled vocabulary is of the kind bpe or byte_bpe"),
-        ("bpe", {"unigram_alpha": 0.1}, "no sampled vocabulary is of the kind unigram"),
-    ],
-)
-def test_what_cannot_be_sampled_is_refused(kind, options, message):
-    with pytest.raises(ValueError, match=message):
-        pairs(kind, **options)
+def test_what_cannot_be_sampled_is_refused():
+    with pytest.raises(ValueError, match="no vocabulary is of the kind bpe or byte_bpe"):
+        pairs("unigram")
 
 
 def make_trainer(folder, **options):

@@ -24,7 +24,6 @@ from vanilla_transformer.model import generation, recorded_search
 from vanilla_transformer.training import captured_steps
 from vanilla_transformer.training import trainer as trainer_module
 from vanilla_transformer.training.captured_steps import MOST_SIZES, CapturedSteps
-from vanilla_transformer.training.training_log import peak_of
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -381,14 +380,6 @@ def test_rotations_that_have_moved():
     for stack in (net.model.encoder, net.model.decoder):
         stack.embed_positions._frequencies_on(torch.device("cpu"))  # a call on another device
     assert not steps.is_current_for(net)
-
-
-@needs_gpu
-def test_the_peak_is_measured_with_numbers_of_its_own():
-    before = torch.cuda.get_rng_state(), torch.get_rng_state()
-    assert peak_of(torch.device("cuda", 0)) > 1e12
-    after = torch.cuda.get_rng_state(), torch.get_rng_state()
-    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
 @needs_gpu

@@ -383,7 +383,7 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     assert not held_out & {pair["target"] for pair in data["train-2"]}
     grown = AutoTokenizer.from_pretrained(Path("out", "training"))
     assert "<bt>" in grown.get_vocab()
-    assert "Corpus <bt>: " in capsys.readouterr().err
+    assert "Corpus back: " in capsys.readouterr().err
     options = torch.load(Path("out", "training", "training_args.bin"), weights_only=False)
     rates = options.optim, options.muon_learning_rate, options.learning_rate
     assert rates == (MUON, 1e-3, 1.5e-4)

@@ -27,7 +27,6 @@ def guided(corpus, links, tmp_path_factory):
         "train",
         decoder_layers=2,
         guided_alignment=links,
-        guided_alignment_head=1,
         guided_alignment_weight=0.3,
         num_train_epochs=8,
     )
@@ -48,7 +47,7 @@ def test_the_trained_head_aligns_the_outputs_of_both_engines(guided, engine):
 
 
 def test_the_head_is_named_in_the_config_and_the_command_on_the_card(guided):
-    assert VanillaTransformerConfig.from_pretrained(guided).alignment_heads == [[0, 1]]
+    assert VanillaTransformerConfig.from_pretrained(guided).alignment_heads == [[0, 0]]
     assert "--guided_alignment" in (guided / "README.md").read_text()
 
 

@@ -62,7 +62,6 @@ def test_a_trusted_proxy_names_the_client(server):
         ("runs/en-de", "en-de", "en", "de"),
         ("runs/cmudict-demo/", "cmudict-demo", "any", "cmudict-demo"),
         ("user/model-7b", "model-7b", "any", "model-7b"),
-        ("runs/EN-DE", "EN-DE", "en", "de"),
         ("runs/eng_Latn-deu_Latn", "eng_Latn-deu_Latn", "eng_Latn", "deu_Latn"),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_full_queue_says_when_to_come_again(server, gate):
         gate.wait_for_a_batch()
         status, headers, found = server.translate(LINE)
         assert status == 503
-        assert 1 <= int(headers["Retry-After"]) <= 60
+        assert int(headers["Retry-After"]) >= 1
         assert "The queue is full (12 requests)" in found["error"]
         status, _, found = server.ask("GET", "/ready")
         assert (status, found) == (503, {"error": "the queue of en-de is full"})

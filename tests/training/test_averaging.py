@@ -61,7 +61,7 @@ def test_nothing_is_said_of_the_mean_of_finished_models_that_is_true_of_the_last
     assert not [name for name in left if name.endswith((".py", "config.json", "tokenizer.json"))]
 
 
-def test_the_best_ones_by_either_direction(finished):
+def test_the_best_ones_by_loss(finished):
     log = json.loads((finished / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
     scores = {row["step"]: row["eval_loss"] for row in log if "eval_loss" in row}
     by_loss = sorted(scores, key=scores.get, reverse=True)

@@ -63,18 +63,11 @@ class DataArguments:
     test_source: str | None = option("Source side of the test data.", metavar="FILE")
     test_target: str | None = option("Target side of the test data.", metavar="FILE")
     source_column: str = option(
-        "Column that holds the source text. Not used for plain text files and .tsv.", "source"
+        "Column that holds the source text, or a part of one, such as translation.en. Not used for "
+        "plain text files and .tsv.",
+        "source",
     )
-    target_column: str = option(
-        "Column that holds the target text. Not used for plain text files and .tsv.", "target"
-    )
-    source_lang: str | None = option(
-        'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}. Not used for '
-        "plain text files."
-    )
-    target_lang: str | None = option(
-        "Key of the target text in such rows; source_lang and target_lang go together."
-    )
+    target_column: str = option("Column that holds the target text, likewise.", "target")
     source_language: str | None = option(
         "Language of the sources, such as en or eng_Latn, where neither a column source_language "
         "nor `languages` of a corpus names it."
@@ -190,11 +183,7 @@ class DataArguments:
 
     def _columns(self) -> list[str]:
         """Returns the names of the columns of source and target."""
-        keys = [self.source_lang, self.target_lang]
-        if any(keys) and None in keys:
-            raise ValueError("`source_lang` and `target_lang` go together: give both.")
         names = [self.source_column, self.target_column]
-        names = [f"translation.{key}" for key in keys] if any(keys) else names
         if names[0] == names[1]:
             raise ValueError(f"Source and target are both column {names[0]!r}: name two columns.")
         return names

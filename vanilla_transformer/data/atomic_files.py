@@ -59,9 +59,8 @@ def write_atomic(path: Path, text: str) -> None:
 def replaced_file(path: str | Path) -> Iterator[Path]:
     """Makes a file that replaces an older one, if there is one, when it is complete.
 
-    Yields:
-        A path beside it for the new file, which does not exist yet. Its name is used by nobody
-        else, so that several processes may write the same file: the last one stays.
+    What is yielded is a path beside it, which does not exist yet. Nobody else uses its name, so
+    that several processes may write the same file: the last one stays.
     """
     unfinished = Path(f"{path}.{token_hex(4)}.partial")
     try:
@@ -76,13 +75,8 @@ def replaced_directory(path: str | Path) -> Iterator[Path]:
     """Makes a directory that replaces an older one, if there is one, when it is complete.
 
     The content of an older one is deleted last: after an error it is as it was. The directory
-    itself stays, because it may be a mount point or the working directory.
-
-    Args:
-        path: The directory, or a link to it. Its parents are made.
-
-    Yields:
-        A path for the new directory, which does not exist yet.
+    itself stays, because it may be a mount point or the working directory. What is yielded is a
+    path for the new directory, which does not exist yet.
     """
     target = Path(path).resolve()
     exists = target.is_dir()
@@ -118,8 +112,6 @@ def check_output_directory(
     """Checks that a model may be saved in a directory.
 
     Args:
-        path: The directory; it may be missing or empty.
-        overwrite: Whether the new model may replace a saved model there.
         read_from: Files and directories that the new model is made from. None, and what does not
             exist, such as a name on the Hub, passes.
     """

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,9 +71,8 @@ class Corpus:
     """One entry of `corpora`, or data that other options name.
 
     Attributes:
-        name: Its name in messages, scores and the card: by default the tag, if no other entry has
-            it, or that of the first file. "": other options name the data, of which no filter drops
-            more than empty pairs.
+        name: Its name in messages, scores and the card: by default that of the first file. "":
+            other options name the data, of which no filter drops more than empty pairs.
         train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
             text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
         validation: Validation pairs, in the same form.
@@ -121,7 +120,7 @@ class Corpus:
                 )
         corpus = cls(**values)
         if not corpus.name:
-            corpus = cls(**{**values, "name": corpus.tag or corpus.label})
+            corpus = cls(**{**values, "name": corpus.label})
         try:
             check_rules(RULES, corpus)
             has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))
@@ -175,18 +174,8 @@ def suffix_of(path: str) -> str:
 
 
 def read_entries(texts: Sequence[str]) -> list[Corpus]:
-    """Reads the entries of `corpora`, and checks that their names differ.
-
-    Entries with one tag and no name have the names of their files.
-    """
+    """Reads the entries of `corpora`, and checks that their names differ."""
     corpora = [Corpus.from_json(text) for text in texts]
-    names = [corpus.name for corpus in corpora]
-    corpora = [
-        replace(corpus, name=replace(corpus, name="").label)
-        if corpus.name == corpus.tag and names.count(corpus.name) > 1
-        else corpus
-        for corpus in corpora
-    ]
     names = [corpus.name for corpus in corpora]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"`corpora` has two entries {repeated[0]!r}: give them a `name` each.")

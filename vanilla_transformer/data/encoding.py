@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from itertools import chain
 from logging import INFO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +42,6 @@ from vanilla_transformer.model.directions import (
     recorded_directions,
     tags_of_sources,
 )
-from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS, ZERO_WIDTH
 from vanilla_transformer.progress import Progress
 
 logger = logging.get_logger(__name__)
@@ -54,7 +52,6 @@ _LAST_CALL = ("truncation", "padding")
 """Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
 _ROWS_OF_A_CALL = 1000
-_MOST_WORDS = 250_000  # that an encoder remembers
 
 D = TypeVar("D", Dataset, DatasetDict)
 R = TypeVar("R")
@@ -79,9 +76,8 @@ def encode(
             optionally "alignment" (lines of word links in Pharaoh's format) and the languages of
             each row, for a model of many languages.
         tokenizer: Encodes the source as `text` and the target as `text_target`.
-        max_source_length: Largest number of tokens of a source, special tokens included. None: no
-            limit.
-        max_target_length: The same for a target.
+        max_source_length, max_target_length: Largest number of tokens of a text, special tokens
+            included. None: no limit.
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
@@ -172,11 +168,7 @@ def _encode_rows(
 
 
 class RowDirections:
-    """Decides how a model is asked for the languages of each row.
-
-    Args:
-        settings: As for `encode`.
-    """
+    """Decides how a model is asked for the languages of each row."""
 
     def __init__(
         self,
@@ -189,11 +181,7 @@ class RowDirections:
         self._known: dict[Any, Direction] = {}
 
     def of(self, rows: Mapping[str, Sequence[Any]]) -> list[Direction]:
-        """Returns the direction of each of some rows, without a tag where a source has one itself.
-
-        Args:
-            rows: Columns by name.
-        """
+        """Returns the direction of each row, without a tag where a source has one itself."""
         count = len(rows["source"])
         if not self.matter:
             return [Direction()] * count
@@ -209,11 +197,7 @@ class RowDirections:
 
 
 class PairEncoder:
-    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is truncated.
-
-    Args:
-        limits: Largest number of tokens of each side; None: no limit.
-    """
+    """Encodes some pairs, given by side, as `encode` does, and counts what is truncated."""
 
     def __init__(
         self,
@@ -282,12 +266,7 @@ class _Side:
         self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
         # What encodes texts without a limit of length, in the least time.
         self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
-        if (
-            hasattr(tokenizer, "encodes_words_independently")
-            and tokenizer.encodes_words_independently()
-        ):
-            self._whole_ids = _WordEncoder(tokenizer, name)
-        elif hasattr(tokenizer, "batch_ids"):
+        if hasattr(tokenizer, "batch_ids"):
             self._whole_ids = partial(tokenizer.batch_ids, side=name)
 
     def call(self, texts: list[str], **options: Any) -> Any:
@@ -316,37 +295,3 @@ class _Side:
         encoding = self.call(texts, truncation=bool(self.limit), max_length=self.limit)
         words = words_of_encoding(self.tokenizer, texts, encoding, self.name)
         return list(zip(ids, words, strict=True))
-
-
-class _WordEncoder:
-    """Encodes texts as their words, and remembers these: the ids are those of the tokenizer."""
-
-    def __init__(self, tokenizer: Any, side: str) -> None:
-        self.batch_ids = partial(tokenizer.batch_ids, side=side)
-        added = set(tokenizer.get_added_vocab()) - {*SPECIAL_TOKENS}
-        self.exceptions = ["▁", *ZERO_WIDTH, *added]
-        self.end = [tokenizer.eos_token_id]
-        self.ids: dict[str, list[int]] = {}
-
-    def __call__(self, texts: list[str]) -> list[list[int]]:
-        """Returns the ids of each text."""
-        words = [text.split() for text in texts]
-        is_plain = [
-            " ".join(row) == text and not any(sign in text for sign in self.exceptions)
-            for row, text in zip(words, texts, strict=True)
-        ]
-        others = iter(
-            self.batch_ids([text for text, plain in zip(texts, is_plain, strict=True) if not plain])
-        )
-        words = [row if plain else [] for row, plain in zip(words, is_plain, strict=True)]
-        if len(self.ids) > _MOST_WORDS:
-            self.ids.clear()
-        new = list({word for row in words for word in row}.difference(self.ids))
-        encoded = self.batch_ids(new)
-        self.ids.update((word, ids[:-1]) for word, ids in zip(new, encoded, strict=True))
-        return [
-            list(chain.from_iterable(map(self.ids.__getitem__, row))) + self.end
-            if plain
-            else next(others)
-            for row, plain in zip(words, is_plain, strict=True)
-        ]

@@ -45,7 +45,7 @@ class Pair(NamedTuple):
     """One pair of a file; None: the file does not say.
 
     Attributes:
-        line: Its line, or its number in a table that has no lines.
+        line: Its line, or its number in a table or a memory.
         corpus: The corpus that a table names itself.
         references: All translations of the source, where there are several.
     """
@@ -249,7 +249,6 @@ def cached_table(
         rows: Values in the order of the features. They are not read if the file is there.
         key: Digest of what the rows depend on, besides the code that reads them.
         origin: What errors call the rows.
-        folder: Folder of the file; None: `cache_folder`.
     """
     key = text_digest(json.dumps([readers_digest(), features.to_dict(), key]))
     path = (folder or cache_folder()) / f"{key}.arrow"
@@ -284,12 +283,7 @@ LINKS = "alignment"
 
 
 def add_links(pairs: Dataset, path: str) -> Dataset:
-    """Adds the links of a file to pairs of texts.
-
-    Args:
-        pairs: All rows that the lines belong to, with the text columns "source" and "target".
-        path: File with one line per row in Pharaoh's format; an empty line has no links.
-    """
+    """Adds links to pairs of texts: a file with a line for each pair, in Pharaoh's format."""
     feature, key = Features({LINKS: Value("string")}), content_digest(path)
     links = cached_table(_read_links(path), feature, key, path, None)
     if len(links) != len(pairs):

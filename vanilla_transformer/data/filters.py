@@ -111,11 +111,7 @@ _unnumbered = partial(normal_form, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
-    """Returns the placeholders of a text in order, but not numbers such as %1.
-
-    Args:
-        known: Those of the other side.
-    """
+    """Returns the placeholders of a text in order, given those of the other side; none like %1."""
     parts = [text[slice(*span)] for span, _ in find_forms(text, known, "placeholder")]
     return [part for part in parts if not _NUMBERED.match(part)]
 

@@ -32,9 +32,6 @@ class Words:
     """Finds the words of the texts of one side, in small letters, and numbers the frequent ones.
 
     Letters of a script without spaces are cut into their frequent sequences, by byte-pair encoding.
-
-    Args:
-        texts: What the words are learnt from.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -91,11 +88,7 @@ class _Places(NamedTuple):
 
 
 class Lexicon:
-    """The probabilities that words translate each other.
-
-    Args:
-        pairs: Pairs of texts that they and the words of both sides are learnt from.
-    """
+    """The probabilities that words of some pairs of texts translate each other."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         sources, targets = zip(*pairs, strict=True)

@@ -29,11 +29,7 @@ _BLOCK = 50_000  # pairs that are searched: as they come, since those of one pro
 
 
 def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
-    """Returns whether at least 5% of some pairs are similar to other ones.
-
-    Args:
-        rows: As for `annotate_memory`, as `tags` are.
-    """
+    """Returns whether at least 5% of some pairs are similar to other ones."""
     some = rows.select(range(min(len(rows), _BLOCK)))
     memories = _memories(some, tags)
     looked_at = _directions_and_pairs(some[:: max(len(some) // _LOOKED_AT, 1)], tags)

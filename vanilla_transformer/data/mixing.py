@@ -46,17 +46,12 @@ class Mixture:
     def __len__(self) -> int:
         return sum(self.counts.values())
 
-    def __call__(self, epoch: int) -> Ints:
-        """Returns the indices of the pairs of an epoch, counted from 0."""
-        return next(self.blocks(epoch, len(self)))
+    def blocks(self, epoch: int) -> Iterator[Ints]:
+        """Yields the indices of the pairs of an epoch, from 0, in blocks of the same shares.
 
-    def blocks(self, epoch: int, size: int | None = None) -> Iterator[Ints]:
-        """Yields the indices of the pairs of an epoch in blocks, each with the same shares.
-
-        Args:
-            size: Largest number of pairs of a block, but for rounding. None: `PAIRS_OF_A_BLOCK`.
+        A block has about `PAIRS_OF_A_BLOCK`.
         """
-        parts = -(-len(self) // (size or PAIRS_OF_A_BLOCK))
+        parts = -(-len(self) // PAIRS_OF_A_BLOCK)
         for part in range(parts):
             yield np.concatenate(
                 [

@@ -67,11 +67,7 @@ def distinct_directions(rows: Dataset, tags: Collection[str] = ()) -> list[tuple
 
 
 def directions_of(rows: Dataset, tags: Collection[str]) -> list[tuple[str | None, str, str]]:
-    """Returns the directions of training pairs whose target's language is known, with their tags.
-
-    Args:
-        tags: As for `distinct_directions`.
-    """
+    """Returns the directions of pairs whose target's language is known, with their tags."""
     named = [
         (standard_tag(source) if source else None, standard_tag(target), tag)
         for source, target, tag in distinct_directions(rows, tags)

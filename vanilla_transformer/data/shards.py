@@ -95,7 +95,6 @@ def make_shards(
     Args:
         folder: The folder. It is made; shards with the same key in it are kept.
         key: Names what the shards are made from, and how.
-        num_proc: Number of processes. None: the current process does the work.
         tell: Takes the number of rows that are done.
     """
     folder.mkdir(parents=True, exist_ok=True)

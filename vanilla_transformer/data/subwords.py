@@ -1,12 +1,11 @@
 """Subword regularisation: training pairs whose words are cut into other subwords in each epoch.
 
 `tokenizers` can sample too, but its generator cannot be seeded, so a run could not be repeated or
-resumed. Here the distributions of the papers are drawn from a given generator.
+resumed. Here the distribution of the paper is drawn from a given generator.
 """
 
 import json
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from random import Random
 from typing import Any
@@ -24,9 +23,6 @@ from vanilla_transformer.data.word_alignment import Span, parse_links, token_lin
 from vanilla_transformer.model.directions import in_language
 
 _PIECE = 250  # characters
-
-Segmenter = Callable[[str, Random], list[str]]
-"""Cuts a word, without spaces, into tokens of the vocabulary."""
 
 
 class BpeDropout:
@@ -67,51 +63,6 @@ class BpeDropout:
         ]
 
 
-class UnigramSampling:
-    """Samples segmentations of words by unigram probability to the power `alpha` (Kudo 2018, §3.2).
-
-    The sample is drawn from all segmentations of a word (l = ∞ in the paper), by forward filtering
-    and backward sampling over its lattice.
-
-    Args:
-        scores: Log-probability of each token, in nats.
-        alpha: Smoothness; 0.1 to 0.5 in the paper. 0: all segmentations are equally likely. Large
-            values: only the likeliest segmentation remains.
-    """
-
-    def __init__(self, scores: dict[str, float], alpha: float) -> None:
-        self.scores = {token: alpha * score for token, score in scores.items()}
-        self.longest = max(map(len, scores), default=0)
-
-    def __call__(self, word: str, rng: Random) -> list[str]:
-        """Cuts a word of known characters into tokens."""
-        sums = [0.0]  # log of the total weight of all segmentations of each prefix of the word
-        for stop in range(1, len(word) + 1):
-            sums.append(_log_sum_exp([weight for _, weight in self._last_tokens(word, stop, sums)]))
-        tokens, stop = [], len(word)
-        while stop:
-            choices = list(self._last_tokens(word, stop, sums))
-            weights = [math.exp(weight - sums[stop]) for _, weight in choices]
-            start = rng.choices([start for start, _ in choices], weights)[0]
-            tokens.append(word[start:stop])
-            stop = start
-        return tokens[::-1]
-
-    def _last_tokens(self, word: str, stop: int, sums: list[float]) -> Iterator[tuple[int, float]]:
-        """Yields (start, log weight) of each token that can end the prefix word[:stop]."""
-        for start in range(max(0, stop - self.longest), stop):
-            score = self.scores.get(word[start:stop])
-            if score is not None and sums[start] > -math.inf:
-                yield start, sums[start] + score
-
-
-def _log_sum_exp(values: list[float]) -> float:
-    if not values:
-        return -math.inf
-    largest = max(values)
-    return largest + math.log(sum(math.exp(value - largest) for value in values))
-
-
 # Data ---------------------------------------------------------------------------------------------
 
 
@@ -122,9 +73,7 @@ class SubwordSampler:
     and words with unknown characters.
 
     Args:
-        side: "source" or "target".
-        bpe_dropout: See `BpeDropout`.
-        unigram_alpha: See `UnigramSampling`.
+        bpe_dropout: See `BpeDropout`. Vocabularies of other kinds are not sampled.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
     """
 
@@ -132,8 +81,7 @@ class SubwordSampler:
         self,
         tokenizer: PreTrainedTokenizerBase,
         side: str,
-        bpe_dropout: float | None = None,
-        unigram_alpha: float | None = None,
+        bpe_dropout: float,
         max_length: int | None = None,
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
@@ -143,12 +91,10 @@ class SubwordSampler:
             tokenizer = get_target()  # also of a class from the code of a saved directory
         backend: Tokenizer = tokenizer.backend_tokenizer
         description = json.loads(backend.to_str())
-        unknown, self.segment = _choose_segmenter(description, bpe_dropout, unigram_alpha)
-        # The model maps tokens to ids (BPE), or lists tokens with scores (unigram).
-        ids = backend.get_vocab(with_added_tokens=True)
-        self.ids = {token: ids[token] for token in dict(description["model"]["vocab"])}
-        added = {token["id"] for token in description["added_tokens"]}
-        self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
+        self.segment = _segmenter(description["model"], bpe_dropout)
+        self.ids = backend.get_vocab(with_added_tokens=False)
+        unknown = self.ids.get(description["model"].get("unk_token"), -1)
+        self.kept = {unknown, *(token["id"] for token in description["added_tokens"])}
 
     def __call__(
         self, text: str, rng: Random, language: str | None = None
@@ -203,24 +149,17 @@ class SubwordSampler:
         return [self.ids[token] for token in tokens]
 
 
-def _choose_segmenter(
-    description: dict[str, Any], bpe_dropout: float | None, unigram_alpha: float | None
-) -> tuple[str | None, Segmenter | None]:
-    """Returns the unknown token, and the segmenter; None: words are encoded without sampling."""
-    model, added = description["model"], {token["content"] for token in description["added_tokens"]}
-    if model["type"] == "BPE" and bpe_dropout is not None:
-        affixes = ("continuing_subword_prefix", "end_of_word_suffix")
-        if unfit := [name for name in affixes if model.get(name)]:
-            raise ValueError(
-                f"BPE-dropout cannot sample a vocabulary with {', '.join(unfit)}: train a "
-                "tokenizer of the kind bpe or byte_bpe."
-            )
-        return model.get("unk_token"), BpeDropout(model["merges"], bpe_dropout)
-    if model["type"] == "Unigram" and unigram_alpha is not None:
-        unknown = None if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
-        scores = {token: score for token, score in model["vocab"] if token not in added}
-        return unknown, UnigramSampling(scores, unigram_alpha)
-    return None, None
+def _segmenter(model: dict[str, Any], dropout: float) -> BpeDropout | None:
+    """Returns what cuts the words of a vocabulary; None: they are encoded without sampling."""
+    if model["type"] != "BPE":
+        return None
+    affixes = ("continuing_subword_prefix", "end_of_word_suffix")
+    if unfit := [name for name in affixes if model.get(name)]:
+        raise ValueError(
+            f"BPE-dropout cannot sample a vocabulary with {', '.join(unfit)}: train a tokenizer of "
+            "the kind bpe or byte_bpe."
+        )
+    return BpeDropout(model["merges"], dropout)
 
 
 class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
@@ -234,7 +173,6 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
     Args:
         texts: Pairs with the text columns "source" and "target", and optionally "alignment".
         unsampled: The same rows as token ids, the output of `encode` with the same limits.
-        sides: Which texts are sampled: "both", "source" or "target".
         directions: How the model is asked for the languages of each row. None: as the rows and the
             tokenizer say.
     """
@@ -245,9 +183,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         unsampled: Dataset,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        bpe_dropout: float | None = None,
-        unigram_alpha: float | None = None,
-        sides: str = "both",
+        bpe_dropout: float,
         seed: int = 0,
         max_source_length: int | None = None,
         max_target_length: int | None = None,
@@ -256,28 +192,16 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         assert len(texts) == len(unsampled)
         self.texts, self.unsampled, self.seed = texts, unsampled, seed
         limits = {"source": max_source_length, "target": max_target_length}
-        chosen = ("source", "target") if sides == "both" else (sides,)
         self.directions = directions or RowDirections(tokenizer)
-
-        def sampler(
-            side: str, dropout: float | None = None, alpha: float | None = None
-        ) -> SubwordSampler:
-            return SubwordSampler(tokenizer, side, dropout, alpha, limits[side])
-
-        self.samplers = {side: sampler(side, bpe_dropout, unigram_alpha) for side in chosen}
-        kinds = {type(sampler.segment) for sampler in self.samplers.values()}
-        for name, value, kind, needed in (
-            ("bpe_dropout", bpe_dropout, BpeDropout, "bpe or byte_bpe"),
-            ("unigram_alpha", unigram_alpha, UnigramSampling, "unigram"),
-        ):
-            if value is not None and kind not in kinds:
-                raise ValueError(
-                    f"`{name}` is {value}, but no sampled vocabulary is of the kind {needed}: "
-                    "leave it out, or train another tokenizer."
-                )
-        if LINKS in texts.column_names:  # the words of all tokens are needed
-            for side in limits.keys() - self.samplers.keys():
-                self.samplers[side] = sampler(side)
+        self.samplers = {
+            side: SubwordSampler(tokenizer, side, bpe_dropout, limit)
+            for side, limit in limits.items()
+        }
+        if not any(sampler.segment for sampler in self.samplers.values()):
+            raise ValueError(
+                f"`bpe_dropout` is {bpe_dropout}, but no vocabulary is of the kind bpe or "
+                "byte_bpe: leave it out, or train another tokenizer."
+            )
         # In shared memory: workers that outlive an epoch hold a copy of everything else.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -295,8 +219,8 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         language = {"source": direction.source, "target": direction.target}
         words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):
-            sampler = self.samplers.get(side)
-            if sampler and (sampler.segment or LINKS in texts):
+            sampler = self.samplers[side]
+            if sampler.segment or LINKS in texts:  # for these, the words of all tokens are needed
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
                 row[name], spans = sampler(texts[side], rng, language[side])
                 words.append(words_of_spans(texts[side], spans))

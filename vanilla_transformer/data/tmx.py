@@ -3,8 +3,8 @@
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
-from xml.parsers import expat
+from typing import BinaryIO, cast
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from transformers.utils import logging
 
@@ -13,6 +13,7 @@ from vanilla_transformer.languages import variant_of
 
 logger = logging.get_logger(__name__)
 
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")  # of XML: a no-break space is a part of the text
 _BYTES_PER_STEP = 1 << 16
@@ -24,7 +25,7 @@ _LOST = "\ufdd0"  # a character that no text has stands for one that XML forbids
 _DOCUMENT_PROPERTIES = ("document", "filename", "file")  # of `<prop>`, perhaps after "x-"
 
 TmxPair = tuple[str, str, int, str]
-"""Two segments of a unit, "" if it lacks one; the line on which it begins; its document, or ""."""
+"""Two segments of a unit, "" if it lacks one; the number of the unit; its document, or ""."""
 
 
 def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
@@ -40,26 +41,34 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
         languages: The codes of source and target.
         inline: "keep" or "drop": what becomes of the codes of inline elements.
     """
-    reader = _Reader(path, languages, inline)
+    known, damaged = dict[str, str | None](), list[int]()
     with open_bytes(path) as stream:
         try:
-            for text in _decode_xml(stream):
-                reader.parser.Parse(text)
-                pairs, reader.pairs = reader.pairs, []
-                yield from pairs
-            reader.parser.Parse("", True)
-        except (expat.ExpatError, UnicodeDecodeError, LookupError) as error:
+            for number, unit in enumerate(_read_units(stream), start=1):
+                texts: dict[str | None, str] = {}
+                for variant in unit.iterfind("tuv"):
+                    language = variant.get(_XML_LANG) or variant.get("lang") or ""
+                    known[language] = variant_of(language, languages)
+                    if (segment := variant.find("seg")) is not None:
+                        text = _on_one_line("".join(_texts(segment, inline == "drop")))
+                        texts.setdefault(known[language], text)
+                source, target = (texts.get(language, "") for language in languages)
+                if _LOST in source + target:
+                    damaged.append(number)
+                else:
+                    yield source, target, number, _document_of(unit)
+        except (ParseError, UnicodeDecodeError, LookupError) as error:
             raise ValueError(f"{path} is no intact TMX file: {error}. Export it again.") from None
-    if reader.damaged_lines:
+    if damaged:
         logger.warning(
-            f"{path}: {len(reader.damaged_lines):,} units hold characters that XML forbids and are "
-            f"left out. The first begins on line {reader.damaged_lines[0]:,}."
+            f"{path}: {len(damaged):,} units hold characters that XML forbids and are left out. "
+            f"The first is unit {damaged[0]:,}."
         )
     for wanted in languages:
-        if wanted not in reader.matched:
-            known = ", ".join(sorted(reader.known)) or "none"
+        if wanted not in known.values():
+            names = ", ".join(sorted(name or "(none given)" for name in known)) or "none"
             raise ValueError(
-                f"{path} has no text in {wanted!r}: its languages are {known}. Set `languages`."
+                f"{path} has no text in {wanted!r}: its languages are {names}. Set `languages`."
             )
 
 
@@ -93,78 +102,41 @@ def _mark_forbidden(text: str) -> str:
     return _FORBIDDEN.sub(_LOST, _REFERENCE.sub(replaced, text))
 
 
-class _Reader:
-    """Collects the pairs that a parser has found since they were last taken."""
+def _read_units(stream: BinaryIO) -> Iterator[Element]:
+    """Yields the units of a document, whose elements have names without a namespace."""
+    parser: XMLPullParser[Element] = XMLPullParser(("start", "end"))
+    parents = list[Element]()
+    for text in _decode_xml(stream):
+        parser.feed(text)
+        for event, element in cast(Iterator[tuple[str, Element]], parser.read_events()):
+            if event == "start":
+                parents.append(element)
+                continue
+            parents.pop()
+            element.tag = element.tag.rpartition("}")[2]
+            if element.tag == "tu":
+                yield element
+                parents[-1].remove(element)
+    parser.close()
 
-    def __init__(self, path: str, languages: Sequence[str], inline: str) -> None:
-        self.path, self.languages, self.inline = path, languages, inline
-        self.known: set[str] = set()
-        self.matched: set[str | None] = set()
-        self.pairs: list[TmxPair] = []
-        self._open: list[str] = []
-        self._language: str | None = None
-        self._unit: dict[str, str] = {}
-        self._line = 0
-        self._document = ""
-        self._names_document = False
-        self._parts: list[str] | None = None
-        self.damaged_lines: list[int] = []
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start_element
-        self.parser.EndElementHandler = self._end_element
-        self.parser.CharacterDataHandler = self._add_text
-        self.parser.SkippedEntityHandler = self._refuse_entity
 
-    def _refuse_entity(self, name: str, _: bool) -> None:
-        """Refuses what a DTD in another file declares: its text would be lost without a word."""
-        raise ValueError(
-            f"{self.path}, line {self.parser.CurrentLineNumber}: the entity {name!r} is not "
-            "declared in the file: write the character itself."
-        )
+def _texts(element: Element, drops_codes: bool, is_in_code: bool = False) -> Iterator[str]:
+    """Yields the parts of a segment's text. A text within a code (`<sub>`) is none of its codes."""
+    is_in_code = element.tag in _CODES or (is_in_code and element.tag != "sub")
+    keeps = not (drops_codes and is_in_code)
+    if keeps:
+        yield element.text or ""
+    for child in element:
+        yield from _texts(child, drops_codes, is_in_code)
+        if keeps:
+            yield child.tail or ""
 
-    def _start_element(self, name: str, attributes: dict[str, str]) -> None:
-        self._open.append(name)
-        if name == "tu":
-            self._unit, self._line = {}, self.parser.CurrentLineNumber
-            self._document = ""
-        elif name == "prop":
-            kind = attributes.get("type", "").lower().removeprefix("x-")
-            self._names_document = kind in _DOCUMENT_PROPERTIES and self._open[-2] == "tu"
-        elif name == "tuv":
-            language = attributes.get("xml:lang") or attributes.get("lang") or ""
-            self._language = variant_of(language, self.languages)
-            self.known.add(language or "(none given)")
-            self.matched.add(self._language)
-        elif name == "seg":
-            self._parts = []
 
-    def _is_in_code(self) -> bool:
-        """Returns whether the innermost of codes and the texts in them (`<sub>`) is a code."""
-        inline = (name for name in reversed(self._open) if name in _CODES or name == "sub")
-        return next(inline, "") in _CODES
-
-    def _add_text(self, text: str) -> None:
-        if self._names_document:
-            self._document += text
-        if self._parts is not None and not (self.inline == "drop" and self._is_in_code()):
-            self._parts.append(text)
-
-    def _end_element(self, name: str) -> None:
-        self._open.pop()
-        if name == "seg":
-            if self._language is not None and self._parts is not None:
-                self._unit.setdefault(self._language, _on_one_line("".join(self._parts)))
-            self._parts = None
-        elif name == "prop":
-            self._names_document = False
-        elif name == "tu":
-            source, target = (self._unit.get(language, "") for language in self.languages)
-            if _LOST in source + target:
-                self.damaged_lines.append(self._line)
-                return
-            document = _on_one_line(self._document)
-            self.pairs.append((source, target, self._line, document))
+def _document_of(unit: Element) -> str:
+    for prop in unit.iterfind("prop"):
+        if prop.get("type", "").lower().removeprefix("x-") in _DOCUMENT_PROPERTIES:
+            return _on_one_line(prop.text or "")
+    return ""
 
 
 def _on_one_line(text: str) -> str:

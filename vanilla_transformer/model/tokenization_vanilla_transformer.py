@@ -444,18 +444,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         return fold(text)
 
-    def encodes_words_independently(self) -> bool:
-        """Returns whether the ids of a source are those of its words, each encoded alone.
-
-        Words end at single spaces. Special tokens in texts, added tokens and U+2581 are exceptions.
-        """
-        backend = self._backend_of("source")
-        state, lowercase = loads(backend.to_str()), bool(self.training_options.get("lowercase"))
-        own = loads(_assemble_backend("bpe", lowercase).to_str())
-        parts = ("pre_tokenizer", "normalizer")
-        is_own = all(state[part] == own[part] for part in parts) and self.split_special_tokens
-        return is_own and backend.encode("").ids == [self.eos_token_id]
-
     def decode(
         self,
         token_ids: Any,

@@ -12,8 +12,6 @@ from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS, TOKENIZER_
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules
 
-SAMPLED_SIDES = ("both", "source", "target")
-
 RULES = (
     Rule(
         ("lora_rank",),
@@ -182,20 +180,6 @@ class SubwordArguments(_Checked):
         ge=0,
         le=1,
     )
-    unigram_alpha: float | None = option(
-        "Smoothing of sampled subwords, for unigram; often 0.2.",
-        ge=0,
-    )
-    sampled_sides: str = option(
-        "Texts that `bpe_dropout` or `unigram_alpha` samples: both, source or target.",
-        "both",
-        choices=SAMPLED_SIDES,
-    )
-
-    @property
-    def enabled(self) -> bool:
-        """Whether the training text is sampled."""
-        return self.bpe_dropout is not None or self.unigram_alpha is not None
 
 
 @dataclass

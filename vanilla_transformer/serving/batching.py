@@ -11,15 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from math import ceil
 from typing import Any
 
 from vanilla_transformer.serving.errors import ComputationError, RequestError
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
-
-LONGEST_RETRY = 60
-"""Most seconds that `Retry-After` names."""
 
 
 class Job:
@@ -53,7 +49,7 @@ class Batcher:
     Args:
         compute: Computes the outputs of segments for one search; called from several threads if
             there are several workers.
-        settings: The size of a batch, how long it waits, the size of the queue, and the workers.
+        settings: The size of a batch, the size of the queue, and the workers.
         metrics: Counts the batches.
         model: Name of the model in the metrics.
     """
@@ -71,7 +67,6 @@ class Batcher:
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seconds_per_request = 0.0
         self.accepted = 0
         self._threads = [
             threading.Thread(target=self._work_until_closed, name=f"batches-{number}", daemon=True)
@@ -89,20 +84,15 @@ class Batcher:
     def slot(self) -> Iterator[None]:
         """Counts a request as accepted until the block ends; status 503 if the queue is full."""
         if self.is_full:
-            wait = ceil(self.accepted * self._seconds_per_request)
-            retry = str(min(max(wait, 1), LONGEST_RETRY))
             raise RequestError(
                 503,
-                f"The queue is full ({self.accepted} requests): ask again in {retry} s.",
-                {"Retry-After": retry},
+                f"The queue is full ({self.accepted} requests): ask again later.",
+                {"Retry-After": "1"},
             )
         self.accepted += 1
-        started = time.monotonic()
         try:
             yield
         finally:
-            seconds = (time.monotonic() - started) / self.accepted
-            self._seconds_per_request += 0.1 * (seconds - self._seconds_per_request)
             self.accepted -= 1
 
     async def run(self, segments: Sequence[Sized], search: Any, key: Hashable) -> list[Any]:
@@ -151,9 +141,6 @@ class Batcher:
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
-            deadline = time.monotonic() + self._settings.batch_wait / 1000
-            while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
-                self._changed.wait(left)  # for further requests
             return None if self._is_closed else self._fill_batch()
 
     def _fill_batch(self) -> list[tuple[Job, int]]:

@@ -59,12 +59,7 @@ def describe_body(fields: type[Fields], *kinds: str) -> dict[str, Any]:
 
 
 async def read_bytes(request: Request, limits: Limits) -> bytes:
-    """Reads a body as it is.
-
-    Raises:
-        RequestError: With status 408 if it comes too slowly, 413 if it is too large, 499 if the
-            client is gone.
-    """
+    """Reads a body as it is, unless it comes too slowly, is too large, or the client is gone."""
     declared = request.headers.get("content-length", "")
     size = int(declared) if declared.isdigit() else 0
     body, more = bytearray(), True

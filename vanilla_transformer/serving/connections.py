@@ -1,9 +1,7 @@
 """Connections: a deadline for slow clients, and a graceful end."""
 
 import asyncio
-from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -55,15 +53,6 @@ def protocol_with_deadline(seconds: float) -> type[H11Protocol]:
 
 class GracefulServer(uvicorn.Server):
     """Ends with status 0 on a signal, after what it has accepted; at once on a second one."""
-
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    async def startup(self, sockets: Any = None) -> None:
-        """Begins to accept connections."""
-        await super().startup(sockets)
-        self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Ends the server after what it has accepted; at the second signal, at once."""

@@ -19,12 +19,7 @@ GlossaryField = Annotated[
 
 
 class Glossaries:
-    """Glossaries by name.
-
-    Raises:
-        OSError: If a file cannot be read.
-        ValueError: If a line is wrong.
-    """
+    """Glossaries by name."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -36,12 +31,9 @@ class Glossaries:
         return list(self._files)
 
     def chosen(self, asked: str | Pairs | None) -> Glossary | None:
-        """Returns what the field of a request asks for.
+        """Returns what the field of a request asks for, or refuses it (400).
 
         A file that has become wrong does not count, and is logged: the former glossary stays.
-
-        Raises:
-            RequestError: With status 400 if there is no such glossary, or a pair is wrong.
         """
         if not asked:
             return None

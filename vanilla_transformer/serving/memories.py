@@ -16,12 +16,7 @@ Direction = tuple[str | None, str | None]
 
 
 class StoredMemory:
-    """A file of lines: a source, its translation, and the languages of both, with tabs between.
-
-    Raises:
-        OSError: If the file cannot be read or made.
-        ValueError: If a line is wrong.
-    """
+    """A file of lines: a source, its translation, and the languages of both, with tabs between."""
 
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
@@ -36,14 +31,7 @@ class StoredMemory:
         return self._memories[known_tag(source), known_tag(target)]
 
     def add(self, source: str, target: str, pair: Pair) -> None:
-        """Adds a pair to the file.
-
-        Args:
-            source: The language of its source, and `target` that of its translation.
-
-        Raises:
-            ValueError: If the text would not be answered by it.
-        """
+        """Adds a pair of these languages to the file, if it would answer its own text."""
         text, translation = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
         stored = Pair(text, translation)
         if Memory([stored], corrects=True).exact(pair.source) is None:

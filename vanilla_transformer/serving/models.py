@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from vanilla_transformer.data.model_directory import described_on_card
@@ -24,8 +23,6 @@ from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, 
 Result = TypeVar("Result")
 Languages = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
-PLANS_KEPT = 64
-"""Plans of searches that a model remembers."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +80,11 @@ class ServedModel:
         self._metrics = metrics
         self.batcher = Batcher(translator.stages.compute, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
-        self._plan = lru_cache(PLANS_KEPT)(self._plan_query)
 
     async def answer(
         self, texts: list[str], query: Query, languages: Languages = (None, None)
     ) -> Answers:
-        """Computes the outputs of the texts of a request.
-
-        Raises:
-            RequestError: With status 400 if the query is not possible or the texts are too long,
-                500 if the computation fails, 503 if the queue is full.
-        """
+        """Computes the outputs of the texts of a request."""
         with self.batcher.slot():
             call, split = await self.run_beside(self._prepare_texts, texts, query, languages)
             tokens = sum(map(len, split.segments))
@@ -129,15 +120,12 @@ class ServedModel:
                 suggest=(lambda _: query.suggestions) if query.suggestions else None,
                 in_sentences=query.in_sentences,
             )
-            return self._plan(query), split
+            call = self.translator.plan_call(
+                query.n_best, query.details, self._batch_tokens, **dict(query.options)
+            )
+            return replace(call, cuts_again=query.cuts_again), split
         except ValueError as error:
             raise RequestError(400, str(error)) from error
-
-    def _plan_query(self, query: Query) -> TranslatorCall:
-        call = self.translator.plan_call(
-            query.n_best, query.details, self._batch_tokens, **dict(query.options)
-        )
-        return replace(call, cuts_again=query.cuts_again)
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
@@ -201,6 +189,7 @@ class Models:
         if (source, target) in directions:
             model = directions[source, target]
             return model, model.directions[source, target]
+        offered = "; ".join(f"source={first} target={second}" for first, second in directions)
         if source in {second for _, second in directions} - {first for first, _ in directions}:
             message = f"{source} is offered as a target only"
         elif source not in {first for first, _ in directions}:
@@ -209,7 +198,6 @@ class Models:
             message = f"{target[:35]} is not supported"
         else:
             message = f"{target} is not available as a target language from {source}"
-        offered = "; ".join(f"source={first} target={second}" for first, second in directions)
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
     def detect_source(self, text: str, target: str) -> tuple[str, int]:
@@ -224,10 +212,11 @@ class Models:
             return detected[0]
         if len(possible) == 1:
             return possible[0], 0
-        if not possible:
-            raise RequestError(400, f"{target[:35]} is not supported as a target: see /languages.")
-        sources = ", ".join(possible)
-        raise RequestError(400, f"None of {sources} can be detected: give one of them as `source`.")
+        sources = ", ".join(possible) or "no language"
+        raise RequestError(
+            400,
+            f"Give `source`: {target[:35]} is offered from {sources}, which cannot be detected.",
+        )
 
     def problems(self) -> list[str]:
         """Lists why no further request should come: full queues."""
@@ -262,11 +251,7 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
 def _direction_of(
     source: ModelSource, translator: Translator, languages: Languages = (None, None)
 ) -> Direction:
-    """Returns how the model is asked for languages, or else for those that it is served for.
-
-    Raises:
-        ValueError: If the model does not know one, or needs one and has no direction here.
-    """
+    """Returns how the model is asked for languages, or else for those that it is served for."""
     codes = (source.source, source.target) if source.source != ANY else ("", "")
     first, second = (code if is_language(code) else None for code in codes)
     return translator.directions(1, languages[0] or first, languages[1] or second)[0]

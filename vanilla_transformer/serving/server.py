@@ -2,15 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 
 from vanilla_transformer import __version__
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
@@ -31,12 +29,7 @@ IDLE_SECONDS = 75
 
 
 def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
-    """Loads the models and answers requests until SIGTERM or SIGINT.
-
-    Raises:
-        ValueError: If a model or an option cannot be used.
-        OSError: If the address cannot be used, or a directory holds no model.
-    """
+    """Loads the models and answers requests until SIGTERM or SIGINT."""
     # The port is taken before the models are loaded, which takes seconds.
     place, proxies = settings.address, settings.clients.trust_proxy
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
@@ -67,12 +60,10 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
             timeout_graceful_shutdown=int(limits.timeout + 2 * limits.read_timeout) + 1,
         )
 
-        def report_start() -> None:
-            log_event("started", address=address, models=list(models.by_name))
-            on_started(address)
-
+        log_event("started", address=address, models=list(models.by_name))
+        on_started(address)
         try:
-            asyncio.run(GracefulServer(config, report_start).serve([listener]))
+            asyncio.run(GracefulServer(config).serve([listener]))
         finally:
             models.close()
     log_event("stopped")
@@ -86,7 +77,6 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
         title="vanilla-transformer",
         version=__version__,
         description="Outputs of trained models. Errors are a JSON object with the field error.",
-        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirection would be that of the header Host
     )
@@ -105,7 +95,7 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
 
 
 def _add_status_routes(app: FastAPI, service: Service) -> None:
-    """Adds what those who run the server read, and the description of its interface."""
+    """Adds what those who run the server read, and the page for a browser."""
 
     @app.get("/health", tags=[TAG], summary="Answers as long as the process works.")
     async def health() -> JSONResponse:
@@ -126,32 +116,6 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
         service.identify(request)
         return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(render_api_page(app.openapi()))
-
     @app.get("/", include_in_schema=False)
     async def root() -> FileResponse:
         return FileResponse(Path(__file__).parent / "translate.html")
-
-
-def render_api_page(description: Mapping[str, Any]) -> str:
-    """Lists the routes and their fields from an OpenAPI description, as HTML.
-
-    FastAPI's own page is made by scripts of another host: without the internet, it stays blank.
-    """
-    parts = []
-    for path, methods in description["paths"].items():
-        for method, operation in methods.items():
-            parts.append(f"<dt>{method.upper()} {escape(path)}<dd>{escape(operation['summary'])}")
-            content = operation.get("requestBody", {}).get("content", {})
-            for schema in [kind["schema"] for kind in content.values()][:1]:
-                parts += [
-                    f"<p><code>{escape(name)}</code>: {escape(field.get('description', ''))}"
-                    for name, field in schema["properties"].items()
-                ]
-    return (
-        f"<!doctype html><meta charset=utf-8><title>{escape(description['info']['title'])}</title>"
-        f"<p>{escape(description['info']['description'])} <a href=openapi.json>openapi.json</a> "
-        f"has the types and ranges.<dl>{''.join(parts)}</dl>"
-    )

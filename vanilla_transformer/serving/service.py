@@ -42,9 +42,6 @@ class Service:
 
         Args:
             key: A key in its body; None: the one of its headers.
-
-        Raises:
-            RequestError: With status 401 or 403.
         """
         if not (keys := self.settings.clients.api_keys):
             return
@@ -85,11 +82,7 @@ class Service:
         check_limit(sum(map(len, texts)), self.settings.limits.max_characters, "characters")
 
     async def finish_in_time(self, request: Request, work: Awaitable[Result]) -> Result:
-        """Waits for work as long as it may take and the client waits for it, then cancels it.
-
-        Raises:
-            RequestError: With status 504 after the time, 499 if the client is gone.
-        """
+        """Waits for work as long as it may take and the client waits for it, then cancels it."""
 
         async def client_leaves() -> None:
             while (await request.receive())["type"] != "http.disconnect":

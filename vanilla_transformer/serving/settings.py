@@ -39,9 +39,6 @@ def parse_model(word: str) -> ModelSource:
     If that, or the name of the directory that it is a link to, is a pair of codes such as `en-de`,
     it is the direction; otherwise the source is "any" and the target is the name, unless the model
     itself names its languages.
-
-    Raises:
-        ValueError: If a part is missing or holds other characters.
     """
     name, sign, path = word.partition("=")
     if not sign:
@@ -59,8 +56,6 @@ def parse_model(word: str) -> ModelSource:
         )
     if not sign and not _is_direction(name):
         source, target = ANY, name
-    elif not sign and name.isupper():
-        source, target = source.lower(), target.lower()
     return ModelSource(path, name.replace(":", "-"), source, target)
 
 
@@ -70,25 +65,16 @@ def _is_direction(name: str) -> bool:
 
 
 def read_api_keys(path: str) -> list[str]:
-    """Reads a file with one key per line; blank lines and lines that begin with # are left out.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it holds no key: without one, everybody could ask.
-    """
+    """Reads a file with one key per line; blank lines and lines that begin with # are left out."""
     lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
+    if not keys:  # everybody could ask
         raise ValueError(f"{path!r} holds no API key: write one per line.")
     return keys
 
 
 def parse_glossary(word: str) -> tuple[str, str]:
-    """Reads `NAME=FILE`.
-
-    Raises:
-        ValueError: If a part is missing.
-    """
+    """Reads `NAME=FILE`."""
     name, _, path = word.partition("=")
     if not (name and path):
         raise ValueError(f"{word!r} is no NAME=FILE.")
@@ -121,7 +107,6 @@ class Computation(KeptOptions, TypedEngineOptions):
     num_beams: int | None = option(
         "beam width of requests that name none (default: as saved with the model)", ge=1
     )
-    batch_wait: float = option("milliseconds that a batch waits for further requests", 0.0, ge=0)
     queue_size: int = option(
         "requests that a model accepts before the first of them is answered", 256, ge=1
     )

@@ -34,20 +34,10 @@ class GuidedHead:
 
 
 def guided_head(args: Any, config: Any) -> GuidedHead | None:
-    """Returns the head that the options guide in a model with this config; None: no head."""
+    """Returns the head that the options guide: of the last layer but one, as in the paper."""
     if args.guided_alignment is None:
         return None
-    layers, heads = config.decoder_layers, config.decoder_attention_heads
-    layer = args.guided_alignment_layer
-    layer = max(layers - 2, 0) if layer is None else layer
-    chosen = {"layer": (layer, layers), "head": (args.guided_alignment_head, heads)}
-    for name, (value, number) in chosen.items():
-        if value not in range(number):
-            raise ValueError(
-                f"`guided_alignment_{name}` is {value}, but the decoder has {number} {name}s: "
-                f"choose 0 to {number - 1}."
-            )
-    return GuidedHead(layer, args.guided_alignment_head, args.guided_alignment_weight)
+    return GuidedHead(max(config.decoder_layers - 2, 0), 0, args.guided_alignment_weight)
 
 
 class LinkCollator:

@@ -118,16 +118,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         lt=1,
     )
     guided_alignment: str | None = option(
-        "Train a head of cross-attention to align (Garg et al. 2019): a file with the word links "
-        "of each training pair in Pharaoh's format (0-0 1-2). In Python, the training set has the "
-        "links of tokens in its column alignment."
+        "Train a head of the last decoder layer but one to align (Garg et al. 2019): a file with "
+        "the word links of each training pair in Pharaoh's format (0-0 1-2). In Python, the "
+        "training set has the links of tokens in its column alignment."
     )
     guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05, ge=0)
-    guided_alignment_layer: int | None = option(
-        "Layer of the decoder that guided_alignment trains, counted from 0. Default: the last but "
-        "one."
-    )
-    guided_alignment_head: int = option("Head that guided_alignment trains, counted from 0.", 0)
     generation_length_penalty: float | None = option(
         "Exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs. Default: as saved with the model, or 1 for a new one."

@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
-import torch
-from torch import nn
 from transformers import TrainerCallback, TrainerState
 from transformers.utils import logging
 
@@ -21,22 +19,17 @@ logger = logging.get_logger(__name__)
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
 _WITHOUT_WARMUP = ("constant", *SCHEDULES_OF_A_SCORE)
-_OF_SOURCE = ("encoder_attn.k_proj", "encoder_attn.v_proj")  # of the decoder
 _NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """How far a training was at one moment.
-
-    `operations` are those of products of weights and tokens, forward and backward, of one process.
-    """
+    """How far a training was at one moment."""
 
     seconds: float
     step: int
     loss: float
     tokens: int
-    operations: int
 
 
 class TrainingLog(TrainerCallback):
@@ -44,15 +37,12 @@ class TrainingLog(TrainerCallback):
 
     On a terminal it is a bar, elsewhere a line at most once a minute. Each evaluation adds a line:
     the losses since the last one and of the validation, its scores, tokens per second (source and
-    target, without padding), the time left, and examples with the model's outputs. On a GPU it also
-    tells the share of the GPU's peak that the products of weights and tokens reach. The lines go to
+    target, without padding), the time left, and examples with the model's outputs. The lines go to
     the logger of this module, and only the main process has any.
 
     Args:
         scorer: What scores the outputs, and keeps those of the last evaluation.
-        sources: Texts that are evaluated. The first short ones are the examples. None: there are
-            none.
-        count: Number of examples.
+        sources: Texts that are evaluated. The first short ones are the examples.
     """
 
     def __init__(
@@ -66,8 +56,6 @@ class TrainingLog(TrainerCallback):
         short = [row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE]
         self.examples = short[:count] or [0]
         self._progress: Progress | None = None
-        self._peak: float | None = None
-        self._products: dict[str, int] = {}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Begins to count; called by Trainer."""
@@ -87,8 +75,6 @@ class TrainingLog(TrainerCallback):
                 print_line=logger.info,
                 seconds_to_first_line=10.0,
             )
-            self._peak = peak_of(args.device)
-            self._products = products_of_tokens(cast(nn.Module, self.trainer.model))
             self._last_line = self._last_evaluation = self._current_moment()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
@@ -130,13 +116,11 @@ class TrainingLog(TrainerCallback):
 
     def _current_moment(self) -> _Moment:
         trainer = self.trainer
-        tokens = {side: int(count) for side, count in trainer.num_tokens.items()}
         return _Moment(
             seconds=monotonic(),
             step=trainer.state.global_step,
             loss=trainer.sum_of_losses(),
-            tokens=sum(tokens.values()) * trainer.args.world_size,
-            operations=sum(self._products[side] * count for side, count in tokens.items()),
+            tokens=int(sum(trainer.num_tokens.values())) * trainer.args.world_size,
         )
 
     def _describe_recent_steps(self) -> str:
@@ -154,10 +138,7 @@ class TrainingLog(TrainerCallback):
         seconds = max(last.seconds - first.seconds, 1e-9)
         speed = (last.tokens - first.tokens) / seconds
         loss = (last.loss - first.loss) / steps
-        text = f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
-        if self._peak is None:
-            return text
-        return f"{text} ({(last.operations - first.operations) / seconds / self._peak:.1%} of peak)"
+        return f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
 
     def _describe_examples(self) -> str:
         outputs = self.scorer.last_predictions
@@ -166,38 +147,6 @@ class TrainingLog(TrainerCallback):
         pairs = ((self.sources[row], outputs[row]) for row in self.examples)
         short = ([short_line(text, _LONGEST_EXAMPLE) for text in pair] for pair in pairs)
         return " " + "\n    ".join(f'"{source}" → "{output}"' for source, output in short)
-
-
-def products_of_tokens(model: nn.Module) -> dict[str, int]:
-    """Counts operations of matrix products with the weights of a model, forward and backward.
-
-    Returns:
-        Those of a token of the source ("attention_mask"), and of the target ("labels").
-    """
-    counts = {"attention_mask": 0, "labels": 0}
-    for name, part in model.named_modules():
-        if isinstance(part, nn.Linear):
-            of_source = ".encoder." in name or name.endswith(_OF_SOURCE)
-            counts["attention_mask" if of_source else "labels"] += 6 * part.weight.numel()
-    return counts
-
-
-def peak_of(device: torch.device) -> float | None:
-    """Measures the operations per second of a large product in bfloat16; None: not on a GPU."""
-    if device.type != "cuda":
-        return None
-    # Not of the generator from which the training draws.
-    generator = torch.Generator(device)
-    size = (2, 8192, 8192)
-    left, right = torch.randn(size, generator=generator, device=device, dtype=torch.bfloat16)
-    seconds = []
-    for _ in range(4):
-        torch.cuda.synchronize(device)
-        start = monotonic()
-        left @ right
-        torch.cuda.synchronize(device)
-        seconds.append(monotonic() - start)
-    return float(2 * 8192**3 / min(seconds))
 
 
 def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
