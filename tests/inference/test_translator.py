@@ -142,14 +142,14 @@ def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
     assert warnings_of(heard) == []
     found = translator.translate(texts, num_beams=1, max_new_tokens=4, return_scores=True)
     assert [one.is_complete for one in found] == [False, True, False]
-    expected = "cut off at the longest length of 4 tokens: 2. Give a larger `max_new_tokens`"
+    expected = "cut off at the longest length of 4 tokens: 2, in text 1, text 3. Give a larger"
     assert [expected in message for message in warnings_of(heard)] == [True]
     assert translator.translate(LINE, num_beams=1, max_new_tokens=2) == "Hund sieht"
-    assert "of 2 tokens: 1." in warnings_of(heard)[-1]
+    assert "of 2 tokens: 1, " in warnings_of(heard)[-1]
     stream = translator.translate(iter(texts * 3), num_beams=2, n_best=2, max_new_tokens=3)
     assert len(warnings_of(heard)) == 2
     assert len(list(stream)) == 9
-    assert "of 3 tokens: 12." in warnings_of(heard)[-1]
+    assert "of 3 tokens: 12, " in warnings_of(heard)[-1]
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
@@ -188,9 +188,9 @@ def test_texts_that_are_cut_off_all_the_same_are_named(engines, heard):
     translator = engines["transformers"]
     texts = [LINE, f"\n{LINE}", "", LINE]
     translator.translate(texts, num_beams=1, max_new_tokens=4)
-    assert warnings_of(heard)[-1].endswith("text 1, text 2, text 4.")
+    assert ", in text 1, text 2, text 4. " in warnings_of(heard)[-1]
     translator.translate(texts, num_beams=1, max_new_tokens=4, name_text="abcd".__getitem__)
-    assert warnings_of(heard)[-1].endswith("a, b, d.")
+    assert ", in a, b, d. " in warnings_of(heard)[-1]
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
@@ -201,7 +201,7 @@ def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
     options = {"num_beams": 1, "return_tokens": True, "return_scores": True}
     found = engines[name].translate([LINE], max_new_tokens=3, **options)
     assert (found[0].text, found[0].is_complete) == ("Hund sieht", False)
-    assert "of 3 tokens: 1." in warnings_of(heard)[-1]
+    assert "of 3 tokens: 1, " in warnings_of(heard)[-1]
     assert found[0].tokens == ("Hund", "sieht", "</s>")  # also where CTranslate2 stops before it
     assert len(found[0].token_scores) == 3
     if name == "ctranslate2":
