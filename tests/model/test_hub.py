@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, RepoUrl
+from small import model, stock
 from toy import REPOSITORY, arguments, main
 from transformers import pipeline
 
 from vanilla_transformer.commands import program
+from vanilla_transformer.training.callbacks import CompletePushes
 
 TOKEN = "hf_of_the_test"
 CODE = {path.name for path in (REPOSITORY / "vanilla_transformer/model").glob("*.py")}
@@ -34,19 +36,17 @@ class Hub(dict):
         contents = {path: Path(one.path_or_fileobj).read_bytes() for path, one in files.items()}
         self[repo_id].append(self[repo_id][-1] | contents)
 
-    def upload_folder(
-        self, api, repo_id, folder_path, ignore_patterns=(), delete_patterns=(), **options
-    ):
+    def upload_folder(self, api, repo_id, folder_path, ignore_patterns=(), **options):
         if self.is_out_of_order:
             raise OSError("The Hub is out of order.")
+        rules = Path(folder_path, ".gitignore")  # the Hub respects it
+        ignored = [*ignore_patterns, *(rules.read_text().split() if rules.exists() else [])]
         found = {}
         for path in filter(Path.is_file, Path(folder_path).rglob("*")):
             name = path.relative_to(folder_path).as_posix()
-            if not any(fnmatch(name, rule) for rule in ignore_patterns):
+            if not any(fnmatch(name, rule) for rule in ignored):
                 found[name] = path.read_bytes()
-        former = self[repo_id][-1].items()
-        kept = {k: v for k, v in former if not any(fnmatch(k, rule) for rule in delete_patterns)}
-        self[repo_id].append(kept | found)
+        self[repo_id].append(self[repo_id][-1] | found)
         done = Future()
         done.set_result(None)
         return done
@@ -84,11 +84,13 @@ def test_a_run_pushes_all_that_belongs_to_a_model_and_no_more(hub, run):
     files = hub.files("run")
     assert set(files) >= CODE | {"tokenizer.json", "config.json", "generation_config.json"}
     assert files["model.safetensors"] == (run / "model.safetensors").read_bytes()
-    assert len([files for files in hub["somebody/run"] if "model.safetensors" in files]) >= 3
-    assert not {path for path in files if path.endswith(PICKLES) or "checkpoint" in path}
-    assert not any(content.startswith((b"\x80", b"PK")) for content in files.values())
-    for pushed in hub["somebody/run"]:
-        assert not [path for path, content in pushed.items() if TOKEN.encode() in content]
+    weighted = [files for files in hub["somebody/run"] if "model.safetensors" in files]
+    assert len(weighted) >= 3
+    for files in weighted:
+        assert set(files) >= MODEL_CODE
+        assert not {path for path in files if path.endswith(PICKLES) or "checkpoint" in path}
+        assert not any(content.startswith((b"\x80", b"PK")) for content in files.values())
+        assert not [path for path, content in files.items() if TOKEN.encode() in content]
     assert (run / "training_args.bin").is_file()
     for path in run.rglob("*"):
         assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
@@ -122,12 +124,18 @@ def test_a_hub_that_is_out_of_order_loses_nothing(hub, corpus, tmp_path, capsys,
     assert hub.files("flaky")["model.safetensors"] == weights
 
 
-@pytest.mark.parametrize("kind", ["by-hand", "pipe"])
-def test_code_and_tokenizer_are_there_after_a_second_push(hub, trained, kind):
-    for _ in range(2):
+@pytest.mark.parametrize("kind", ["by-hand", "pipe", "stock"])
+def test_code_and_tokenizer_are_there_after_a_second_push(hub, trained, tmp_path, kind):
+    for _ in range(2 * (kind != "stock")):
         pipe = pipeline("seq2seq-generation", model=str(trained), device="cpu")
         for part in (pipe.tokenizer, pipe.model) if kind == "by-hand" else (pipe,):
             part.push_to_hub(f"somebody/{kind}")
+    if kind == "stock":
+        options = {"push_to_hub": True, "max_steps": 2, "save_steps": 1, "hub_always_push": True}
+        trainer = stock(tmp_path / "stock", model(), **options)
+        trainer.add_callback(CompletePushes())
+        trainer.train()
+        trainer.push_to_hub(language="en", license="mit", tasks="translation")
     for files in hub[f"somebody/{kind}"]:
         assert "config.json" not in files or set(files) >= MODEL_CODE
     files = hub.files(kind)

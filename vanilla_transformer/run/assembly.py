@@ -28,7 +28,7 @@ from vanilla_transformer.run.plan import RunPlan, make_plan
 from vanilla_transformer.run.preparation import LoadedData, read_texts
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
-from vanilla_transformer.training.callbacks import SubwordEpochs
+from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -111,6 +111,7 @@ def make_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=scorer,
+        callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
     if (shares := plan.data.shares) is not None:
         sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
