@@ -36,13 +36,17 @@ def run(options: Options) -> None:
     from vanilla_transformer.page.models import PageModels
 
     page = build_page(PageModels(options.models, options.device), options.text)
-    _, address, _ = page.launch(
-        server_name=options.host,
-        server_port=options.port,
-        prevent_thread_lock=True,
-        quiet=True,
-        **launch_options(),
-    )
+    try:
+        _, address, _ = page.launch(
+            server_name=options.host,
+            server_port=options.port,
+            prevent_thread_lock=True,
+            quiet=True,
+            **launch_options(),
+        )
+    except OSError as error:  # Gradio's own tells what a program should set
+        port = options.port or "any from 7860 on"
+        raise OSError(f"{options.host}, port {port}: not free. Choose one with --port.") from error
     print(f"The page is at {address} (Ctrl-C stops it).", flush=True)
     try:
         threading.Event().wait()  # until KeyboardInterrupt
