@@ -466,7 +466,8 @@ def test_a_test_that_decides_nothing_says_how_many_pairs_would():
         wanted = [f"the text number {number}" for number in range(20)] * times
         old = ["the text" if row % 20 in (3, 5) else text for row, text in enumerate(wanted)]
         new = ["the text" if row % 20 == 7 else text for row, text in enumerate(wanted)]
-        found = compare_outputs(wanted, {"old": old, "new": new}, wanted, ["chrf"])
+        systems = {"old": old, "new": new}
+        found = compare_outputs(wanted, systems, wanted, ["chrf"], [""] * len(wanted))
         return Adapted(Path("model"), found, None)
 
     told = " ".join(describe_adaptation(compared(1)))

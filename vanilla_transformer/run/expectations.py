@@ -30,7 +30,9 @@ REACHED = (
     Reached("ja", 3_000, 10, 128, 25.4, 11.0, 6.5, 3.2),
     Reached("ja", 10_000, 10, 128, 9.9, 17.7, 11.2, 3.2),
     Reached("ja", 56_000, 10, 128, 1.5, 20.2, 12.3, 3.2),
+    Reached("zh", 3_000, 10, 128, 21.7, 8.4, 6.2, 5.3),
     Reached("zh", 10_000, 10, 128, 10.7, 12.8, 10.9, 5.3),
+    Reached("zh", 56_000, 10, 128, 1.6, 17.1, 15.7, 5.3),
 )
 """Trainings of program texts from English, on one core; docs/sizing.md shows them as a table."""
 
