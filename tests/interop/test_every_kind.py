@@ -52,7 +52,7 @@ OTHER_CALLS = {
     "to hf": ("export", "--to", "hf", "MODEL", "OUT"),
     "verify": ("verify", "MODEL"),
     "average": ("average", "MODEL", "MODEL", "--output", "OUT"),
-    "shapes": ("inspect", "shapes", "MODEL", "--attention", "eager"),
+    "shapes": ("inspect", "shapes", "MODEL"),
     "cost": ("inspect", "cost", "MODEL", "--source-length", "8", "--target-length", "8"),
 }
 CALLS = {**TEXT_CALLS, **OTHER_CALLS}
