@@ -215,14 +215,14 @@ class Reader:
         demands: Demands,
         suggestions: Sequence[Suggestion | None],
     ) -> SplitTexts:
-        """Splits texts into lines."""
+        """Splits texts into lines; one that a memory has exactly becomes its translation."""
         pairs = list(zip(texts, suggestions, strict=True))
         layouts, lines = split_lines(
             ["" if known and known.is_exact else text for text, known in pairs]
         )
         segments = []
         for direction, layout, (text, known) in zip(directions, layouts, pairs, strict=True):
-            is_shown = self.reads_memory and len(layout.segments) == 1
+            is_shown = self.reads_memory and len(layout.segments) == 1  # it is of the whole text
             for line in (lines[number] for number in layout.segments):
                 segments.append(
                     Segment(
@@ -244,19 +244,19 @@ class Reader:
         texts = [segment.direction.read(segment.text) for segment in segments]
         languages = [segment.direction.source for segment in segments]
         return [
-            self._read(replace(segment, encoded=encoded))
+            self._read_one(replace(segment, encoded=encoded))
             for segment, encoded in zip(
                 segments, self.encode("source", texts, languages), strict=True
             )
         ]
 
-    def _read(self, segment: Segment) -> Segment:
+    def _read_one(self, segment: Segment) -> Segment:
         text, demands = segment.text, segment.demands
         unknown: list[Span] = []
         if self.tokenizer.unk_token_id in segment.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
-        known = unknown if self._keeps_unknown else ()
-        kept = demands.find_kept(text, known, flags=segment.flags)
+        kept_unknown = unknown if self._keeps_unknown else ()
+        kept = demands.find_kept(text, kept_unknown, flags=segment.flags)
         matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
         if not kept and not unknown and not matches and not segment.known:  # the usual case
             return segment
@@ -264,17 +264,16 @@ class Reader:
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # what a model reads for unknown characters would mislead it
-            strange = [span for span in kept if meets(span, unknown)]
-            reading = reading.without(
-                [
-                    span
-                    for span in strange
-                    if self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
-                ]
-            )
+            strange = [
+                span
+                for span in kept
+                if meets(span, unknown)
+                and self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
+            ]
+            reading = reading.without(strange)
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
-        segment = self._reading(segment, reading.edits) if reading.edits else segment
+        segment = self._with_edits(segment, reading.edits) if reading.edits else segment
         return self._read_memory(segment, segment.known) if segment.known else segment
 
     def _read_memory(self, segment: Segment, known: Suggestion) -> Segment:
@@ -286,12 +285,12 @@ class Reader:
         spans = segment.demands.find_kept(behind, flags=segment.flags)
         shown = self._placeholders.reading_of_target(behind, spans, segment.reading)
         edits = [*segment.edits, Edit(end, end, shown.text)]
-        with_memory = self._reading(segment, edits)
+        with_memory = self._with_edits(segment, edits)
         if len(with_memory) > self.limit:
             return segment
         return replace(with_memory, num_shown=len(with_memory) - len(segment))
 
-    def _reading(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
+    def _with_edits(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
         """Returns a segment of which the model reads something else."""
         segment = replace(segment, edits=edits)
         text = segment.direction.read(segment.reading.text)
@@ -302,7 +301,7 @@ class Reader:
         """Returns a segment that is read with the targets of its terms, if there is room."""
         terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
         edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
-        annotated = self._reading(segment, sorted(edits, key=lambda edit: edit.begin))
+        annotated = self._with_edits(segment, sorted(edits, key=lambda edit: edit.begin))
         return annotated if len(annotated) <= self.limit else segment
 
     def cut(self, split: SplitTexts) -> SplitTexts:
@@ -334,20 +333,19 @@ class Reader:
         tag, direction = segment.direction.of_text(segment.text, self._tags)
         line = segment.text[len(tag) :]
 
-        def read(text: str, direction: Direction) -> Segment:
-            (read,) = self.read([segment.with_text(text, direction)])
-            return read
+        def read_part(text: str, direction: Direction) -> Segment:
+            return self.read([segment.with_text(text, direction)])[0]
 
         first, *others = cut_line(
             line,
-            lambda text: len(read(text, direction)),
+            lambda text: len(read_part(text, direction)),
             self.limit,
             known_tag(direction.source),
             self._kept(segment, line),
         )
         return [
-            read(f"{tag}{first}", segment.direction),
-            *(part if isinstance(part, Cut) else read(part, direction) for part in others),
+            read_part(f"{tag}{first}", segment.direction),
+            *(part if isinstance(part, Cut) else read_part(part, direction) for part in others),
         ]
 
     def read_pairs(

@@ -241,8 +241,7 @@ class Translator:
             return_scores, return_tokens, return_alignment, return_word_alignment, return_links
         )
         num_candidates = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, num_candidates, **options)
-        call = replace(call, cuts_again=cuts_again)
+        call = self.plan_call(n_best, details, batch_tokens, num_candidates, cuts_again, **options)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
@@ -296,12 +295,14 @@ class Translator:
         details: OutputOptions | None = None,
         batch_tokens: int = 4096,
         candidates: int | None = None,
+        cuts_again: bool = False,
         **options: Any,
     ) -> TranslatorCall:
         """Decides what is computed, and with which engine; the search is as in `resolve_search`."""
         search = self.resolve_search(n_best, candidates, **options)
         engine = self.stages.engines.for_search(search)
-        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
+        details = details or OutputOptions()
+        return TranslatorCall(search, engine, details, batch_tokens, cuts_again=cuts_again)
 
     def directions(
         self,
