@@ -13,8 +13,6 @@ from vanilla_transformer.names import ENGINES
 
 REQUIRED = MISSING
 """The default of an option that must be given."""
-
-
 _RANGE_ENDS = ("ge", "gt", "le", "lt")
 
 

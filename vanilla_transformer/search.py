@@ -20,14 +20,12 @@ _COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
 """Settings that count in every search, so that a saved one must be right too."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
 """Settings that change only what `generate()` returns beside the tokens, which alone are read."""
+_NOT_REPEATED = 3
+"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
 
 class SearchError(ValueError):
     """An option of the search is wrong."""
-
-
-_NOT_REPEATED = 3
-"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ from vanilla_transformer.search import Search, needed_start
 
 logger = logging.get_logger(__name__)
 
-
 Row = list[Segment]
 """The outputs of a segment, best first."""
 
