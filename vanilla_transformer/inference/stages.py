@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -84,12 +84,8 @@ class Stages:
         Segments share batches if their targets begin with the same tokens. Those with kept parts
         have batches of their own, because their outputs are aligned.
         """
-
-        def compute_group(key: tuple[FirstTokens, bool], group: list[Segment]) -> list[Row]:
-            return self._compute_group(group, self.call_with_begin(call, key[0]), on_batch)
-
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        rows = map_grouped(segments, keys, compute_group)
+        rows = map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
         return self._with_sentences(segments, rows, call) if call.cuts_again else rows
 
     def _with_sentences(
@@ -124,17 +120,19 @@ class Stages:
 
     def _compute_group(
         self,
-        segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None,
+        key: tuple[FirstTokens, bool],
+        segments: Sequence[Segment],
     ) -> list[Row]:
-        """Computes the outputs of segments whose targets begin with the same token.
+        """Computes the outputs of segments with one key: see `compute`.
 
         Those whose outputs are the translation of a similar text are computed once more, without
         that. Those whose outputs repeat themselves are searched again, without repetition. Those
         whose outputs lack terms are computed once more, from what has the terms if the model
         reads these; and where that does not help, by a search that must place them.
         """
+        call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
         for is_wrong, compute_again in (
             (copies_known, self._without_known),

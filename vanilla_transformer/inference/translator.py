@@ -246,7 +246,8 @@ class Translator:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        terms, has_details = None if glossary is None else Glossary.of(glossary), any(call.details)
+        terms = None if glossary is None else Glossary.of(glossary)
+        has_details = any(call.details)
         if memory is not None:
             if len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
@@ -263,8 +264,12 @@ class Translator:
         )
         given = [texts] if isinstance(texts, str) else texts
         rows = self._translate_stream(given, directions, call, split, metric, progress, name_text)
-        outputs = ([output if has_details else output.text for output in row] for row in rows)
-        results = (row[0] if n_best is None else row for row in outputs)
+
+        def result_of(row: list[Translation]) -> Any:
+            outputs = [output if has_details else output.text for output in row]
+            return outputs[0] if n_best is None else outputs
+
+        results = map(result_of, rows)
         if isinstance(texts, str):
             (output,) = results
             return output

@@ -70,8 +70,7 @@ def _draw_projection(module: nn.Linear, initializer: str) -> None:
     matrices: tuple[torch.Tensor, ...] = (module.weight,)
     if isinstance(module, StackedLinear):
         # transformers marks a loaded parameter, but a part of it does not carry the mark.
-        is_loaded = _was_loaded(module.weight)
-        matrices = () if is_loaded else module.weight.split(module.part_sizes)
+        matrices = () if _was_loaded(module.weight) else module.weight.split(module.part_sizes)
     gains = getattr(module, "initial_gains", (_common_gain(initializer),) * len(matrices))
     for matrix, gain in zip(matrices, gains, strict=False):  # loaded parts are left out
         if initializer == "normal":
