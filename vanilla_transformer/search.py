@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
 from vanilla_transformer.options import SearchOptions, range_of, range_problem
 
-_RANGES: dict[str, dict[str, Any]] = {
+_RANGES: dict[str, Mapping[str, Any]] = {
     **{name: range_of(SearchOptions, name) for name in SearchOptions.__dataclass_fields__},
     "num_return_sequences": {"ge": 1},
     "max_length": {"ge": 2},
