@@ -313,39 +313,32 @@ class Reader:
 
     def sentences(self, segment: Segment) -> list[Segment | Cut]:
         """Returns the sentences of a segment, which are not read yet, and the cuts between them."""
-        tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line, language = segment.text[len(tag) :], known_tag(direction.source)
-        first, *others = split_sentences(line, language, self._kept(segment, line))
-        return [
-            segment.with_text(f"{tag}{first}", segment.direction),
-            *(
-                part if isinstance(part, Cut) else segment.with_text(part, direction)
-                for part in others
-            ),
-        ]
-
-    @staticmethod
-    def _kept(segment: Segment, line: str) -> list[Span]:
-        return segment.demands.find_kept(line, flags=segment.flags)
+        return self._parts(segment, split_sentences, segment.with_text)
 
     def _pieces(self, segment: Segment) -> list[Segment | Cut]:
-        # Each piece is read with the tag, which the first one may have in its text.
-        tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line = segment.text[len(tag) :]
+        """Returns pieces of a segment that are short enough, and the cuts between them."""
+        _, of_pieces = segment.direction.of_text(segment.text, self._tags)
 
-        def read_part(text: str, direction: Direction) -> Segment:
+        def read_piece(text: str, direction: Direction = of_pieces) -> Segment:
             return self.read([segment.with_text(text, direction)])[0]
 
-        first, *others = cut_line(
-            line,
-            lambda text: len(read_part(text, direction)),
-            self.limit,
-            known_tag(direction.source),
-            self._kept(segment, line),
-        )
+        cut = partial(cut_line, count_tokens=lambda text: len(read_piece(text)), limit=self.limit)
+        return self._parts(segment, cut, read_piece)
+
+    def _parts(
+        self,
+        segment: Segment,
+        split: Callable[..., list[str | Cut]],
+        make: Callable[[str, Direction], Segment],
+    ) -> list[Segment | Cut]:
+        """Splits a segment; all parts are read with the tag that its text may begin with."""
+        tag, direction = segment.direction.of_text(segment.text, self._tags)
+        line, language = segment.text[len(tag) :], known_tag(direction.source)
+        kept = segment.demands.find_kept(line, flags=segment.flags)
+        first, *others = split(line, language=language, whole=kept)
         return [
-            read_part(f"{tag}{first}", segment.direction),
-            *(part if isinstance(part, Cut) else read_part(part, direction) for part in others),
+            make(f"{tag}{first}", segment.direction),
+            *(part if isinstance(part, Cut) else make(part, direction) for part in others),
         ]
 
     def read_pairs(
