@@ -494,24 +494,31 @@ class Translator:
                 num_done += len(chunk)
                 shown.update(num_done)
         if cut_off:
-            numbers = list(dict.fromkeys(cut_off))
-            names = [name_text(number) if name_text else f"text {number + 1}" for number in numbers]
-            others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-            logger.warning(
-                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}, in {', '.join(names[:MOST_NAMED])}{others}. "
-                + (
-                    f"{num_repeated:,} of them repeat themselves: train the model longer."
-                    if num_repeated
-                    else "Give a larger `max_new_tokens` (--max-new-tokens)."
-                )
-            )
+            names = [
+                name_text(number) if name_text else f"text {number + 1}"
+                for number in dict.fromkeys(cut_off)
+            ]
+            _warn_of_cut_off(len(cut_off), names, num_repeated, call.search.max_new_tokens)
         if num_unknown:
             logger.warning(
                 f"The vocabulary lacks {num_unknown:,} of {num_characters:,} characters of the "
                 f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
+
+
+def _warn_of_cut_off(count: int, names: Sequence[str], num_repeated: int, longest: int) -> None:
+    """Warns of outputs that are cut off; `names` are those of their texts."""
+    others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    logger.warning(
+        f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}, in "
+        f"{', '.join(names[:MOST_NAMED])}{others}. "
+        + (
+            f"{num_repeated:,} of them repeat themselves: train the model longer."
+            if num_repeated
+            else "Give a larger `max_new_tokens` (--max-new-tokens)."
+        )
+    )
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:
