@@ -108,7 +108,7 @@ class Search:
         )
 
     @classmethod
-    def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
+    def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any) -> Self:
         """Combines saved settings with those of a training, such as `generation_num_beams`."""
         names = ("num_beams", "max_length", "length_penalty")
         options = {name: getattr(args, f"generation_{name}", None) for name in names}
