@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import (
+    call_tokenizer,
     count_characters,
     has_two_vocabularies,
     map_grouped,
@@ -365,11 +366,10 @@ class Reader:
         self, side: str, texts: Sequence[str], languages: Sequence[str | None]
     ) -> list[Encoded]:
         """Encodes the texts of one side, each in its language."""
-        name = {"source": "text", "target": "text_target"}[side]
-        options = {"truncation": False, "verbose": False, "return_attention_mask": False}
+        options = {"truncation": False, "return_attention_mask": False}
 
         def encode(language: str | None, texts: list[str]) -> list[Encoded]:
-            encoding = self._in_language[side](language)(**{name: texts}, **options)
+            encoding = call_tokenizer(self._in_language[side](language), side, texts, **options)
             rows = getattr(encoding, "encodings", None) or [None] * len(texts)
             return list(map(Encoded, texts, encoding["input_ids"], rows))
 
