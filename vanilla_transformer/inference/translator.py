@@ -464,7 +464,7 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
         remaining, num_done = iter(texts), 0
-        cut_off: list[int] = []  # a number for each output
+        cut_off: list[int] = []  # for each output that is, the number of its text
         num_repeated = 0  # of these outputs
         next_directions = cycle(directions)  # a stream has one direction for all of its texts
         num_computed = 0  # segments of a chunk
