@@ -13,8 +13,6 @@ from vanilla_transformer.names import ENGINES
 
 REQUIRED = MISSING
 """The default of an option that must be given."""
-
-
 _RANGE_ENDS = ("ge", "gt", "le", "lt")
 
 
@@ -50,7 +48,7 @@ def same_option(topic: Any, name: str) -> Any:
     return field(default=declared.default, metadata=declared.metadata)
 
 
-def range_of(topic: Any, name: str) -> dict[str, Any]:
+def range_of(topic: Any, name: str) -> Mapping[str, Any]:
     """Returns the range of an option, by the names that `option` and pydantic have for its ends."""
     return getattr(topic.__dataclass_fields__[name].metadata.get("help"), "limits", {})
 

@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
 from vanilla_transformer.options import SearchOptions, range_of, range_problem
 
-_RANGES: dict[str, dict[str, Any]] = {
+_RANGES: dict[str, Mapping[str, Any]] = {
     **{name: range_of(SearchOptions, name) for name in SearchOptions.__dataclass_fields__},
     "num_return_sequences": {"ge": 1},
     "max_length": {"ge": 2},
@@ -20,14 +20,12 @@ _COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
 """Settings that count in every search, so that a saved one must be right too."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
 """Settings that change only what `generate()` returns beside the tokens, which alone are read."""
+_NOT_REPEATED = 3
+"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
 
 class SearchError(ValueError):
     """An option of the search is wrong."""
-
-
-_NOT_REPEATED = 3
-"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Search:
         )
 
     @classmethod
-    def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
+    def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any) -> Self:
         """Combines saved settings with those of a training, such as `generation_num_beams`."""
         names = ("num_beams", "max_length", "length_penalty")
         options = {name: getattr(args, f"generation_{name}", None) for name in names}

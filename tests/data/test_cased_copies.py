@@ -13,7 +13,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.row_languages import with_languages
 from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.preparation import load_data, read_texts
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 
 
 def pairs_of(rows):
@@ -158,7 +158,7 @@ def test_a_vocabulary_that_lower_cases_gets_no_copies(corpus, tmp_path, lowers_c
             place = argv.index("--tokenizer_kind")
             del argv[place : place + 2]
         parsed = parse_arguments(argv)
-        read = read_texts(parsed, load_data(parsed)).data.splits["train"]
+        read = prepare_texts(parsed, load_data(parsed)).data.splits["train"]
         assert len(read) == len(sources) + (0 if lowers_case else len(sources) // 10)
 
 

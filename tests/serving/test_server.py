@@ -326,6 +326,14 @@ def test_what_is_not_offered_says_so(server):
     assert settings["suggestions"] is False
 
 
+def test_the_limit_of_a_request_is_none_of_the_server_itself(trained, cache):
+    options = ["--num-beams", 4, "--max-beams", 2]
+    with serving(f"en-de={trained}", *options, environment=cache) as running:
+        assert running.translate(LINE)[0] == 200
+        assert running.post("/v1/generate", {"texts": LINE})[0] == 200
+        assert running.post("/v1/generate", {"texts": LINE, "num_beams": 3})[0] == 400
+
+
 def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_translator(
     server, trained
 ):

@@ -133,7 +133,7 @@ def parse_options(
 
 
 def add_options(group: OptionGroup, kind: Any, without: Sequence[str] = ()) -> None:
-    """Adds an option for each field of a dataclass; a field that is one itself is a group."""
+    """Adds an option for each field but those `without`; a dataclass in a field is a group."""
     hints: dict[str, Any] = get_type_hints(kind)
     for declared in fields(kind):
         name, hint = declared.name, hints[declared.name]

@@ -87,7 +87,7 @@ def _translate_document(options: Options, path: str) -> None:
     percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
 
     def review(outputs: Sequence[Any]) -> None:
-        # Others the model has written, with what it has read.
+        # The model has written the others, some of them with a similar text before it.
         known = [output.from_memory for output in outputs if output.marked and output.from_memory]
         if known or former or memory is not None:
             similar = sum(not found.is_exact for found in known)

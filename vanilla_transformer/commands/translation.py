@@ -237,9 +237,8 @@ def load_translator(options: Options) -> "Translator":
         resolved = translator.resolve_search(search.n_best, candidates, **search.given())
         translator.directions(1, **options.languages.named(), search=resolved)
     files = options.files
-    if (
-        files.review or files.quality or files.fuzzy_below
-    ) and translator.stages.calibration is None:
+    shows_quality = files.review or files.quality or files.fuzzy_below
+    if shows_quality and translator.stages.calibration is None:
         raise ValueError(
             "--review, --quality and --fuzzy-below need the quality of outputs, and "
             f"{options.model!r} has no calibration of it: `vanilla-transformer evaluate "

@@ -28,6 +28,7 @@ from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import (
+    call_tokenizer,
     map_grouped,
     target_side,
     without_first_word,
@@ -264,15 +265,11 @@ class _Side:
         self, name: str, tokenizer: Any, limit: int | None, truncated: Counter[str]
     ) -> None:
         self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
+        self.call = partial(call_tokenizer, tokenizer, name)
         # What encodes texts without a limit of length, in the least time.
         self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
         if hasattr(tokenizer, "batch_ids"):
             self._whole_ids = partial(tokenizer.batch_ids, side=name)
-
-    def call(self, texts: list[str], **options: Any) -> Any:
-        """Calls the tokenizer."""
-        argument = {"source": "text", "target": "text_target"}[self.name]
-        return self.tokenizer(**{argument: texts}, verbose=False, **options)
 
     def _ids_of_call(self, texts: list[str]) -> list[list[int]]:
         ids: list[list[int]] = self.call(texts, truncation=False)["input_ids"]

@@ -170,6 +170,7 @@ def _load_table(
 ) -> Dataset:
     """Loads the pairs of a corpus, those that are dropped included."""
     paths, limits = corpus.paths(split), corpus.limits(split)
+    # The content counts, not the names, and no weight changes a table.
     changes: dict[str, Any] = {**dict.fromkeys(SPLITS), "dataset": None, "weight": None}
     made_from = [
         asdict(replace(corpus, **changes)),

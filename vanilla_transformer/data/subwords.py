@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.file_formats import LINKS
-from vanilla_transformer.data.token_words import without_first_word
+from vanilla_transformer.data.token_words import call_tokenizer, without_first_word
 from vanilla_transformer.data.word_alignment import Span, parse_links, token_links, words_of_spans
 from vanilla_transformer.model.directions import in_language
 
@@ -84,9 +84,8 @@ class SubwordSampler:
         bpe_dropout: float,
         max_length: int | None = None,
     ) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
+        self.tokenizer, self.side, self.max_length = tokenizer, side, max_length
         self._views: dict[str | None, Any] = {}
-        self.argument = {"source": "text", "target": "text_target"}[side]
         if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
             tokenizer = get_target()  # also of a class from the code of a saved directory
         backend: Tokenizer = tokenizer.backend_tokenizer
@@ -108,11 +107,10 @@ class SubwordSampler:
             The ids, special tokens included; begin and end, in characters, of the word or sign that
             each token is a part of, empty for special tokens.
         """
-        options: dict[str, Any] = {self.argument: text}
         if language not in self._views:
             self._views[language] = in_language(self.tokenizer, language)
         view = self._views[language]
-        encoding = view(**options, truncation=False, verbose=False).encodings[0]
+        encoding = call_tokenizer(view, self.side, text, truncation=False).encodings[0]
         special = encoding.special_tokens_mask
         head = special.index(0) if 0 in special else 0
         tail = len(special) - (special[::-1].index(0) if 0 in special else len(special))

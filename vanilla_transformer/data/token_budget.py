@@ -118,6 +118,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         missing, examples, drawn, yielded = self.num_batches - count, 0, 0, 0
         for order, cuts in blocks:
             examples, drawn = examples + len(order), drawn + len(cuts) - 1
+            # The missing batches are spread over the blocks, by their examples.
             wanted = drawn + missing * examples // self._examples - yielded
             cuts = _halve_largest_batches(cuts, min(wanted, len(order)))
             batches = np.arange(len(cuts) - 1)

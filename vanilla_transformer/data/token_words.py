@@ -8,6 +8,7 @@ the first 1, 2, 3, ... ids decode to.
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, TypeVar
 from unicodedata import is_normalized
 
@@ -55,6 +56,12 @@ def target_side(tokenizer: Any, language: str | None = None) -> Any:
     copied.encoder = vocabulary_of(tokenizer, "target")
     copied.src_lang = tokenizer.tgt_lang
     return copied
+
+
+def call_tokenizer(tokenizer: Any, side: str, texts: Any, **options: Any) -> Any:
+    """Encodes a text, or several, of the "source" or the "target", of any length."""
+    argument = {"source": "text", "target": "text_target"}[side]
+    return tokenizer(**{argument: texts}, verbose=False, **options)
 
 
 def encode_pairs(
@@ -122,11 +129,7 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     unknown alone.
     """
     of_side = target_side(tokenizer) if side == "target" else tokenizer
-
-    def call(texts: list[str]) -> Any:
-        argument = {"source": "text", "target": "text_target"}[side]
-        return of_side(**{argument: texts}, truncation=False, verbose=False)
-
+    call = partial(call_tokenizer, of_side, side, truncation=False)
     encoded, unknown = call(texts), of_side.unk_token_id
     if getattr(encoded, "encodings", None):
         return [

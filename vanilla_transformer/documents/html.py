@@ -36,7 +36,6 @@ _BLOCKS = frozenset(
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 
-
 Kind = Literal["text", "begin", "end", "empty", "cut"]
 
 

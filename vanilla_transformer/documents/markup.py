@@ -271,6 +271,7 @@ class _Placement:
         kept = kept_spans(source)
         words = [span for span, is_word in _parts(source, kept, links.sources) if is_word]
         begins, ends = [begin for begin, _ in words], [end for _, end in words]
+        # Each word of the output stands for one of the source: one that both sides have, ...
         known: dict[int, int] = {}  # the word of the source for a word that stands in both
         between = (stripped(source, span) for span in pairwise(self.tag_places))
         same = [*self._verbatim([*words, *between]), *Copies.find(source, kept, output).pairs]
@@ -279,6 +280,7 @@ class _Placement:
                 word = bisect_right(ends, begin + self.starts[unit] - start)
                 if self.is_word[unit] and word < bisect_left(begins, end):
                     known[unit] = word
+        # ... or one of those that the alignment links with it.
         linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
         for (start, stop), number in links.pairs():
             begin, end = stripped(source, links.sources[number])

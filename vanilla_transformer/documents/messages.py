@@ -81,7 +81,7 @@ def _without_sign(text: str) -> tuple[str, int, str]:
 
 
 class MessageDocument(Document):
-    """A document of which a text that chooses among several is as many texts."""
+    """A document in which each branch of ICU's messages is a text of its own."""
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
@@ -122,10 +122,7 @@ class MessageDocument(Document):
 
 
 class _Text:
-    """A text that is one, from which the sign before the letter of a key is taken, if it has one.
-
-    Only messages have such signs: "&" or "_".
-    """
+    """A text without branches; a message loses the sign "&" or "_" before the letter of a key."""
 
     def __init__(self, marked: MarkedText) -> None:
         self.texts, self._sign, self._letter = [marked], "", ""

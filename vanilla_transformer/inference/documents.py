@@ -78,7 +78,7 @@ def known_outputs(
     texts: Sequence[MarkedText],
     memories: Sequence[Memory],
     reads_memory: bool,
-    marks_doubt: bool = False,
+    marks_doubt: bool,
 ) -> tuple[list[Translation | None], list[Suggestion | None]]:
     """Returns the outputs that memories have for texts, and what they have for the other texts.
 
@@ -96,7 +96,7 @@ def known_outputs(
         is_read = reads_memory and not text.tags  # the model would link tags with what it has read
         if is_read and not suggestion.is_exact:
             continue
-        found[number] = None
+        found[number] = None  # the model does not read it
         marked = _with_tags_of(text, suggestion.target)
         is_proposed = marks_doubt and suggestion.similarity >= LEAST_SIMILARITY
         if marked and (suggestion.is_exact or is_proposed):

@@ -55,13 +55,13 @@ class Engines:
 
     def for_search(self, search: Search) -> Engine:
         """Returns the engine, or that of transformers for a search that the former cannot do."""
-        return self._without(self.engine.problems(search))
+        return self._engine_despite(self.engine.problems(search))
 
     def for_scores(self, search: Search) -> Engine:
         """Returns the same for the scores of outputs."""
-        return self._without(self.engine.token_problems(search.settings))
+        return self._engine_despite(self.engine.token_problems(search.settings))
 
-    def _without(self, problems: list[str]) -> Engine:
+    def _engine_despite(self, problems: list[str]) -> Engine:
         if not problems:
             return self.engine
         what = "; ".join(problems)

@@ -64,10 +64,10 @@ class TransformersEngine:
             token: these are never generated. None: all ids have one.
     """
 
-    def __init__(self, model: Any, name: str = "transformers", tokenizer: Any = None) -> None:
-        self.model = model
-        self.name = name
-        self.tokenizer = tokenizer
+    name = "transformers"
+
+    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+        self.model, self.tokenizer = model, tokenizer
         rows = model.get_output_embeddings().out_features
         self.unnamed = [] if tokenizer is None else unnamed_ids(tokenizer, rows)
 
@@ -271,8 +271,10 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 class EnsembleEngine(TransformersEngine):
     """Averages the probabilities of models with one vocabulary; the first one drives the search."""
 
+    name = "ensemble"
+
     def __init__(self, models: Sequence[Any], tokenizers: Sequence[Any]) -> None:
-        super().__init__(models[0], "ensemble", tokenizers[0])
+        super().__init__(models[0], tokenizers[0])
         self.members = [TransformersEngine(model, tokenizer=self.tokenizer) for model in models]
         first, *others = map(_shared_by_members, models, tokenizers)
         for model, other in zip(models[1:], others, strict=True):

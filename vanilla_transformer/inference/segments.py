@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.data.token_words import (
+    call_tokenizer,
     count_characters,
     has_two_vocabularies,
     map_grouped,
@@ -215,14 +216,14 @@ class Reader:
         demands: Demands,
         suggestions: Sequence[Suggestion | None],
     ) -> SplitTexts:
-        """Splits texts into lines."""
+        """Splits texts into lines; one that a memory has exactly becomes its translation."""
         pairs = list(zip(texts, suggestions, strict=True))
         layouts, lines = split_lines(
             ["" if known and known.is_exact else text for text, known in pairs]
         )
         segments = []
         for direction, layout, (text, known) in zip(directions, layouts, pairs, strict=True):
-            is_shown = self.reads_memory and len(layout.segments) == 1
+            is_shown = self.reads_memory and len(layout.segments) == 1  # it is of the whole text
             for line in (lines[number] for number in layout.segments):
                 segments.append(
                     Segment(
@@ -244,19 +245,19 @@ class Reader:
         texts = [segment.direction.read(segment.text) for segment in segments]
         languages = [segment.direction.source for segment in segments]
         return [
-            self._read(replace(segment, encoded=encoded))
+            self._read_one(replace(segment, encoded=encoded))
             for segment, encoded in zip(
                 segments, self.encode("source", texts, languages), strict=True
             )
         ]
 
-    def _read(self, segment: Segment) -> Segment:
+    def _read_one(self, segment: Segment) -> Segment:
         text, demands = segment.text, segment.demands
         unknown: list[Span] = []
         if self.tokenizer.unk_token_id in segment.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
-        known = unknown if self._keeps_unknown else ()
-        kept = demands.find_kept(text, known, flags=segment.flags)
+        kept_unknown = unknown if self._keeps_unknown else ()
+        kept = demands.find_kept(text, kept_unknown, flags=segment.flags)
         matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
         if not kept and not unknown and not matches and not segment.known:  # the usual case
             return segment
@@ -264,17 +265,16 @@ class Reader:
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # what a model reads for unknown characters would mislead it
-            strange = [span for span in kept if meets(span, unknown)]
-            reading = reading.without(
-                [
-                    span
-                    for span in strange
-                    if self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
-                ]
-            )
+            strange = [
+                span
+                for span in kept
+                if meets(span, unknown)
+                and self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
+            ]
+            reading = reading.without(strange)
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
-        segment = self._reading(segment, reading.edits) if reading.edits else segment
+        segment = self._with_edits(segment, reading.edits) if reading.edits else segment
         return self._read_memory(segment, segment.known) if segment.known else segment
 
     def _read_memory(self, segment: Segment, known: Suggestion) -> Segment:
@@ -286,12 +286,12 @@ class Reader:
         spans = segment.demands.find_kept(behind, flags=segment.flags)
         shown = self._placeholders.reading_of_target(behind, spans, segment.reading)
         edits = [*segment.edits, Edit(end, end, shown.text)]
-        with_memory = self._reading(segment, edits)
+        with_memory = self._with_edits(segment, edits)
         if len(with_memory) > self.limit:
             return segment
         return replace(with_memory, num_shown=len(with_memory) - len(segment))
 
-    def _reading(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
+    def _with_edits(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
         """Returns a segment of which the model reads something else."""
         segment = replace(segment, edits=edits)
         text = segment.direction.read(segment.reading.text)
@@ -302,7 +302,7 @@ class Reader:
         """Returns a segment that is read with the targets of its terms, if there is room."""
         terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
         edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
-        annotated = self._reading(segment, sorted(edits, key=lambda edit: edit.begin))
+        annotated = self._with_edits(segment, sorted(edits, key=lambda edit: edit.begin))
         return annotated if len(annotated) <= self.limit else segment
 
     def cut(self, split: SplitTexts) -> SplitTexts:
@@ -314,40 +314,32 @@ class Reader:
 
     def sentences(self, segment: Segment) -> list[Segment | Cut]:
         """Returns the sentences of a segment, which are not read yet, and the cuts between them."""
-        tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line, language = segment.text[len(tag) :], known_tag(direction.source)
-        first, *others = split_sentences(line, language, self._kept(segment, line))
-        return [
-            segment.with_text(f"{tag}{first}", segment.direction),
-            *(
-                part if isinstance(part, Cut) else segment.with_text(part, direction)
-                for part in others
-            ),
-        ]
-
-    @staticmethod
-    def _kept(segment: Segment, line: str) -> list[Span]:
-        return segment.demands.find_kept(line, flags=segment.flags)
+        return self._parts(segment, split_sentences, segment.with_text)
 
     def _pieces(self, segment: Segment) -> list[Segment | Cut]:
-        # Each piece is read with the tag, which the first one may have in its text.
+        """Returns pieces of a segment that are short enough, and the cuts between them."""
+        _, of_pieces = segment.direction.of_text(segment.text, self._tags)
+
+        def read_piece(text: str, direction: Direction = of_pieces) -> Segment:
+            return self.read([segment.with_text(text, direction)])[0]
+
+        cut = partial(cut_line, count_tokens=lambda text: len(read_piece(text)), limit=self.limit)
+        return self._parts(segment, cut, read_piece)
+
+    def _parts(
+        self,
+        segment: Segment,
+        split: Callable[..., list[str | Cut]],
+        make: Callable[[str, Direction], Segment],
+    ) -> list[Segment | Cut]:
+        """Splits a segment; all parts are read with the tag that its text may begin with."""
         tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line = segment.text[len(tag) :]
-
-        def read(text: str, direction: Direction) -> Segment:
-            (read,) = self.read([segment.with_text(text, direction)])
-            return read
-
-        first, *others = cut_line(
-            line,
-            lambda text: len(read(text, direction)),
-            self.limit,
-            known_tag(direction.source),
-            self._kept(segment, line),
-        )
+        line, language = segment.text[len(tag) :], known_tag(direction.source)
+        kept = segment.demands.find_kept(line, flags=segment.flags)
+        first, *others = split(line, language=language, whole=kept)
         return [
-            read(f"{tag}{first}", segment.direction),
-            *(part if isinstance(part, Cut) else read(part, direction) for part in others),
+            make(f"{tag}{first}", segment.direction),
+            *(part if isinstance(part, Cut) else make(part, direction) for part in others),
         ]
 
     def read_pairs(
@@ -374,11 +366,10 @@ class Reader:
         self, side: str, texts: Sequence[str], languages: Sequence[str | None]
     ) -> list[Encoded]:
         """Encodes the texts of one side, each in its language."""
-        name = {"source": "text", "target": "text_target"}[side]
-        options = {"truncation": False, "verbose": False, "return_attention_mask": False}
+        options = {"truncation": False, "return_attention_mask": False}
 
         def encode(language: str | None, texts: list[str]) -> list[Encoded]:
-            encoding = self._in_language[side](language)(**{name: texts}, **options)
+            encoding = call_tokenizer(self._in_language[side](language), side, texts, **options)
             rows = getattr(encoding, "encodings", None) or [None] * len(texts)
             return list(map(Encoded, texts, encoding["input_ids"], rows))
 

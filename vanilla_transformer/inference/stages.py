@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -38,7 +38,6 @@ from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 
 logger = logging.get_logger(__name__)
-
 
 Row = list[Segment]
 """The outputs of a segment, best first."""
@@ -85,14 +84,14 @@ class Stages:
         Segments share batches if their targets begin with the same tokens. Those with kept parts
         have batches of their own, because their outputs are aligned.
         """
-
-        def compute(key: tuple[FirstTokens, bool], group: list[Segment]) -> list[Row]:
-            return self._compute(group, self.call_with_begin(call, key[0]), on_batch)
-
         keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        rows = map_grouped(segments, keys, compute)
-        if not call.cuts_again:
-            return rows
+        rows = map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
+        return self._with_sentences(segments, rows, call) if call.cuts_again else rows
+
+    def _with_sentences(
+        self, segments: Sequence[Segment], rows: list[Row], call: TranslatorCall
+    ) -> list[Row]:
+        """Gives outputs that are cut off those of their sentences, each translated alone."""
         sentences = {
             number: parts
             for number, row in enumerate(rows)
@@ -119,19 +118,21 @@ class Stages:
         search = replace(call.search, settings=settings)
         return replace(call, search=search, engine=self.engines.for_search(search))
 
-    def _compute(
+    def _compute_group(
         self,
-        segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None,
+        key: tuple[FirstTokens, bool],
+        segments: Sequence[Segment],
     ) -> list[Row]:
-        """Computes the outputs of segments whose targets begin with the same token.
+        """Computes the outputs of segments with one key: see `compute`.
 
         Those whose outputs are the translation of a similar text are computed once more, without
         that. Those whose outputs repeat themselves are searched again, without repetition. Those
         whose outputs lack terms are computed once more, from what has the terms if the model
         reads these; and where that does not help, by a search that must place them.
         """
+        call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
         for is_wrong, compute_again in (
             (copies_known, self._without_known),
@@ -146,6 +147,7 @@ class Stages:
         return rows
 
     def _without_known(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+        # A text that is not read yet has no similar text.
         unread = [row[0].with_text(row[0].text, row[0].direction) for row in rows]
         return self._outputs(self.reader.read(unread), call)
 
@@ -176,7 +178,7 @@ class Stages:
         terms = [self._forms_to_place(row[0]) for row in rows]
         searches = [search_with_terms(call.search, forms) for forms in terms]
 
-        def compute(beams: int, numbers: list[int]) -> list[Row]:
+        def search_group(beams: int, numbers: list[int]) -> list[Row]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
             return self._outputs(
                 [rows[number][0] for number in numbers],
@@ -185,7 +187,7 @@ class Stages:
             )
 
         beams = [search.num_beams for search in searches]
-        return map_grouped(list(range(len(rows))), beams, compute)
+        return map_grouped(list(range(len(rows))), beams, search_group)
 
     def _forms_to_place(self, output: Segment) -> list[Forms]:
         """Returns the ids of the terms that an output must have.
@@ -303,8 +305,8 @@ class Stages:
         scored = []
         for output, ids, row in zip(outputs, ended, rows, strict=True):
             scores = row[: len(output.hypothesis.tokens)]
-            at = longest if output.given is None else None
-            scored.append(replace(output, token_scores=chosen_scores(scores, ids, settings, at)))
+            end = longest if output.given is None else None  # no setting ends a given target
+            scored.append(replace(output, token_scores=chosen_scores(scores, ids, settings, end)))
         return scored
 
     def _ended(self, hypothesis: Hypothesis) -> Ids:
@@ -332,6 +334,7 @@ class Stages:
         joined.
         """
         details, outputs = call.details, [rows[number][rank] for number in layout.segments]
+        # The text alone, with its own outputs from 0 on, or those of their sentences.
         numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
         split = SplitTexts([numbered], outputs).with_parts(
             output.pieces or [output] for output in outputs

@@ -241,13 +241,13 @@ class Translator:
             return_scores, return_tokens, return_alignment, return_word_alignment, return_links
         )
         num_candidates = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, num_candidates, **options)
-        call = replace(call, cuts_again=cuts_again)
+        call = self.plan_call(n_best, details, batch_tokens, num_candidates, cuts_again, **options)
         if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
         directions = self.directions(count, src_lang, tgt_lang, call.search)
-        terms, has_details = None if glossary is None else Glossary.of(glossary), any(call.details)
+        terms = None if glossary is None else Glossary.of(glossary)
+        has_details = any(call.details)
         if memory is not None:
             if len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
@@ -264,8 +264,12 @@ class Translator:
         )
         given = [texts] if isinstance(texts, str) else texts
         rows = self._translate_stream(given, directions, call, split, metric, progress, name_text)
-        outputs = ([output if has_details else output.text for output in row] for row in rows)
-        results = (row[0] if n_best is None else row for row in outputs)
+
+        def result_of(row: list[Translation]) -> Any:
+            outputs = [output if has_details else output.text for output in row]
+            return outputs[0] if n_best is None else outputs
+
+        results = map(result_of, rows)
         if isinstance(texts, str):
             (output,) = results
             return output
@@ -296,12 +300,14 @@ class Translator:
         details: OutputOptions | None = None,
         batch_tokens: int = 4096,
         candidates: int | None = None,
+        cuts_again: bool = False,
         **options: Any,
     ) -> TranslatorCall:
         """Decides what is computed, and with which engine; the search is as in `resolve_search`."""
         search = self.resolve_search(n_best, candidates, **options)
         engine = self.stages.engines.for_search(search)
-        return TranslatorCall(search, engine, details or OutputOptions(), batch_tokens)
+        details = details or OutputOptions()
+        return TranslatorCall(search, engine, details, batch_tokens, cuts_again=cuts_again)
 
     def directions(
         self,
@@ -458,7 +464,7 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
         remaining, num_done = iter(texts), 0
-        cut_off: list[int] = []  # a number for each output
+        cut_off: list[int] = []  # for each output that is, the number of its text
         num_repeated = 0  # of these outputs
         next_directions = cycle(directions)  # a stream has one direction for all of its texts
         num_computed = 0  # segments of a chunk
@@ -488,24 +494,31 @@ class Translator:
                 num_done += len(chunk)
                 shown.update(num_done)
         if cut_off:
-            numbers = list(dict.fromkeys(cut_off))
-            names = [name_text(number) if name_text else f"text {number + 1}" for number in numbers]
-            others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-            logger.warning(
-                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {len(cut_off):,}, in {', '.join(names[:MOST_NAMED])}{others}. "
-                + (
-                    f"{num_repeated:,} of them repeat themselves: train the model longer."
-                    if num_repeated
-                    else "Give a larger `max_new_tokens` (--max-new-tokens)."
-                )
-            )
+            names = [
+                name_text(number) if name_text else f"text {number + 1}"
+                for number in dict.fromkeys(cut_off)
+            ]
+            _warn_of_cut_off(len(cut_off), names, num_repeated, call.search.max_new_tokens)
         if num_unknown:
             logger.warning(
                 f"The vocabulary lacks {num_unknown:,} of {num_characters:,} characters of the "
                 f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
+
+
+def _warn_of_cut_off(count: int, names: Sequence[str], num_repeated: int, longest: int) -> None:
+    """Warns of outputs that are cut off; `names` are those of their texts."""
+    others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    logger.warning(
+        f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}, in "
+        f"{', '.join(names[:MOST_NAMED])}{others}. "
+        + (
+            f"{num_repeated:,} of them repeat themselves: train the model longer."
+            if num_repeated
+            else "Give a larger `max_new_tokens` (--max-new-tokens)."
+        )
+    )
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vanilla_transformer.data.atomic_files import check_output_directory
+from vanilla_transformer.data.token_words import call_tokenizer
 from vanilla_transformer.interop.trimmed_vocabulary import (
     Rows,
     load_model_and_tokenizer,
@@ -30,11 +31,11 @@ def grow_vocabulary(
     plain = in_language(tokenizer, None)
     cuts = {
         side: [
-            plain(**{argument: token}, add_special_tokens=False, verbose=False)["input_ids"]
+            call_tokenizer(plain, side, token, add_special_tokens=False)["input_ids"]
             or [tokenizer.unk_token_id]
             for token in tokens
         ]
-        for side, argument in (("source", "text"), ("target", "text_target"))
+        for side in ("source", "target")
     }
     sizes, rows_of_sides = (model.config.vocab_size, model.config.decoder_vocab_size), list[Rows]()
     for (side, cut), size in zip(cuts.items(), sizes, strict=True):

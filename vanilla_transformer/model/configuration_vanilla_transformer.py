@@ -417,6 +417,7 @@ class VanillaTransformerConfig(SharedConfig, PreTrainedConfig):
                 )
 
 
+# The fields that are checked alike, by their types and names.
 _KINDS = VanillaTransformerConfig.__annotations__.items()
 _INTEGERS = [name for name, kind in _KINDS if kind in (int, int | None)]
 SIZES = tuple(name for name in _INTEGERS if not name.endswith(("_token_id", "_offset")))

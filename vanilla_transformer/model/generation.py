@@ -48,8 +48,8 @@ def chosen_settings(saved: GenerationConfig) -> GenerationConfig:
     return settings
 
 
-class TwoVocabularyGeneration(GenerationMixin):
-    """`generate()` for models with two vocabularies."""
+class VanillaTransformerGeneration(GenerationMixin):
+    """The methods of `generate()` that the models here change."""
 
     config: VanillaTransformerConfig
 

@@ -106,16 +106,13 @@ def runs_recordable_code(model: nn.Module) -> bool:
         return False
     for module in model.modules():
         parts = vars(module)
-        if any(not _are_recordable(parts[name]) for name in _HOOKS if parts[name]):
+        hooks = [hook for name in _HOOKS for hook in parts[name].values()]
+        if not all(getattr(hook, "is_recordable", False) for hook in hooks):
             return False
         is_known = module is model or isinstance(module, OptimizedModule)
         if "forward" in parts and not is_known:
             return False
     return True
-
-
-def _are_recordable(hooks: dict[int, Any]) -> bool:
-    return all(getattr(hook, "is_recordable", False) for hook in hooks.values())
 
 
 def has_own_forward(model: nn.Module) -> bool:

@@ -12,8 +12,6 @@ from .positions import LearnedPositions, RelativePositions
 NORMAL_STD = 0.02
 """Standard deviation of all weights of the initializer "normal"."""
 
-_COMMON_GAINS = {"half_xavier": 0.5}  # of all projections and embeddings, by initializer
-
 
 class StackedLinear(nn.Linear):
     """Several linear maps of one input, stacked in one matrix.
@@ -49,8 +47,8 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
     if isinstance(module, nn.Linear):
         _draw_projection(module, config.initializer)
     elif isinstance(module, nn.Embedding):
-        common = _COMMON_GAINS.get(config.initializer, 1.0)
-        gain = t_fixup_gain(config, "decoder") if config.initializer == "t_fixup" else common
+        is_t_fixup = config.initializer == "t_fixup"
+        gain = t_fixup_gain(config, "decoder") if is_t_fixup else _common_gain(config.initializer)
         init.normal_(module.weight, std=std * gain)
         if module.padding_idx is not None and not _was_loaded(module.weight):
             init.zeros_(module.weight[module.padding_idx])
@@ -72,17 +70,19 @@ def _draw_projection(module: nn.Linear, initializer: str) -> None:
     matrices: tuple[torch.Tensor, ...] = (module.weight,)
     if isinstance(module, StackedLinear):
         # transformers marks a loaded parameter, but a part of it does not carry the mark.
-        is_loaded = _was_loaded(module.weight)
-        matrices = () if is_loaded else module.weight.split(module.part_sizes)
-    common = _COMMON_GAINS.get(initializer, 1.0)
-    gains = getattr(module, "initial_gains", (common,) * len(matrices))
-    for matrix, gain in zip(matrices, gains, strict=False):
+        matrices = () if _was_loaded(module.weight) else module.weight.split(module.part_sizes)
+    gains = getattr(module, "initial_gains", (_common_gain(initializer),) * len(matrices))
+    for matrix, gain in zip(matrices, gains, strict=False):  # loaded parts are left out
         if initializer == "normal":
             init.normal_(matrix, std=NORMAL_STD)
         else:
             init.xavier_uniform_(matrix, gain=gain)
     if module.bias is not None:
         init.zeros_(module.bias)
+
+
+def _common_gain(initializer: str) -> float:
+    return 0.5 if initializer == "half_xavier" else 1.0
 
 
 def _was_loaded(parameter: torch.Tensor) -> bool:

@@ -23,7 +23,7 @@ from transformers.utils.generic import TransformersKwargs, can_return_tuple
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_cache import accepts_both_cache_names
 from .dropout import Dropout
-from .generation import TwoVocabularyGeneration
+from .generation import VanillaTransformerGeneration
 from .inputs import (
     IGNORE_INDEX,
     check_token_ids,
@@ -175,7 +175,7 @@ class VanillaTransformerModel(EmbeddingModel):
 
 
 class VanillaTransformerForConditionalGeneration(
-    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
+    VanillaTransformerPreTrainedModel, VanillaTransformerGeneration, GenerationMixin
 ):
     """The encoder-decoder with an output projection, for text-to-text tasks such as translation."""
 

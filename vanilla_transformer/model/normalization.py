@@ -43,10 +43,5 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 
 
 def make_norm(norm_type: str, d_model: int, eps: float) -> nn.Module:
-    """Creates a norm.
-
-    Args:
-        norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019) or
-            "unbiased_std" (The Annotated Transformer).
-    """
+    """Makes a norm of a type of `NORMS`; the config says where each is from."""
     return NORMS[norm_type](d_model, eps=eps)

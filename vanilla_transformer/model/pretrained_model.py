@@ -181,7 +181,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         # The target's mask may hide tokens that are computed: attention must read it.
         if masks[1] is None and self.packs_sequences(arguments):
             source, target = (layout_of(side, packed=True) for side in slots)
-            if PADDED not in (source, target):
+            if PADDED not in (source, target):  # the kernel takes both sides packed
                 return StepPlan(source, target, shortcuts.chunked_loss)
         source, target = map(layout_of, slots)
         return StepPlan(source, target, shortcuts.chunked_loss)

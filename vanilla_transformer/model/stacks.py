@@ -76,7 +76,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        layout: TokenLayout = PADDED,
+        layout: TokenLayout,
     ) -> torch.Tensor:
         """Returns the embeddings of tokens, or those of the caller, scaled (§3.4)."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
@@ -118,7 +118,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             hidden_states = layer(hidden_states, context, *encoder_hidden_states)
         return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
 
-    def active_layers(self, cache: EncoderDecoderCache | None = None) -> list[nn.Module]:
+    def active_layers(self, cache: EncoderDecoderCache | None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
         A call with a cache uses all of them, because each writes its own part.

@@ -25,7 +25,7 @@ from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, read_texts
+from vanilla_transformer.run.preparation import LoadedData, prepare_texts
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
@@ -72,7 +72,7 @@ class Assembly:
 def assemble(arguments: RunArguments, loaded: LoadedData) -> Assembly:
     """Makes all that a run works with, of the data that it has loaded."""
     training = arguments.training
-    texts = compute_on_main_process(training, read_texts, arguments, loaded)
+    texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
     plan = make_plan(arguments, texts)
     encoded = compute_on_main_process(training, encode_texts, plan)
     set_seed(plan.training.seed)

@@ -12,7 +12,7 @@ from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data, read_texts
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -55,7 +55,7 @@ def prepare_directory(arguments: RunArguments) -> None:
     with locked_directory(folder, is_main=True):
         arguments = arguments.with_options(prepared=str(folder))
         loaded = load_data(arguments, directory=OutputDirectory(folder))
-        texts = read_texts(arguments, loaded)
+        texts = prepare_texts(arguments, loaded)
         encoded = encode_texts(make_plan(arguments, texts))
     pairs = sum(map(len, encoded.values()))
     logger.info(

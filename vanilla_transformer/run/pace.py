@@ -148,7 +148,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
                 loaded,
                 directory=OutputDirectory(Path(folder)),
                 data=ParallelData(DatasetDict(some)),
-                defaults=_choose_defaults(arguments, loaded, row),
+                defaults=_defaults_of_row(arguments, loaded, row),
             ),
         )
         ready = monotonic() - began
@@ -199,7 +199,7 @@ def _time_of_a_score(made: Assembly) -> float:
     return 0.0
 
 
-def _choose_defaults(
+def _defaults_of_row(
     arguments: RunArguments, loaded: LoadedData, row: Sizes, **given: Any
 ) -> dict[str, Any]:
     """Chooses the options of a run in a given time."""
@@ -280,7 +280,7 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             f"that takes about {ceil(needed / 60):,} minutes."
         )
     given = {"max_steps": steps} if steps < pace.steps else {}
-    return replace(loaded, defaults=_choose_defaults(arguments, loaded, row, **given))
+    return replace(loaded, defaults=_defaults_of_row(arguments, loaded, row, **given))
 
 
 def dry_run(arguments: RunArguments) -> None:

@@ -53,11 +53,11 @@ def _architecture_option(name: str, description: str) -> tuple[str, Any, Any]:
     annotation = VanillaTransformerConfig.__annotations__[name]
     types = set(get_args(annotation) or (annotation,)) - {type(None)}
     default = getattr(VanillaTransformerConfig, name, None)
-    field = option(f"{description} Default: {default!r}.".replace("%", "%%"))
+    declared = option(f"{description} Default: {default!r}.".replace("%", "%%"))
     if dict in types:
-        return name, json.loads, field  # argparse calls the type with the text
+        return name, json.loads, declared  # argparse calls the type with the text
     kind: Any = float if types == {float, int} else types.pop()
-    return name, kind | None, field
+    return name, kind | None, declared
 
 
 _DESCRIPTIONS = field_descriptions()
@@ -113,7 +113,7 @@ class RunArguments:
 def _make_topics(
     given: Mapping[str, Any], chosen: Mapping[str, Any], filled: Collection[str]
 ) -> dict[str, Any]:
-    """Makes the value of each topic, by its name in `RunArguments`, and checks them."""
+    """Makes and checks the value of each topic; chosen options count in those that are `filled`."""
     topics: dict[str, Any] = {}
     for name, topic in TOPICS.items():
         options = {**chosen, **given} if name in filled else given

@@ -82,7 +82,7 @@ def load_data(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    loaded = _load_data(arguments, data, init_from)
+    loaded = _load_splits(arguments, data, init_from)
     splits = loaded.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
@@ -96,7 +96,7 @@ def load_data(
         has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
         use_cpu=arguments.training.use_cpu,
     )
-    defaults = _choose_defaults(arguments, directory, facts)
+    defaults = _defaults_of_run(arguments, directory, facts)
     training = arguments.with_defaults(defaults).training
     wanted = {"validation": training.do_eval, "test": training.do_predict}
     splits = DatasetDict(
@@ -105,7 +105,7 @@ def load_data(
     return LoadedData(directory, init_from, replace(loaded, splits=splits), facts, defaults)
 
 
-def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
+def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     """Loads or trains the tokenizer of a run, and makes its texts as the model reads them."""
     if loaded.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(loaded.defaults, loaded.facts))
@@ -116,7 +116,7 @@ def read_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
     if _learns_memory(arguments, splits["train"], loaded.init_from):
         tokens.append(MEMORY_TOKEN)
-    tokenizer = _make_tokenizer(arguments, sample, loaded.init_from, tokens, share > 0)
+    tokenizer = _open_or_make_tokenizer(arguments, sample, loaded.init_from, tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
@@ -140,7 +140,7 @@ def _files_of(arguments: RunArguments) -> list[str]:
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
-def _load_data(
+def _load_splits(
     arguments: RunArguments, data: DatasetDict | None, init_from: str | None
 ) -> ParallelData:
     """Loads the splits unless a caller gives them; adds word links of a file, and cased copies."""
@@ -180,7 +180,7 @@ def _hashes_of(rows: Dataset) -> set[int]:
     return {hash(pair) for batch in batches for pair in zip(*batch.values(), strict=True)}
 
 
-def _choose_defaults(
+def _defaults_of_run(
     arguments: RunArguments, directory: OutputDirectory, facts: RunFacts
 ) -> Mapping[str, Any]:
     """Chooses the options that are not given; a resumed run keeps what it has chosen."""
@@ -201,7 +201,7 @@ def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None
     return chooses and has_similar_pairs(rows, arguments.data.tags)
 
 
-def _make_tokenizer(
+def _open_or_make_tokenizer(
     arguments: RunArguments,
     sample: Dataset,
     init_from: str | None,

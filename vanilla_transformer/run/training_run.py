@@ -96,7 +96,7 @@ def run(
         if "validation" not in run.plan.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
         run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
-        return run.finished_figures() or run.train_and_score()
+        return run.figures_if_finished() or run.train_and_score()
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
@@ -125,7 +125,7 @@ class _Run(Assembly):
     def is_main(self) -> bool:
         return self.trainer.is_world_process_zero()
 
-    def finished_figures(self) -> dict[str, float]:
+    def figures_if_finished(self) -> dict[str, float]:
         """Returns the figures of a run that is resumed although it is finished; otherwise none."""
         plan, trainer = self.plan, self.trainer
         if plan.directory.checkpoint is None or plan.training.push_to_hub:

@@ -89,7 +89,7 @@ def _search_fields(limits: Limits) -> Any:
     hints = get_type_hints(SearchOptions)
     made: dict[str, Any] = {}
     for name, declared in SearchOptions.__dataclass_fields__.items():
-        bounds = range_of(SearchOptions, name)
+        bounds = {**range_of(SearchOptions, name)}
         if name in most:
             bounds["le"] = most[name]
         made[name] = (hints[name], Field(None, description=declared.metadata["help"], **bounds))

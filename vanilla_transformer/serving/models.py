@@ -121,9 +121,13 @@ class ServedModel:
                 in_sentences=query.in_sentences,
             )
             call = self.translator.plan_call(
-                query.n_best, query.details, self._batch_tokens, **dict(query.options)
+                query.n_best,
+                query.details,
+                self._batch_tokens,
+                cuts_again=query.cuts_again,
+                **dict(query.options),
             )
-            return replace(call, cuts_again=query.cuts_again), split
+            return call, split
         except ValueError as error:
             raise RequestError(400, str(error)) from error
 

@@ -71,7 +71,6 @@ getLogger("transformers.trainer_utils").addFilter(
     lambda record: "do not match the ones in the `trainer_state.json`" not in record.getMessage()
 )
 
-
 _MODES_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes of `torch.compile` that record CUDA graphs."""
 
@@ -112,7 +111,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _batch_sampler: TokenBudgetBatchSampler | None = None
     # The head that a training aligns; None also while the trainer is made.
     _guide: GuidedHead | None = None
-    # Whether the loader packs batches.
+    # Whether the loader packs batches; what a step needs for it may have changed since.
     _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
     _captured: CapturedSteps | None = None
@@ -255,7 +254,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
             self.accelerator.mixed_precision not in ("no", "bf16"),
-            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,
+            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,  # that of a subclass
             args.torch_compile
             and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
             # These record graphs themselves.
@@ -471,11 +470,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not model.training:  # the mean of this batch, not a share of that of all processes
             return super().compute_loss(model, inputs, return_outputs)
         if self._guide is None:
-            loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
+            loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
         else:
             guided = {**inputs, **links}  # the base class may take the labels out of `inputs`
             with recorded_heads(self.model, self._guide.layer) as record:
-                loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
+                loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
             if record.query is not None:  # the layer was not left out of this step
                 total = guided_loss(record, self._guide, guided)
                 count = (guided["labels"] != IGNORE_INDEX).sum()
@@ -484,7 +483,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 loss = loss + self._guide.weight * mean
         return (loss, outputs) if return_outputs else loss
 
-    def _token_loss(
+    def _objective_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, Any]:
         """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
