@@ -1,7 +1,7 @@
 """A training run that may be killed at a chosen moment; test_kills.py starts it.
 
-`DOOM` holds how: "event:N" kills at the N-th change of a file in the output directory, "write:N"
-when a file grows beyond N bytes, "full:N" makes such a write fail as on a full disk.
+`DOOM` holds how: "event:N" kills at the N-th change of a file in the output directory, "full:N"
+makes a write beyond N bytes of a file fail, as on a full disk.
 """
 
 import os
@@ -29,8 +29,8 @@ def die_at_event(number, folder):
     sys.addaudithook(count)
 
 
-def limit_files(size, is_deadly):
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if is_deadly else signal.SIG_IGN)
+def limit_files(size):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
@@ -55,8 +55,8 @@ if __name__ == "__main__":
     kind, _, number = os.environ.get("DOOM", "").partition(":")
     if kind == "event":
         die_at_event(int(number), sys.argv[sys.argv.index("--output_dir") + 1])
-    with unlimited_output() if kind in ("full", "write") else nullcontext():
-        if kind in ("full", "write"):
-            limit_files(int(number), kind == "write")
+    with unlimited_output() if kind == "full" else nullcontext():
+        if kind == "full":
+            limit_files(int(number))
         status = main(["train", *sys.argv[1:]])
     sys.exit(status)
