@@ -76,7 +76,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        layout: TokenLayout,
+        layout: TokenLayout = PADDED,
     ) -> torch.Tensor:
         """Returns the embeddings of tokens, or those of the caller, scaled (§3.4)."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
