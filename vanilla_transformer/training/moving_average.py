@@ -29,16 +29,13 @@ class ExponentialMovingAverage(TrainerCallback):
     Args:
         decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000
             steps.
-
-    Attributes:
         checkpoint: Directory that the training is resumed from; `TokenBudgetSeq2SeqTrainer.train`
-            sets it. None: it is the one in `output_dir`.
+            sets it. Only needed with the stock Trainer, if the directory is not in `output_dir` and
+            not named by `TrainingArguments.resume_from_checkpoint`.
     """
 
-    checkpoint: Path | None = None
-
-    def __init__(self, decay: float) -> None:
-        self.decay = decay
+    def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
+        self.decay, self.checkpoint = decay, checkpoint
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
@@ -66,7 +63,9 @@ class ExponentialMovingAverage(TrainerCallback):
         self._other.n_averaged.fill_(state.global_step)
         self._model_holds_average = False
         if state.global_step:
-            self._load_training_weights(self.checkpoint or _checkpoint_path(args, state))
+            names = (self.checkpoint, args.resume_from_checkpoint, _checkpoint_path(args, state))
+            folders = (Path(str(name)) for name in names)
+            self._load_training_weights(next(folder for folder in folders if folder.is_dir()))
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
@@ -91,14 +90,17 @@ class ExponentialMovingAverage(TrainerCallback):
         if (control.should_evaluate or control.should_save) and not self._model_holds_average:
             self._swap_weights()
 
-    def on_save(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
+    def on_save(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
         """Adds the training weights to a checkpoint; called by Trainer."""
-        assert self._model_holds_average, "a callback behind this one asked for a checkpoint"
+        folder, is_late = _checkpoint_path(args, state), not self._model_holds_average
+        if is_late:  # a later callback has asked for the checkpoint
+            self._swap_weights()
         if args.should_save:
             weights = zip(self._names, self._other.parameters(), strict=True)
             tensors = {name: weight.detach().contiguous() for name, weight in weights}
-            folder = _checkpoint_path(args, state)
             with explained_full_disk(folder):
+                if is_late:
+                    given["model"].save_pretrained(folder)
                 save_file(tensors, folder / TRAINING_WEIGHTS, metadata={"format": "pt"})
 
     def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
