@@ -17,6 +17,10 @@ from vanilla_transformer.data.text_files import read_lines
         (b"\xef\xbb\xbfa\r\nb\n", ["a", "b"]),
         (b"a\rb\n\rc\r\n", ["a\rb", "\rc"]),
         ("a\u2028b\x85c\n".encode(), ["a\u2028b\x85c"]),
+        (b"a\rb\r\rc\r", ["a", "b", "", "c"]),
+        (b"\ra\r\n", ["", "a"]),
+        (b"a\rb", ["a", "b"]),
+        (b"a\r", ["a"]),
     ],
 )
 def test_lines(tmp_path, content, lines):

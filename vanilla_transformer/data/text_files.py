@@ -8,7 +8,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from itertools import chain, zip_longest
@@ -23,8 +23,9 @@ _LINE_BREAK = re.compile(r"\r\n|[\r\n]")
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file, plain, `.gz` or `.zst`, without their line ends.
 
-    Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
-    U+2028, are part of the text. A byte order mark at the start of the file is dropped.
+    Only "\n" and "\r\n" end a line, or "\r" in a file that has no other line ends. Other characters
+    that Unicode counts as line ends, such as U+2028, are part of the text. A byte order mark at the
+    start of the file is dropped.
     """
     with open_bytes(path) as stream:
         yield from decode_lines(stream, os.fspath(path))
@@ -74,7 +75,11 @@ def read_line_pairs(
 def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yields the lines of a binary stream, by the same rules as `read_lines`."""
     first = stream.readline().removeprefix(codecs.BOM_UTF8)
-    for number, line in enumerate(chain([first] if first else [], stream), start=1):
+    lines: Iterable[bytes] = chain([first] if first else [], stream)
+    if b"\r" in (content := first.removesuffix(b"\n").removesuffix(b"\r")):
+        second = stream.readline()
+        lines = chain([first, second], stream) if second else content.split(b"\r")
+    for number, line in enumerate(lines, start=1):
         try:
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
