@@ -143,3 +143,20 @@ def test_a_converted_model_generates_as_the_source(tmp_path, kind, fields, saved
     assert torch.equal(output, source.generate(ids, **given))
     if first is not None:
         assert set(output[:, 1].tolist()) == {first}
+
+
+@pytest.mark.parametrize("name", ["forced_bos_token_id", "bad_words_ids"])
+def test_a_setting_of_the_config_that_transformers_leaves_out_is_told(tmp_path, name):
+    source = tmp_path / "source"
+    make("mbart", forced_eos_token_id=None).save_pretrained(source)
+    path = source / "config.json"
+    value = [[7]] if name == "bad_words_ids" else 7
+    config = json.loads(path.read_text(encoding="utf-8")) | {name: value}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    told = convert("mbart", source, tmp_path / "left out")
+    assert getattr(told.model.generation_config, name) is None
+    assert [note.split()[0] for note in told.notes] == [f"`{name}`"]
+    (source / "generation_config.json").unlink()
+    kept = convert("mbart", source, tmp_path / "kept")
+    assert getattr(kept.model.generation_config, name) == value
+    assert kept.notes == ()

@@ -15,6 +15,7 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -39,6 +40,9 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 
+_FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
+"""Settings of `generate()` that old configs hold, and that change what is generated."""
+
 # From transformers -------------------------------------------------------------------------------
 
 
@@ -47,9 +51,16 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
     model_type = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
     if KINDS.get(model_type) != ("m2m100" if kind == "nllb" else kind):
         raise ValueError(f"{str(source)!r} holds a model of the type {model_type!r}, not {kind!r}.")
-    theirs = _load_source(FAMILIES[model_type], source)
-    ours = import_model(FAMILIES[model_type], theirs)
-    return Imported(ours, load_tokenizer(source), source_model=theirs)
+    family, tokenizer = FAMILIES[model_type], load_tokenizer(source)
+    theirs = _load_source(family, source)
+    written, _ = PreTrainedConfig.get_config_dict(source)
+    notes = tuple(
+        f"`{name}` {written[name]} of config.json is left out, as transformers does beside a "
+        "generation_config.json without it."
+        for name in _FORCED_TOKENS
+        if written.get(name) is not None and getattr(theirs.generation_config, name, None) is None
+    )
+    return Imported(import_model(family, theirs), tokenizer, source_model=theirs, notes=notes)
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
