@@ -136,6 +136,21 @@ def test_values_that_equal_a_default_of_transformers_are_given(tmp_path):
     assert training.save_strategy == "steps"
 
 
+@pytest.mark.parametrize(
+    ("given", "facts", "dropout"),
+    [
+        ({}, {}, 0.2),
+        ({"num_train_epochs": 5.0}, {}, 0.1),
+        ({"num_train_epochs": 30.0}, {}, 0.2),
+        ({"num_train_epochs": 30.0}, {"epochs": 1.5}, 0.03),
+        ({"max_steps": 100}, {}, 0.2),
+    ],
+)
+def test_the_dropout_is_that_of_the_epochs(given, facts, dropout):
+    assert chosen(given, **facts)["dropout"] == dropout
+    assert "dropout" not in chosen({**given, "dropout": 0.5}, **facts)
+
+
 def test_the_documentation_has_the_table():
     page = (REPOSITORY / "docs" / "sizing.md").read_text()
     for row, before in zip(TABLE, (None, *TABLE), strict=False):

@@ -93,6 +93,8 @@ def test_a_run_of_some_minutes_ends_its_schedule_in_time_and_is_resumed(
     main(argv)
     steps = timed[0].steps
     assert steps > 16
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    assert config["dropout"] == round(0.3 * state_of(out)["epoch"] / 40, 3)
     log = state_of(out)["log_history"]
     rates = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
     assert len(rates) == 16  # 17 fit, of which each quarter is evaluated

@@ -104,6 +104,7 @@ class RunFacts:
     is_sharded: bool = False  # whether the launcher divides the model among processes
     spare_cores: int = 0  # beside the one that drives a GPU; 0 on a CPU
     row: Sizes | None = None  # in place of that for the pairs, where the run has a given time
+    epochs: float | None = None  # that fit into the given time
 
     @classmethod
     def on_this_machine(
@@ -247,7 +248,9 @@ def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:
     ]
     if all(size % 2 == 0 for size in head_sizes):  # rotation takes pairs of units
         options.choose("position_embedding_type", "rope")
-    options.choose("dropout", sizes.dropout)
+    epochs = facts.epochs or options["num_train_epochs"] or sizes.num_train_epochs
+    # What a model sees less often it learns less by heart.
+    options.choose("dropout", round(sizes.dropout * min(1.0, epochs / sizes.num_train_epochs), 3))
     options.choose("label_smoothing", 0.1)
 
 

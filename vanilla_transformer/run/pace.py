@@ -29,6 +29,7 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.defaults import (
     EVALUATIONS_IN_MINUTES,
+    RunFacts,
     Sizes,
     choose_defaults,
     describe_choice,
@@ -108,6 +109,10 @@ class Pace:
             count = ceil(steps / every if every >= 1 else 1 / every)
         return self.ready + steps * self.step + count * self.evaluation + self.ending
 
+    def epochs_of(self, steps: int) -> float:
+        """Returns how often so many steps see the pairs."""
+        return steps * self.pairs / self.num_pairs
+
     def steps_within(self, seconds: float) -> int:
         """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
         count = bisect_right(range(1, self.steps + 1), seconds, key=self.seconds_of)
@@ -116,7 +121,7 @@ class Pace:
 
     def describe(self, steps: int) -> str:
         """Says how long a training of so many steps is, and of which model."""
-        config, epochs = self.plan.config, steps * self.pairs / self.num_pairs
+        config, epochs = self.plan.config, self.epochs_of(steps)
         return (
             f"{steps:,} steps of {self.step:.3g} seconds ({epochs:.3g} epochs), "
             f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
@@ -148,7 +153,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
                 loaded,
                 directory=OutputDirectory(Path(folder)),
                 data=ParallelData(DatasetDict(some)),
-                defaults=_defaults_of_row(arguments, loaded, row),
+                defaults=_choose_again(arguments, replace(loaded.facts, row=row)),
             ),
         )
         ready = monotonic() - began
@@ -199,11 +204,8 @@ def _time_of_a_score(made: Assembly) -> float:
     return 0.0
 
 
-def _defaults_of_row(
-    arguments: RunArguments, loaded: LoadedData, row: Sizes, **given: Any
-) -> dict[str, Any]:
+def _choose_again(arguments: RunArguments, facts: RunFacts, **given: Any) -> dict[str, Any]:
     """Chooses the options of a run in a given time."""
-    facts = replace(loaded.facts, row=row)
     return {**choose_defaults({**arguments.given, **given}, facts), **given}
 
 
@@ -280,7 +282,8 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             f"that takes about {ceil(needed / 60):,} minutes."
         )
     given = {"max_steps": steps} if steps < pace.steps else {}
-    return replace(loaded, defaults=_defaults_of_row(arguments, loaded, row, **given))
+    facts = replace(loaded.facts, row=row, epochs=pace.epochs_of(steps))
+    return replace(loaded, defaults=_choose_again(arguments, facts, **given))
 
 
 def dry_run(arguments: RunArguments) -> None:
