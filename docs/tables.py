@@ -1,4 +1,4 @@
-"""Writes tables from the code: of fields, options, what stays unchanged, and what to expect.
+"""Writes tables from the code: fields, options, imports, what stays unchanged, what to expect.
 
     python docs/tables.py
 
@@ -9,16 +9,18 @@ import re
 from dataclasses import MISSING, fields
 from itertools import groupby
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.documents.patterns import FORMS
-from vanilla_transformer.languages import language_name
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
 from vanilla_transformer.run.parsing import TOPICS, field_descriptions
+from vanilla_transformer.text.languages import language_name
+from vanilla_transformer.text.patterns import FORMS
 
 DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "vanilla_transformer"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
@@ -74,6 +76,17 @@ def expectations_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def imports_table() -> str:
+    """Makes the table of what each subpackage may import."""
+    lines = ["| subpackage | may import, besides the files beside the subpackages |", "|---|---|"]
+    rows = run_path(str(DOCS.parent / "tests/room_imports.py"))
+    folders = [name for name in rows["IMPORTS"] if (PACKAGE / name).is_dir()]
+    for name in folders:
+        below = [code_name(used) for used in rows["IMPORTS"][name] if used in folders]
+        lines.append(f"| {code_name(name)} | {', '.join(below) or 'nothing else of the package'} |")
+    return "\n".join(lines) + "\n"
+
+
 def default_values(dataclass: Any) -> dict[str, Any]:
     """Returns the defaults of the fields of a dataclass that have one."""
     return {
@@ -113,6 +126,7 @@ TABLES = {
     "config.md": fields_table,
     "options.md": options_table,
     "sizing.md": expectations_table,
+    "tour.md": imports_table,
     "translating.md": kept_table,
 }
 

@@ -8,36 +8,13 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from room_imports import IMPORTS
 
 from vanilla_transformer import VanillaTransformerTokenizer
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "vanilla_transformer"
 MODEL = PACKAGE / "model"
-ROOMS = {  # what each room may import, besides itself
-    "model": set(),
-    "data": {"model", "documents"},
-    "documents": {"model"},
-    "inference": {"model", "data", "documents", "interop"},
-    "inspection": {"model", "data"},
-    "interop": {"model", "data"},
-    "training": {"model", "data"},
-    "serving": {"model", "data", "documents", "inference"},
-    "page": {"model", "data", "inference", "inspection"},
-    "run": {"model", "data", "inference", "interop", "training"},
-    "commands": {
-        "model",
-        "data",
-        "documents",
-        "inference",
-        "inspection",
-        "interop",
-        "training",
-        "run",
-        "serving",
-        "page",
-    },
-}
 MODEL_FILES = [path.stem for path in MODEL.glob("[!_]*.py")]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
 ALSO_ALLOWED = {  # transformers depends on them
@@ -85,6 +62,9 @@ def files_imported(path):
             yield module.rpartition(".")[2]
 
 
+ROOMS = [name for name in IMPORTS if (PACKAGE / name).is_dir()]
+
+
 @pytest.mark.parametrize("room", [*ROOMS, ""])
 def test_imports_of_the_files_of_a_room_run_one_way(room):
     below = {path.stem: {*files_imported(path)} for path in (PACKAGE / room).glob("[!_]*.py")}
@@ -116,28 +96,28 @@ def test_a_saved_model_carries_exactly_the_files_of_the_model_room(tiny_model, t
 
 
 def rooms_imported(source):
-    """The rooms of the package that a file outside of `model` imports."""
+    """The subpackages and files beside them that a file outside of `model` imports."""
     for _, module, names in imports(source):
-        parts = module.split(".")
-        if parts[0] == "vanilla_transformer":
-            yield from parts[1:2] or names
+        package, _, rest = module.partition(".")
+        if package == "vanilla_transformer":
+            inner = [rest.partition(".")[0]] if rest else names
+            yield from (name if name in IMPORTS else "__init__" for name in inner)
 
 
-ROOM_FILES = [path for path in FILES if path.parent != PACKAGE]
-
-
-@pytest.mark.parametrize("path", ROOM_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_of_rooms_run_one_way(path):
-    room = path.relative_to(PACKAGE).parts[0]
-    used = {name for name in rooms_imported(path.read_text()) if name in ROOMS}
-    assert used <= ROOMS[room] | {room}
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    assert {*rooms_imported(path.read_text())} <= {*IMPORTS[room], room}
     roots = {module.split(".")[0] for _, module, _ in imports(path.read_text())}
     assert not roots & {"scripts", "tests"}
 
 
-def test_every_folder_of_the_package_is_a_room():
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert folders == set(ROOMS)
+def test_the_table_of_imports_has_no_circle_and_every_room():
+    names = {
+        path.name.removesuffix(".py") for path in PACKAGE.glob("[!_]*") if path.suffix != ".typed"
+    }
+    assert names | {"__init__", "__main__"} == {*IMPORTS}
+    tuple(TopologicalSorter(IMPORTS).static_order())
 
 
 def test_a_layer_forward_has_no_branch():

@@ -8,7 +8,7 @@ from toy import REPOSITORY
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.documents.places import marked_text, split_text
-from vanilla_transformer.inference.documents import with_tags_placed
+from vanilla_transformer.documents.translation import with_tags_placed
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 SOURCE = "The file %s could not be saved."

@@ -128,7 +128,7 @@ def padded(trained, tmp_path_factory):
     """The trained model with rows that only pad its matrices, and win each step if they may."""
     import torch
 
-    from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.files.loading import load_model
 
     model, tokenizer = load_model(str(trained), "cpu")
     size = len(tokenizer)

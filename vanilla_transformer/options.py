@@ -121,25 +121,3 @@ class TypedEngineOptions(EngineOptions):
     compute_type: str = option(
         "type of CTranslate2's computation; int8 is the fastest on a CPU", "float32", metavar="TYPE"
     )
-
-
-def _pattern(text: str) -> str:
-    """Reads a regular expression."""
-    from vanilla_transformer.documents.kept import make_kept_finder
-
-    make_kept_finder(patterns=[text])
-    return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptOptions:
-    """What outputs keep of their sources."""
-
-    keep_patterns: list[str] = option(
-        "keep in outputs also what this regular expression matches; may be repeated",
-        [],
-        flag="--keep-pattern",
-        action="append",
-        type=_pattern,
-        metavar="REGEX",
-    )

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import mean
 
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.training.metrics import score_texts

@@ -21,11 +21,11 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer import Translator
-from vanilla_transformer.documents.memory import LEAST_SIMILARITY, Memory, Pair
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.languages import score_tokenizer
+from vanilla_transformer.text.languages import score_tokenizer
+from vanilla_transformer.text.memory import LEAST_SIMILARITY, Memory, Pair
 
 CLASSES = (0.8, 0.6, 0.4, 0.0)
 BLOCK = 10

@@ -26,7 +26,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.parsing import parse_arguments

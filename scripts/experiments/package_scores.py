@@ -16,8 +16,8 @@ from typing import NamedTuple
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from vanilla_transformer import Translator
-from vanilla_transformer.documents.kept import Copies, kept_spans
-from vanilla_transformer.languages import score_tokenizer
+from vanilla_transformer.text.kept import Copies, kept_spans
+from vanilla_transformer.text.languages import score_tokenizer
 
 
 class Pair(NamedTuple):

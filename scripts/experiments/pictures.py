@@ -20,7 +20,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inspection import (
     AttentionMaps,
     attention_maps,

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
-from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.extras import missing_package, optional_packages
+from vanilla_transformer.files.atomic_files import write_atomic
+from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.training.metrics import score_texts
 
 _VARIANT = re.compile(r"\(\d+\)$")

@@ -24,9 +24,9 @@ from package_scores import read_pairs, scores, share_kept
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
-from vanilla_transformer.data.token_words import map_grouped
-from vanilla_transformer.documents.kept import kept_spans
-from vanilla_transformer.documents.terms import Glossary, Match, Term, missing_targets
+from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.terms import Glossary, Match, Term, missing_targets
+from vanilla_transformer.text.token_words import map_grouped
 
 _SIZE, _LEAST = 200, 5  # terms, and pairs that have one
 _CONSISTENT = 0.7  # share of the pairs with a source term that translate it so

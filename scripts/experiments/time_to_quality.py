@@ -49,7 +49,7 @@ from quality_runs import (
     score_checkpoints,
 )
 
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.inspection.figures import new_figure
 
 RECIPES = HERE.parent / "recipes"

@@ -7,8 +7,8 @@ import pytest
 from toy import command
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.word_alignment import parse_links
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.text.word_alignment import parse_links
 
 align, translate = partial(run_subcommand, "align"), partial(run_subcommand, "translate")
 score = partial(run_subcommand, "score")

@@ -12,7 +12,7 @@ from toy import command
 from vanilla_transformer.commands import corpus_shards
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.files.directory_lock import locked_directory
 
 translate = partial(run_subcommand, "translate")
 LINES = ["a dog sees a cat .", "", "a bird finds a child .", "a cat\tsees a dog .", "a child ."]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vanilla_transformer.commands.program import main
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

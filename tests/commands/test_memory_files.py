@@ -8,7 +8,7 @@ import pytest
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.inference.memories import read_memory, read_versions
+from vanilla_transformer.documents.memory_files import read_memory, read_versions
 
 translate = partial(run_subcommand, "translate")
 HEAD = """msgid ""

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from vanilla_transformer.commands.program import SUBCOMMANDS, main, run_subcommand
-from vanilla_transformer.data.atomic_files import check_output_directory
-from vanilla_transformer.data.model_directory import TOKENIZER_FILES
+from vanilla_transformer.files.atomic_files import check_output_directory
+from vanilla_transformer.files.model_directory import TOKENIZER_FILES
 
 
 def save(folder):

@@ -9,8 +9,8 @@ from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.data.token_words import words_of_encoding
-from vanilla_transformer.data.word_alignment import parse_links, word_links
+from vanilla_transformer.text.token_words import words_of_encoding
+from vanilla_transformer.text.word_alignment import parse_links, word_links
 
 SOURCES = ["the small cat sleeps", "a dog", "two birds , three fish"]
 TARGETS = ["kleine Katzen schlafen", "ein Hund", "zwei Enten und drei Fische"]

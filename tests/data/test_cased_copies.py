@@ -7,11 +7,11 @@ from datasets import Dataset
 from toy import arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.adapt.adaptation_data import AdaptArguments, split_data
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.row_languages import with_languages
-from vanilla_transformer.run.adaptation_data import AdaptArguments, split_data
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.preparation import load_data, prepare_texts
 

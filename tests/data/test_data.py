@@ -17,7 +17,7 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 
 PAIRS = {"source": ["one house", "two trees"], "target": ["ein Haus", "zwei Bäume"]}
 

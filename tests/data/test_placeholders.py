@@ -8,12 +8,12 @@ from vanilla_transformer.data.placeholders import (
     share_of_placeholders,
     with_placeholders,
 )
-from vanilla_transformer.documents.readings import Placeholders
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     KINDS,
     PLACEHOLDERS,
     VanillaTransformerTokenizer,
 )
+from vanilla_transformer.text.readings import Placeholders
 
 
 @pytest.fixture

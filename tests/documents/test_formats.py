@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.text.kept import TokenLinks
 
 SRT = (
     "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>A dog runs\r\nand sleeps now.</i>\r\n\r\n"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from justhtml import stream
 
 from vanilla_transformer.documents.html import read_html, split_markup
-from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.text.kept import TokenLinks
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A dog &amp; a cat</title><meta charset=utf-8>

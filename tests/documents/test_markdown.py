@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.text.kept import TokenLinks
 
 PAGE = r"""---
 title: stays

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.documents.kept import TokenLinks, kept_spans
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.text.kept import TokenLinks, kept_spans
 
 _TAG = re.compile(r"<(/?)(\w+)(/?)>")
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import Copies, kept_spans
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import Pair
+from vanilla_transformer.text.kept import Copies, kept_spans
+from vanilla_transformer.text.memory import Pair
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: {}\\n"\n"Content-Type: text/plain; charset={}\\n"\n\n'
 PO = (

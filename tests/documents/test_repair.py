@@ -3,12 +3,12 @@
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import TokenLinks
-from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.documents.repair import repair
-from vanilla_transformer.inference.documents import with_proposals, write_document
+from vanilla_transformer.documents.translation import with_proposals, write_document
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.languages import unbroken_parts
+from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.languages import unbroken_parts
+from vanilla_transformer.text.memory import Suggestion
 
 
 def repaired(texts, output, links):

@@ -8,9 +8,9 @@ from io import BytesIO
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import TokenLinks
 from vanilla_transformer.documents.markup import MarkedText, place_tags
-from vanilla_transformer.documents.memory import Memory
+from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.memory import Memory
 
 
 def in_capitals(document):

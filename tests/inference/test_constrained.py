@@ -10,7 +10,7 @@ from conftest import make_model
 from toy import REPOSITORY
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
-from vanilla_transformer.documents.terms import Match, Term, missing_targets
+from vanilla_transformer.text.terms import Match, Term, missing_targets
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 TEXTS = [" ".join(random.Random(number).choices(WORDS, k=5)) for number in range(40)]

@@ -20,7 +20,6 @@ from transformers import (
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import RowDirections, encode
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.documents.memory import Memory, Pair
 from vanilla_transformer.inference import stages
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.results import OutputOptions
@@ -30,6 +29,7 @@ from vanilla_transformer.model.directions import record_directions
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_model
+from vanilla_transformer.text.memory import Memory, Pair
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 

@@ -9,7 +9,7 @@ from toy import SIZES
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.inference.loading import load_tokenizer, load_weights
+from vanilla_transformer.files.loading import load_tokenizer, load_weights
 from vanilla_transformer.inference.translator import Translator
 
 TEXTS = ["a dog sees a cat .", "a man", "a bird finds a child ."]

@@ -5,11 +5,11 @@ import shutil
 import pytest
 import torch
 
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.inference.loading import (
+from vanilla_transformer.files.loading import (
     load_model,
     load_weights,
 )
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.inference.translator import Translator
 
 LINES = [

@@ -12,9 +12,9 @@ from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
-from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.results import (
     OutputOptions,
     least_risk,

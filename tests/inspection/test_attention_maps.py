@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inspection import attention_maps
 
 

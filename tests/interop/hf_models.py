@@ -2,7 +2,7 @@
 
 import torch
 
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inspection import attention_maps
 from vanilla_transformer.interop.hf_families import FAMILIES
 

@@ -14,7 +14,7 @@ from ctranslate2_models import write_spec
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.interop.argos import unpack
 from vanilla_transformer.interop.ctranslate2 import (
     make_specification,

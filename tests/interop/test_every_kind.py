@@ -9,15 +9,15 @@ import torch
 from converted_models import KINDS, convert_all
 
 from vanilla_transformer.commands import program
-from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.kept import kept_spans
-from vanilla_transformer.inference.documents import translate_document
+from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.models import Query, load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings, parse_model
+from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.token_words import vocabulary_of
 
 NO_TOKENIZER = ("table", "torch", "system-a")
 """Kinds without a tokenizer."""

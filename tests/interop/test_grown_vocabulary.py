@@ -13,10 +13,10 @@ from test_trimmed_vocabulary import (
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.probe import verify_model
+from vanilla_transformer.text.token_words import vocabulary_of
 
 TAG = "<2pl>"
 PAIRS = tuple(zip(SOURCE, TARGET, strict=True))

@@ -17,7 +17,7 @@ from marian_models import (
 )
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.marian_npz import read_marian, read_vocabulary
 

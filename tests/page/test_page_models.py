@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection import ablate_heads, attention_maps
 from vanilla_transformer.page.components import aligning_head

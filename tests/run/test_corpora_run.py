@@ -9,7 +9,7 @@ from toy import arguments, main
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data import mixing
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from test_run_refusals import contents
 from toy import NOUNS, VERBS, arguments, main
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.data.word_alignment import parse_links
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.text.word_alignment import parse_links
 
 LINKS = "1-0 2-1 4-2 5-3"  # a dog sees a cat . / Hund sieht Katze .
 

@@ -9,9 +9,9 @@ from toy import NOUNS, arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.documents.memory import Memory, Pair
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
+from vanilla_transformer.text.memory import Memory, Pair
 
 OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")
 HEAD = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'

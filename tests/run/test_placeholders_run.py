@@ -7,7 +7,7 @@ from toy import arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main as program
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import PLACEHOLDERS
 
 SHORT = {"max_steps": 2, "eval_strategy": "no", "tokenizer_kind": "bpe", "vocab_size": 60}

@@ -16,8 +16,8 @@ from transformers import AutoModelForSeq2SeqLM
 from watch import callback
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.data.atomic_files import LOCK
-from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.files.atomic_files import LOCK
+from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run import assembly
 from vanilla_transformer.training.store import OutputDirectory, OverwriteGuard
 

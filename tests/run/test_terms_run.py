@@ -8,7 +8,7 @@ from toy import NOUNS, arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 
 OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")

@@ -8,8 +8,8 @@ import pytest
 from browsers import chromium  # noqa: F401 - a fixture
 from servers import serving
 
-from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.serving.memories import StoredMemory
+from vanilla_transformer.text.memory import Pair
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 

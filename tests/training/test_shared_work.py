@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from small import _environment_of_a_program, read_reports, start_two_processes
 
-from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.files.directory_lock import locked_directory
 
 PROGRAM = Path(__file__).with_name("shared_work_run.py")
 

@@ -7,7 +7,7 @@ from vanilla_transformer.commands.options import PROGRAM, parse_options
 from vanilla_transformer.commands.train import set_environment
 
 if TYPE_CHECKING:
-    from vanilla_transformer.run.adaptation_data import AdaptArguments
+    from vanilla_transformer.adapt.adaptation_data import AdaptArguments
 
 EXAMPLES = """
 vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
@@ -19,7 +19,7 @@ vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 
 def parse(words: Sequence[str]) -> tuple["AdaptArguments", Sequence[str]]:
     """Reads the options of the subcommand; the model card shows the words."""
-    from vanilla_transformer.run.adaptation_data import AdaptArguments  # imports torch
+    from vanilla_transformer.adapt.adaptation_data import AdaptArguments  # imports torch
 
     return parse_options("adapt", __doc__, EXAMPLES, AdaptArguments, words), words
 
@@ -27,7 +27,7 @@ def parse(words: Sequence[str]) -> tuple["AdaptArguments", Sequence[str]]:
 def run(options: tuple["AdaptArguments", Sequence[str]]) -> None:
     """Adapts the model, and prints the comparison."""
     set_environment()
-    from vanilla_transformer.run.adaptation import adapt, describe_adaptation
+    from vanilla_transformer.adapt.adaptation import adapt, describe_adaptation
 
     arguments, words = options
     if (done := adapt(arguments, (PROGRAM, "adapt", *words))) is not None:

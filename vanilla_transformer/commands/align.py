@@ -12,8 +12,8 @@ from vanilla_transformer.commands.options import (
     PairFiles,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
-from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.options import BatchOptions, option
+from vanilla_transformer.text.word_alignment import format_links
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Alignment

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from vanilla_transformer.commands.options import UsageError, usage_errors
-from vanilla_transformer.data.text_files import short_line
+from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.options import argument
 
 EXAMPLES = """

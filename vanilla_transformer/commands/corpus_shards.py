@@ -23,10 +23,10 @@ from transformers import set_seed
 from vanilla_transformer.commands.files import FileLines
 from vanilla_transformer.commands.program import describe_error
 from vanilla_transformer.commands.translation import Options, load_translator, print_outputs
-from vanilla_transformer.data.atomic_files import LOCK, replaced_file, write_atomic
-from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.data.model_directory import model_files
+from vanilla_transformer.files.atomic_files import LOCK, replaced_file, write_atomic
+from vanilla_transformer.files.directory_lock import locked_directory
+from vanilla_transformer.files.file_contents import read_object
+from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
 
 _MANIFEST = "manifest.json"

@@ -16,7 +16,7 @@ from vanilla_transformer.commands.options import (
     usage_errors,
 )
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
 from vanilla_transformer.options import TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
@@ -99,6 +99,7 @@ def run(options: Options) -> None:
     check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
     from datasets import disable_progress_bars
 
+    from vanilla_transformer.documents.memory_files import read_memory
     from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_comparison, describe_scores
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
@@ -117,7 +118,7 @@ def run(options: Options) -> None:
                 split=options.split,
                 metrics=options.metrics,
                 bleu_tokenize=options.bleu_tokenize,
-                memory=options.translations,
+                memory=partial(read_memory, options.translations) if options.translations else None,
                 **asdict(options.computation),
                 progress=True,
                 **options.search.given(),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import ModelOptions, OutputFile
-from vanilla_transformer.data.atomic_files import (
+from vanilla_transformer.files.atomic_files import (
     check_output_directory,
     replaced_directory,
     replaced_file,
 )
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.names import QUANTIZATIONS
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -91,7 +91,7 @@ def run(options: Options) -> None:
         check_output(OutputFile(output=options.output_dir, overwrite=options.overwrite), {}, "OUT")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
-    from vanilla_transformer.inference.loading import load_model, load_weights
+    from vanilla_transformer.files.loading import load_model, load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 
     path, notes = options.output_dir, tuple[str, ...]()

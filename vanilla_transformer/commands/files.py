@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from vanilla_transformer.commands.options import OutputFile
-from vanilla_transformer.data.atomic_files import replaced_file
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.atomic_files import replaced_file
+from vanilla_transformer.files.text_files import read_lines
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from vanilla_transformer.commands.options import (
     PairFiles,
     parse_options,
 )
-from vanilla_transformer.data.atomic_files import replaced_file
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import read_line_pairs
+from vanilla_transformer.files.atomic_files import replaced_file
+from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.files.text_files import read_line_pairs
 from vanilla_transformer.interop.recognition import recognise
 from vanilla_transformer.options import REQUIRED, argument, option
 from vanilla_transformer.rules import refuse
@@ -121,9 +121,9 @@ def _save_picture(figure: "Figure", path: str) -> None:
 def _show_shapes(
     model: "VanillaTransformerForConditionalGeneration", options: ShapesOptions
 ) -> None:
-    from vanilla_transformer.data.token_words import encode_pairs
-    from vanilla_transformer.inference.loading import load_tokenizer
+    from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
+    from vanilla_transformer.text.token_words import encode_pairs
 
     if options.text is None:
         inputs = dict(model.dummy_inputs)
@@ -143,7 +143,7 @@ def _show_shapes(
 def _show_attention(
     model: "VanillaTransformerForConditionalGeneration", options: AttentionOptions
 ) -> None:
-    from vanilla_transformer.inference.loading import load_tokenizer
+    from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inspection.attention_maps import attention_maps
 
     tokenizer = load_tokenizer(options.model)
@@ -176,7 +176,7 @@ def _show_cost(model: "VanillaTransformerForConditionalGeneration", options: Cos
 
 def _show_heads(model: "VanillaTransformerForConditionalGeneration", options: HeadsOptions) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
-    from vanilla_transformer.inference.loading import load_tokenizer
+    from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.inspection.attention_figures import plot_head_scores
     from vanilla_transformer.inspection.head_ablation import head_scores
@@ -240,6 +240,6 @@ def run(view: tuple[Any, Any]) -> None:
             listed = ", ".join(PICTURES)
             raise ValueError(f"`--output` {output!r} is no picture: end it with {listed}.")
         check_output(options, {})
-    from vanilla_transformer.inference.loading import default_device, load_weights
+    from vanilla_transformer.files.loading import default_device, load_weights
 
     show(load_weights(options.model).to(default_device()).eval(), options)

@@ -6,7 +6,7 @@ from typing import Any
 
 from vanilla_transformer.commands.files import FileLines, open_output
 from vanilla_transformer.commands.options import usage_errors
-from vanilla_transformer.data.text_files import read_line_pairs
+from vanilla_transformer.files.text_files import read_line_pairs
 
 LINES_PER_CHUNK = 2048
 """Lines that are computed together."""

@@ -2,7 +2,7 @@
 
 import os
 
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.serving.settings import Settings as Options
 
 EXAMPLES = """
@@ -19,7 +19,7 @@ def run(options: Options) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     import torch
 
-    from vanilla_transformer.inference.loading import check_on_hub
+    from vanilla_transformer.files.loading import check_on_hub
     from vanilla_transformer.serving.monitoring import set_up_logs
     from vanilla_transformer.serving.server import run_server
 

@@ -15,8 +15,8 @@ from vanilla_transformer.commands.translation import (
     print_outputs,
     print_review,
 )
-from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file
-from vanilla_transformer.data.text_files import decode_lines
+from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file
+from vanilla_transformer.files.text_files import decode_lines
 
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "A dog runs through the snow."
@@ -63,9 +63,9 @@ def _translate_document(options: Options, path: str) -> None:
     from transformers import set_seed
 
     from vanilla_transformer.documents.formats import read_document
-    from vanilla_transformer.documents.memory import Memory
-    from vanilla_transformer.inference.documents import translate_document
-    from vanilla_transformer.inference.memories import read_versions
+    from vanilla_transformer.documents.memory_files import read_versions
+    from vanilla_transformer.documents.translation import marked_of, translate_document
+    from vanilla_transformer.text.memory import Memory
 
     file = Path(path)
     document = read_document(path, file.read_bytes(), options.files.front_matter or ())
@@ -88,7 +88,9 @@ def _translate_document(options: Options, path: str) -> None:
 
     def review(outputs: Sequence[Any]) -> None:
         # The model has written the others, some of them with a similar text before it.
-        known = [output.from_memory for output in outputs if output.marked and output.from_memory]
+        known = [
+            output.from_memory for output in outputs if marked_of(output) and output.from_memory
+        ]
         if known or former or memory is not None:
             similar = sum(not found.is_exact for found in known)
             doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)

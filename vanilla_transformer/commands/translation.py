@@ -17,15 +17,16 @@ from vanilla_transformer.commands.options import (
     OutputFile,
     usage_errors,
 )
-from vanilla_transformer.data.text_files import on_one_line
-from vanilla_transformer.data.word_alignment import format_links
-from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
+from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.options import TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
+from vanilla_transformer.text.kept_options import KeptOptions
+from vanilla_transformer.text.word_alignment import format_links
 
 if TYPE_CHECKING:
-    from vanilla_transformer.documents.memory import Memory
     from vanilla_transformer.inference.results import Translation
     from vanilla_transformer.inference.translator import Translator
+    from vanilla_transformer.text.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,7 @@ class Options(ModelOptions):
 
 @lru_cache(maxsize=1)  # the shards of a corpus share it
 def _read_memory(paths: tuple[str, ...], source: str | None, target: str | None) -> "Memory":
-    from vanilla_transformer.inference.memories import read_memory
+    from vanilla_transformer.documents.memory_files import read_memory
 
     return read_memory(paths, source, target)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.options import argument, option
 
 EXAMPLES = """

@@ -1,1 +1,1 @@
-"""Text to batches: files and Hub data sets, token ids, token budgets, streams, subwords."""
+"""Corpora to batches: entries, filters, rows, token ids, shards, token budgets, subwords."""

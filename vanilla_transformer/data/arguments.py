@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from vanilla_transformer.data.corpus_entries import Corpus, read_entries, suffix_of
+from vanilla_transformer.data.corpus_entries import Corpus, read_entries
 from vanilla_transformer.data.filters import Languages
+from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import Rule, check_rules

@@ -9,7 +9,7 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.row_languages import languages_of
-from vanilla_transformer.languages import to_title, to_upper
+from vanilla_transformer.text.languages import to_title, to_upper
 
 _WORDS = regex.compile(
     r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from vanilla_transformer.data.filters import Languages, active_filters
-from vanilla_transformer.languages import standard_tag
+from vanilla_transformer.files.text_files import suffix_of
 from vanilla_transformer.rules import Rule, check_rules, refuse
+from vanilla_transformer.text.languages import standard_tag
 
 INLINE = ("keep", "drop")
 """What becomes of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
 _FILES = ("train", "validation", "test")
-_PACKED = (".gz", ".zst")
 
 
 def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
@@ -164,13 +164,6 @@ class Corpus:
                     f"{path} needs `languages`, such as [en, de] (or `source_language` and "
                     "`target_language`)."
                 )
-
-
-def suffix_of(path: str) -> str:
-    """Returns the ending that names the format of a file, plain or packed."""
-    for packed in _PACKED:
-        path = path.removesuffix(packed)
-    return Path(path).suffix
 
 
 def read_entries(texts: Sequence[str]) -> list[Corpus]:

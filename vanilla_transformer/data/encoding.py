@@ -16,26 +16,17 @@ from datasets.table import InMemoryTable
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.file_contents import (
+from vanilla_transformer.data.file_formats import LINKS, cache_folder
+from vanilla_transformer.data.row_languages import languages_of
+from vanilla_transformer.data.shards import Shards, make_shards
+from vanilla_transformer.files.atomic_files import explained_full_disk
+from vanilla_transformer.files.file_contents import (
     content_digest,
     read_object,
     readers_digest,
     rows_digest,
     text_digest,
 )
-from vanilla_transformer.data.file_formats import LINKS, cache_folder
-from vanilla_transformer.data.row_languages import languages_of
-from vanilla_transformer.data.shards import Shards, make_shards
-from vanilla_transformer.data.token_words import (
-    call_tokenizer,
-    map_grouped,
-    target_side,
-    without_first_word,
-    words_of_encoding,
-)
-from vanilla_transformer.data.word_alignment import parse_links, token_links
-from vanilla_transformer.languages import closest_tag
 from vanilla_transformer.model.directions import (
     Direction,
     in_language,
@@ -44,6 +35,15 @@ from vanilla_transformer.model.directions import (
     tags_of_sources,
 )
 from vanilla_transformer.progress import Progress
+from vanilla_transformer.text.languages import closest_tag
+from vanilla_transformer.text.token_words import (
+    call_tokenizer,
+    map_grouped,
+    target_side,
+    without_first_word,
+    words_of_encoding,
+)
+from vanilla_transformer.text.word_alignment import parse_links, token_links
 
 logger = logging.get_logger(__name__)
 

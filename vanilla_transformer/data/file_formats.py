@@ -27,14 +27,14 @@ from datasets import (
 from datasets.table import MemoryMappedTable
 
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.corpus_entries import Corpus, suffix_of
-from vanilla_transformer.data.file_contents import content_digest, readers_digest, text_digest
+from vanilla_transformer.data.corpus_entries import Corpus
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
-from vanilla_transformer.data.tmx import read_tmx
-from vanilla_transformer.data.word_alignment import count_words, parse_links
+from vanilla_transformer.files.atomic_files import explained_full_disk
+from vanilla_transformer.files.file_contents import content_digest, readers_digest, text_digest
+from vanilla_transformer.files.text_files import read_line_pairs, read_lines, suffix_of
+from vanilla_transformer.files.tmx import read_tmx
+from vanilla_transformer.text.word_alignment import count_words, parse_links
 
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000

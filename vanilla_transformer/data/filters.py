@@ -9,8 +9,8 @@ from unicodedata import decimal, normalize
 
 import regex
 
-from vanilla_transformer.documents.patterns import find_forms, normal_form
-from vanilla_transformer.languages import are_related, is_detectable, letters_of, may_be_in
+from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
+from vanilla_transformer.text.patterns import find_forms, normal_form
 
 _LEAST_LETTERS = 20
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet

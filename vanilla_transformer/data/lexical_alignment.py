@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, trainers
 
-from vanilla_transformer.data.word_alignment import Span
-from vanilla_transformer.languages import letter_runs
+from vanilla_transformer.text.languages import letter_runs
+from vanilla_transformer.text.word_alignment import Span
 
 _ROUNDS = 5
 _TENSION = 4.0  # of the diagonal

@@ -13,7 +13,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.row_languages import languages_of, split_tag
-from vanilla_transformer.documents.memory import (
+from vanilla_transformer.text.memory import (
     LEAST_SHOWN,
     LEAST_SIMILARITY,
     Memory,

@@ -12,14 +12,13 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.corpus_entries import Corpus, shares_of, suffix_of
+from vanilla_transformer.data.corpus_entries import Corpus, shares_of
 from vanilla_transformer.data.corpus_reports import (
     CorpusReport,
     count_reasons,
     list_reasons,
     rows_with_reason,
 )
-from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.file_formats import (
     add_links,
     cached_table,
@@ -28,6 +27,8 @@ from vanilla_transformer.data.file_formats import (
 )
 from vanilla_transformer.data.filters import are_swapped, pair_key, reasons_to_drop
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
+from vanilla_transformer.files.file_contents import content_digest, text_digest
+from vanilla_transformer.files.text_files import suffix_of
 
 logger = logging.get_logger(__name__)
 

@@ -8,8 +8,8 @@ from datasets.fingerprint import Hasher
 from transformers.utils import logging
 
 from vanilla_transformer.data.file_formats import LINKS
-from vanilla_transformer.documents.readings import Placeholders
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
+from vanilla_transformer.text.readings import Placeholders
 
 logger = logging.get_logger(__name__)
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import Dataset
 
 from vanilla_transformer.data.filters import Languages
-from vanilla_transformer.languages import standard_tag
+from vanilla_transformer.text.languages import standard_tag
 
 LANGUAGE_COLUMNS = ("source_language", "target_language")
 """Columns that name the languages of each row; a table lacks one that it knows nothing of."""

@@ -19,8 +19,8 @@ from datasets.table import MemoryMappedTable
 from numpy.typing import NDArray
 from torch.utils import data
 
-from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
-from vanilla_transformer.data.file_contents import read_object, text_digest
+from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file, write_atomic
+from vanilla_transformer.files.file_contents import read_object, text_digest
 
 ROWS_OF_A_SHARD = 65_536
 INDEX = "index.json"

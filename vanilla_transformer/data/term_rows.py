@@ -18,11 +18,11 @@ from vanilla_transformer.data.cased_copies import drawn_rows
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.row_languages import languages_of, split_tag
-from vanilla_transformer.data.word_alignment import Span
-from vanilla_transformer.documents.kept import apply_edits, kept_spans, meets
-from vanilla_transformer.documents.terms import edits_to_annotate
-from vanilla_transformer.languages import is_spaced_script_at, lemma
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
+from vanilla_transformer.text.kept import apply_edits, kept_spans, meets
+from vanilla_transformer.text.languages import is_spaced_script_at, lemma
+from vanilla_transformer.text.terms import edits_to_annotate
+from vanilla_transformer.text.word_alignment import Span
 
 _SHARE = 0.5  # of the pairs
 _LEARNT_FROM = 50_000  # pairs of each direction

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vanilla_transformer.data.token_words import (
+from vanilla_transformer.text.token_words import (
     count_characters,
     unknown_spans,
     vocabulary_of,

@@ -1,1 +1,1 @@
-"""A document in, the same document out: lines, sentences, tags, kept parts, terms, file formats."""
+"""A document in, the same document out: tags, messages, file formats, files of memories."""

@@ -36,7 +36,7 @@ from vanilla_transformer.documents.xml import (
     PackedDocument,
     read_xml,
 )
-from vanilla_transformer.languages import JOINED_LINES, is_spaced_script_at
+from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
 _TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
 _NUMBER = re.compile(r"[ \t]*\d+[ \t]*")

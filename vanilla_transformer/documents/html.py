@@ -19,7 +19,7 @@ from vanilla_transformer.documents.places import (
     split_edges,
 )
 from vanilla_transformer.documents.tags import HTML, Dialect, read_attributes, split_tags
-from vanilla_transformer.languages import JOINED_LINES
+from vanilla_transformer.text.languages import JOINED_LINES
 
 _KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
 _FOREIGN = frozenset({"math", "svg"})

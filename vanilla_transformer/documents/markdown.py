@@ -22,7 +22,7 @@ from vanilla_transformer.documents.places import (
     split_text,
 )
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.languages import JOINED_LINES
+from vanilla_transformer.text.languages import JOINED_LINES
 
 _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)

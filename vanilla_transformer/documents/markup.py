@@ -17,7 +17,8 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from vanilla_transformer.documents.kept import (
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
+from vanilla_transformer.text.kept import (
     Copies,
     Edit,
     Span,
@@ -27,8 +28,7 @@ from vanilla_transformer.documents.kept import (
     moved,
     stripped,
 )
-from vanilla_transformer.languages import is_spaced_script_at, word_borders
-from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
+from vanilla_transformer.text.languages import is_spaced_script_at, word_borders
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")

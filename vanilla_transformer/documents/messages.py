@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import regex
 
-from vanilla_transformer.documents.kept import kept_spans, meets
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.places import (
     Document,
     Item,
@@ -21,6 +19,8 @@ from vanilla_transformer.documents.places import (
     split_edges,
     split_text,
 )
+from vanilla_transformer.text.kept import kept_spans, meets
+from vanilla_transformer.text.memory import Pair
 
 _ACCELERATOR = regex.compile(
     r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"

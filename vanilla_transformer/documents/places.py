@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.tags import TEXT, split_tags
+from vanilla_transformer.text.kept import Edit, Span, apply_edits
+from vanilla_transformer.text.memory import Pair
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _DECLARED = re.compile(

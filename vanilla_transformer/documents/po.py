@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from vanilla_transformer.documents.kept import Edit, Span, apply_edits
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
     FileTemplate,
@@ -17,6 +15,8 @@ from vanilla_transformer.documents.places import (
     find_place,
     split_text,
 )
+from vanilla_transformer.text.kept import Edit, Span, apply_edits
+from vanilla_transformer.text.memory import Pair
 
 _SPACE = r"(?:\s|\#[^\r\n]*+)*+"
 _STRING = r'"(?:[^"\\\r\n]|\\[^\r\n])*+"'

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import regex
 
-from vanilla_transformer.documents.kept import Copies, Span, TokenLinks, kept_spans, meets
-from vanilla_transformer.documents.memory import Suggestion
-from vanilla_transformer.languages import is_spaced_script_at, unbroken_parts
+from vanilla_transformer.text.kept import Copies, Span, TokenLinks, kept_spans, meets
+from vanilla_transformer.text.languages import is_spaced_script_at, unbroken_parts
+from vanilla_transformer.text.memory import Suggestion
 
 LEAST_REPAIRED = 0.7
 """From which similarity on a repaired translation is better than what a model has read it for."""

@@ -16,7 +16,6 @@ from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
-from vanilla_transformer.documents.memory import Pair
 from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
     Document,
@@ -30,6 +29,7 @@ from vanilla_transformer.documents.places import (
     split_text,
 )
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
+from vanilla_transformer.text.memory import Pair
 
 _LINE_BREAK = re.compile(r"[\r\n]")
 _ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""

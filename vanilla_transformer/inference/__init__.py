@@ -1,1 +1,1 @@
-"""Loads saved models and generates text with them."""
+"""Texts in, texts out: the stages between them, and what computes them."""

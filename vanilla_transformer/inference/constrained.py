@@ -15,9 +15,9 @@ from unicodedata import normalize
 import torch
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.token_words import vocabulary_of
-from vanilla_transformer.languages import word_parts, words_have_spaces
 from vanilla_transformer.search import Search, end_tokens_of
+from vanilla_transformer.text.languages import word_parts, words_have_spaces
+from vanilla_transformer.text.token_words import vocabulary_of
 
 Ids = tuple[int, ...]
 Forms = tuple[Ids, Ids]

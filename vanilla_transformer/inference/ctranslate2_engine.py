@@ -11,12 +11,11 @@ from typing import Any
 import ctranslate2
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.atomic_files import replaced_directory
-from vanilla_transformer.data.file_contents import content_digest
-from vanilla_transformer.data.model_directory import model_files
-from vanilla_transformer.data.token_words import unnamed_ids
+from vanilla_transformer.files.atomic_files import replaced_directory
+from vanilla_transformer.files.file_contents import content_digest
+from vanilla_transformer.files.loading import load_weights
+from vanilla_transformer.files.model_directory import model_files
 from vanilla_transformer.inference.engines import Hypothesis, Ids
-from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.ctranslate2 import (
     LAYOUT,
     POSITIONS,
@@ -27,6 +26,7 @@ from vanilla_transformer.interop.ctranslate2 import (
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
+from vanilla_transformer.text.token_words import unnamed_ids
 
 _TAKEN_OVER = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from huggingface_hub import snapshot_download
 from transformers.utils import logging
 
+from vanilla_transformer.files.loading import load_tokenizer, load_weights
 from vanilla_transformer.inference.engines import EnsembleEngine, TransformersEngine
-from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.names import ENGINES
 from vanilla_transformer.search import Search
 

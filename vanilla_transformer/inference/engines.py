@@ -19,12 +19,12 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from vanilla_transformer.data.token_words import target_side, unnamed_ids, vocabulary_of
-from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.inference.constrained import Forms, WordJoins, with_terms
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.search import Search, end_tokens_of
+from vanilla_transformer.text.token_words import target_side, unnamed_ids, vocabulary_of
+from vanilla_transformer.text.word_alignment import aligning_layer
 
 Ids = Sequence[int]
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vanilla_transformer.data.atomic_files import write_atomic
-from vanilla_transformer.data.file_contents import content_digest, text_digest
-from vanilla_transformer.data.model_directory import WEIGHTS
+from vanilla_transformer.files.atomic_files import write_atomic
+from vanilla_transformer.files.file_contents import content_digest, text_digest
+from vanilla_transformer.files.model_directory import WEIGHTS
 from vanilla_transformer.inference.results import Translation
 
 QUALITY = "quality.json"

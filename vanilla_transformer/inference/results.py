@@ -7,11 +7,10 @@ from math import exp, inf, isfinite
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
-from vanilla_transformer.data.word_alignment import Links, format_links, word_links, words_of_spans
-from vanilla_transformer.documents.kept import TokenLinks
-from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import Suggestion
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.word_alignment import Links, format_links, word_links, words_of_spans
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -54,7 +53,6 @@ class Translation:
         terms: The terms of the glossary in the source, and their targets.
         missing_terms: Those of the targets that it does not contain.
         from_memory: What a memory has for the source: if it is exact, `text` is its target.
-        marked: That target with the tags of a text in a document.
         marks: What `text` has of the parts that are kept and of the targets, in order.
         described: What a calibration of the quality weighs.
     """
@@ -75,7 +73,6 @@ class Translation:
     missing_terms: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     from_memory: Suggestion | None = None
-    marked: MarkedText | None = field(default=None, repr=False)
     described: tuple[float, ...] = field(default=(), repr=False)
 
     @property

@@ -6,7 +6,27 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
-from vanilla_transformer.data.token_words import (
+from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.repetition import repeats_itself
+from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.text.kept import (
+    Copies,
+    Edit,
+    Span,
+    TokenLinks,
+    apply_edits,
+    make_kept_finder,
+    meets,
+    stripped,
+)
+from vanilla_transformer.text.languages import known_tag
+from vanilla_transformer.text.lines import TextLayout, split_lines
+from vanilla_transformer.text.memory import Suggestion, shown_behind
+from vanilla_transformer.text.readings import Placeholders, Reading
+from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
+from vanilla_transformer.text.terms import Glossary, Match, Term, edits_to_annotate
+from vanilla_transformer.text.token_words import (
     call_tokenizer,
     count_characters,
     has_two_vocabularies,
@@ -17,26 +37,6 @@ from vanilla_transformer.data.token_words import (
     unknown_spans,
     vocabulary_of,
 )
-from vanilla_transformer.documents.kept import (
-    Copies,
-    Edit,
-    Span,
-    TokenLinks,
-    apply_edits,
-    make_kept_finder,
-    meets,
-    stripped,
-)
-from vanilla_transformer.documents.lines import TextLayout, split_lines
-from vanilla_transformer.documents.memory import Suggestion, shown_behind
-from vanilla_transformer.documents.readings import Placeholders, Reading
-from vanilla_transformer.documents.sentences import Cut, cut_line, split_sentences
-from vanilla_transformer.documents.terms import Glossary, Match, Term, edits_to_annotate
-from vanilla_transformer.inference.engines import Hypothesis, Ids
-from vanilla_transformer.inference.repetition import repeats_itself
-from vanilla_transformer.languages import known_tag
-from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
-from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 
 NO_LINKS = TokenLinks((), (), ())
 

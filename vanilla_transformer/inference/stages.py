@@ -9,18 +9,6 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import count_characters, map_grouped
-from vanilla_transformer.data.word_alignment import Links
-from vanilla_transformer.documents.kept import (
-    Copies,
-    Span,
-    TokenLinks,
-    apply_edits,
-    edits_to_keep,
-)
-from vanilla_transformer.documents.lines import TextLayout
-from vanilla_transformer.documents.sentences import Cut
-from vanilla_transformer.documents.terms import missing_targets, targets_in
 from vanilla_transformer.inference.constrained import Forms, forms_of_term, search_with_terms
 from vanilla_transformer.inference.engine_choice import Engine, Engines
 from vanilla_transformer.inference.engines import (
@@ -33,9 +21,21 @@ from vanilla_transformer.inference.engines import (
 from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
 from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
-from vanilla_transformer.languages import tag_of_texts
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
+from vanilla_transformer.text.kept import (
+    Copies,
+    Span,
+    TokenLinks,
+    apply_edits,
+    edits_to_keep,
+)
+from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.text.lines import TextLayout
+from vanilla_transformer.text.sentences import Cut
+from vanilla_transformer.text.terms import missing_targets, targets_in
+from vanilla_transformer.text.token_words import count_characters, map_grouped
+from vanilla_transformer.text.word_alignment import Links
 
 logger = logging.get_logger(__name__)
 

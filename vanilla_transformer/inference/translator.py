@@ -10,24 +10,14 @@ from typing import Any, Self
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import count_characters, map_grouped, tokens_of_ids
-from vanilla_transformer.documents.kept import make_kept_finder
-from vanilla_transformer.documents.memory import (
-    LEAST_SHOWN,
-    LEAST_SIMILARITY,
-    Memory,
-    Suggestion,
-    suggestions_for,
-)
-from vanilla_transformer.documents.terms import Glossary, GlossaryLike
-from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
-from vanilla_transformer.inference.engines import Ids, TransformersEngine
-from vanilla_transformer.inference.loading import (
+from vanilla_transformer.files.loading import (
     default_device,
     load_generation_settings,
     load_tokenizer,
 )
+from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
+from vanilla_transformer.inference.engines import Ids, TransformersEngine
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.results import (
     Alignment,
@@ -47,12 +37,22 @@ from vanilla_transformer.inference.segments import (
     without_unknown,
 )
 from vanilla_transformer.inference.stages import Stages, TranslatorCall
-from vanilla_transformer.languages import closest_tag, known_tag
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, end_tokens_of, learned_positions
+from vanilla_transformer.text.kept import make_kept_finder
+from vanilla_transformer.text.languages import closest_tag, known_tag
+from vanilla_transformer.text.memory import (
+    LEAST_SHOWN,
+    LEAST_SIMILARITY,
+    Memory,
+    Suggestion,
+    suggestions_for,
+)
+from vanilla_transformer.text.terms import Glossary, GlossaryLike
+from vanilla_transformer.text.token_words import count_characters, map_grouped, tokens_of_ids
 
 logger = logging.get_logger(__name__)
 
@@ -208,14 +208,14 @@ class Translator:
             candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
                 otherwise the best of a beam of this width.
             keep: Whether an output gets the placeholders, addresses and the like that it lacks,
-                and loses placeholders that its source lacks. See `documents.kept`.
+                and loses placeholders that its source lacks. See `text.kept`.
             keep_patterns: Regular expressions, of the library `regex`, of what is kept besides.
             glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
                 their sources. Where an output lacks some, a model that is trained with terms reads
                 them; what is lacking then, a search by transformers puts into it.
             memory: Former translations: an equal text has its stored translation, and a model that
                 has learnt it reads that of a similar one. `from_memory` of a result tells both. See
-                `documents.memory`.
+                `text.memory`.
             suggest: Returns what is known of texts, in the place of a memory.
             batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done.

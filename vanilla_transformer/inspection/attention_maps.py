@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.data.token_words import target_side, tokens_of_ids, unnamed_ids
 from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.text.token_words import target_side, tokens_of_ids, unnamed_ids
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

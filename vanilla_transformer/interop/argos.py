@@ -23,17 +23,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unicodedata import normalize
 
-from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.data.token_words import (
-    ids_of_target_tokens,
-    tokens_of_ids,
-    vocabulary_of,
-)
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.files.file_contents import content_digest, read_object
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
+from vanilla_transformer.text.token_words import (
+    ids_of_target_tokens,
+    tokens_of_ids,
+    vocabulary_of,
+)
 
 _NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/\w[\w.-]*")
 """Expression for the files of a package that are read; none of these leads out of a folder."""

@@ -15,8 +15,6 @@ from ctranslate2.specs import common_spec, transformer_spec
 from ctranslate2.specs.model_spec import index_spec
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import unnamed_ids
-from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.interop.ctranslate2_variables import (
     ACTIVATIONS,
     PARAMETERS,
@@ -33,6 +31,8 @@ from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.text.token_words import unnamed_ids
+from vanilla_transformer.text.word_alignment import aligning_layer
 
 logger = logging.get_logger(__name__)
 

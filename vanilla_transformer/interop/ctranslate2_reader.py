@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.ctranslate2_variables import read_model
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import RenamedWeights

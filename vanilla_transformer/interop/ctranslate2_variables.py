@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.data.word_alignment import aligning_layer
 from vanilla_transformer.interop.match_weights import (
     Weights,
     fields_of_parts,
@@ -24,6 +23,7 @@ from vanilla_transformer.interop.match_weights import (
 )
 from vanilla_transformer.interop.model_bin import ModelBin
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
+from vanilla_transformer.text.word_alignment import aligning_layer
 
 STACKS = ("encoder", "decoder")
 

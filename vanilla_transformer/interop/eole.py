@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.formats import Imported
 from vanilla_transformer.interop.match_weights import (

@@ -11,7 +11,7 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.interop.formats import SOURCES, Imported
 from vanilla_transformer.interop.probe import (
     OWN_SOURCE,

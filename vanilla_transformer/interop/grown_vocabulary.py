@@ -7,8 +7,7 @@ Its logit is then the mean of theirs, so that greedy decoding never prefers it b
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.data.atomic_files import check_output_directory
-from vanilla_transformer.data.token_words import call_tokenizer
+from vanilla_transformer.files.atomic_files import check_output_directory
 from vanilla_transformer.interop.trimmed_vocabulary import (
     Rows,
     load_model_and_tokenizer,
@@ -16,6 +15,7 @@ from vanilla_transformer.interop.trimmed_vocabulary import (
     set_rows,
 )
 from vanilla_transformer.model.directions import in_language
+from vanilla_transformer.text.token_words import call_tokenizer
 
 
 def grow_vocabulary(

@@ -40,7 +40,6 @@ from torch.export import Dim
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from vanilla_transformer.data.token_words import unnamed_ids
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.probe import Comparison, compare_logits
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
@@ -48,6 +47,7 @@ from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.text.token_words import unnamed_ids
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""

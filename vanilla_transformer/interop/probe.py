@@ -17,7 +17,7 @@ import transformers
 from transformers import PreTrainedModel
 
 import vanilla_transformer
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.model.sharing import CODE_VERSION

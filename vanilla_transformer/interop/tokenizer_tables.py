@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
 
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.sentencepiece_models import NORMAL, read_sentencepiece
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.model.directions import in_language
 from vanilla_transformer.model.tokenization_vanilla_transformer import (

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer
 
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.files.text_files import read_lines
 from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.probe import store_probe

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import ids_of_target_tokens
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
 from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
 from vanilla_transformer.inspection.shapes import ShapeWalk, shape_walk
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.text.token_words import ids_of_target_tokens
 
 MOST_TOKENS = 64
 """Longest source and longest output, in tokens, whose attention the page draws."""

@@ -14,7 +14,7 @@ from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
-from vanilla_transformer.inference.loading import load_weights
+from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )

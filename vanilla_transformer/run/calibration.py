@@ -8,7 +8,7 @@ from sacrebleu import CHRF
 
 from vanilla_transformer.inference.quality import FEWEST, Calibration, rank_correlation
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.languages import known_tag
+from vanilla_transformer.text.languages import known_tag
 
 _FIRST_READ, _WORST = 0.3, 0.1  # shares of the outputs, to say what reading the first ones finds
 

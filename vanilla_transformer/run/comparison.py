@@ -8,8 +8,8 @@ from typing import Any, cast
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.inference.results import without_infinities
-from vanilla_transformer.languages import joint_score_tokenizer
 from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.text.languages import joint_score_tokenizer
 from vanilla_transformer.training.metrics import (
     References,
     as_lists,

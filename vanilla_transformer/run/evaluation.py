@@ -1,6 +1,6 @@
 """Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import INFO
@@ -13,17 +13,17 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
 from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
-from vanilla_transformer.inference.loading import check_on_hub
-from vanilla_transformer.inference.memories import read_memory
+from vanilla_transformer.files.loading import check_on_hub
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import joint_score_tokenizer, known_tag
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers, references_of
+from vanilla_transformer.text.languages import joint_score_tokenizer, known_tag
+from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
     number_of_resamples,
@@ -32,6 +32,9 @@ from vanilla_transformer.training.metrics import (
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 logger = logging.get_logger(__name__)
+
+ReadMemory = Callable[[str | None, str | None, Collection[tuple[str, str]]], Memory]
+"""Makes a memory for a source and a target language, without the pairs that are scored."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def evaluate_model(
             language, or of the script that most references are in.
         calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
         **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`; `memory`,
-            files of former translations, whose pairs that are scored here do not count; and what
+            which reads a memory; and what
             `translate` takes: `batch_tokens`, `progress`, and settings of the search, such as
             `num_beams`.
     """
@@ -141,7 +144,7 @@ def _translate(
     engine: str = "auto",
     device: str | None = None,
     compute_type: str = "float32",
-    memory: Sequence[str] = (),
+    memory: ReadMemory | None = None,
     **options: Any,
 ) -> list[Any]:
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
@@ -163,7 +166,7 @@ def _translate(
         warn_of_swapped_columns(with_languages(rows, of_model), "data")
     if memory:
         scored = {*zip(rows["source"], rows["target"], strict=True)}
-        options["memory"] = read_memory(memory, direction.source, direction.target, scored)
+        options["memory"] = memory(direction.source, direction.target, scored)
     outputs: list[Any] = translator.translate(
         sources, src_lang=of_sources, tgt_lang=of_targets, **options
     )

@@ -11,8 +11,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.data.row_languages import distinct_directions
-from vanilla_transformer.inference.loading import load_generation_settings
-from vanilla_transformer.languages import closest_tag
+from vanilla_transformer.files.loading import load_generation_settings
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.directions import Direction, language_tokens, with_first_token
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -24,6 +23,7 @@ from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.preparation import RunTexts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 

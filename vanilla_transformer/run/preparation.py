@@ -11,17 +11,17 @@ from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS
-from vanilla_transformer.data.atomic_files import check_lies_elsewhere, replaced_directory
 from vanilla_transformer.data.cased_copies import add_cased_copies
-from vanilla_transformer.data.file_contents import readers_digest, text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
-from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.row_languages import directions_of, with_languages
 from vanilla_transformer.data.term_rows import annotate_terms
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.files.atomic_files import check_lies_elsewhere, replaced_directory
+from vanilla_transformer.files.file_contents import readers_digest, text_digest
+from vanilla_transformer.files.loading import load_tokenizer
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.model.directions import possible_tags, record_directions
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.names import ANNOTATE

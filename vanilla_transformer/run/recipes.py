@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.files.text_files import read_lines
 
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -7,8 +7,8 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.row_languages import languages_of_rows
-from vanilla_transformer.languages import score_tokenizer, tag_of_texts
 from vanilla_transformer.names import SCORES_OF_WORDS
+from vanilla_transformer.text.languages import score_tokenizer, tag_of_texts
 from vanilla_transformer.training.metrics import as_lists, make_metric
 
 logger = logging.get_logger(__name__)

@@ -16,9 +16,9 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.utils import logging
 
 from vanilla_transformer import progress
-from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
-from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.row_languages import languages_of_rows
+from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vanilla_transformer.documents.terms import Glossary
 from vanilla_transformer.serving.bodies import Text
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import log_event
+from vanilla_transformer.text.terms import Glossary
 
 Pairs = list[Annotated[list[Text], Field(min_length=2, max_length=2)]]
 GlossaryField = Annotated[

@@ -18,16 +18,8 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.memory import (
-    LEAST_SHOWN,
-    Memory,
-    Pair,
-    Suggestion,
-    suggestions_for,
-)
 from vanilla_transformer.documents.places import Document
-from vanilla_transformer.documents.terms import Glossary
-from vanilla_transformer.inference.documents import (
+from vanilla_transformer.documents.translation import (
     known_outputs,
     target_of_document,
     with_proposals,
@@ -35,7 +27,6 @@ from vanilla_transformer.inference.documents import (
     write_document,
 )
 from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.languages import is_language, language_name
 from vanilla_transformer.serving.bodies import (
     FORM,
     JSON,
@@ -50,6 +41,15 @@ from vanilla_transformer.serving.glossaries import GlossaryField
 from vanilla_transformer.serving.models import Query, detect_languages
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import ANY
+from vanilla_transformer.text.languages import is_language, language_name
+from vanilla_transformer.text.memory import (
+    LEAST_SHOWN,
+    Memory,
+    Pair,
+    Suggestion,
+    suggestions_for,
+)
+from vanilla_transformer.text.terms import Glossary
 
 TAG = "LibreTranslate"
 _ENOUGH = 2000  # characters, to tell the language of a text

@@ -8,9 +8,9 @@ from threading import Lock
 
 from filelock import FileLock
 
-from vanilla_transformer.data.text_files import on_one_line
-from vanilla_transformer.documents.memory import Memory, Pair
-from vanilla_transformer.languages import known_tag
+from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.text.languages import known_tag
+from vanilla_transformer.text.memory import Memory, Pair
 
 Direction = tuple[str | None, str | None]
 

@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from vanilla_transformer.data.model_directory import described_on_card
-from vanilla_transformer.documents.memory import Suggestion
-from vanilla_transformer.documents.terms import Glossary
+from vanilla_transformer.files.model_directory import described_on_card
 from vanilla_transformer.inference.results import OutputOptions, Translation
 from vanilla_transformer.inference.segments import Segment, SplitTexts
 from vanilla_transformer.inference.stages import TranslatorCall
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.languages import closest_tag, detect, is_language
 from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, Settings
+from vanilla_transformer.text.languages import closest_tag, detect, is_language
+from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.terms import Glossary
 
 Result = TypeVar("Result")
 Languages = tuple[str | None, str | None]

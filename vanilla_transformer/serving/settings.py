@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.languages import is_language
-from vanilla_transformer.options import KeptOptions, TypedEngineOptions, argument, option
+from vanilla_transformer.options import TypedEngineOptions, argument, option
+from vanilla_transformer.text.kept_options import KeptOptions
+from vanilla_transformer.text.languages import is_language
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""

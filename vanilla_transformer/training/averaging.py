@@ -10,8 +10,8 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
 
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import METRIC_NAMES, is_error_rate
 from vanilla_transformer.training.metrics import deciding_scores

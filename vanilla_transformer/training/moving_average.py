@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from vanilla_transformer.data.atomic_files import explained_full_disk
+from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.training.sharding import refuse_sharded_weights
 
 TRAINING_WEIGHTS = "training_weights.safetensors"

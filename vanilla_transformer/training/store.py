@@ -16,8 +16,8 @@ from typing import Any
 from transformers import TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import LOCK, foreign_names, write_atomic
-from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.files.atomic_files import LOCK, foreign_names, write_atomic
+from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.rules import refuse
 
 logger = logging.get_logger(__name__)

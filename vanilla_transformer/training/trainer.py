@@ -21,10 +21,10 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.model.directions import language_prompts
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerState
 from transformers.utils import logging
 
-from vanilla_transformer.data.text_files import short_line
+from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.names import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
 from vanilla_transformer.training.metrics import GenerationMetrics

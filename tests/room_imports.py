@@ -1,0 +1,34 @@
+"""What each subpackage, and each file beside them, may import besides itself, from the ground up.
+
+A test holds the code to it, and `docs/tables.py` makes the table of `docs/tour.md` of it.
+"""
+
+BESIDE = ("names", "extras", "progress", "options", "rules", "search", "registration")
+IMPORTS = {
+    "names": (),
+    "extras": (),
+    "progress": (),
+    "options": ("names",),
+    "rules": ("options",),
+    "model": (),
+    "registration": ("model",),
+    "search": ("model", "options"),
+    "text": ("model", "extras", "options"),
+    "files": ("model", "text", *BESIDE),
+    "data": ("model", "text", "files", *BESIDE),
+    "training": ("model", "text", "files", "data", *BESIDE),
+    "interop": ("model", "text", "files", *BESIDE),
+    "inspection": ("model", "text", *BESIDE),
+    "inference": ("model", "text", "files", "interop", *BESIDE),
+    "run": ("model", "text", "files", "data", "training", "interop", "inference", *BESIDE),
+    "adapt": ("model", "text", "files", "data", "training", "interop", "inference", "run", *BESIDE),
+    "documents": ("model", "text", "files", "inference", *BESIDE),
+    "__init__": ("model", "inference", "registration"),
+    "serving": ("model", "text", "files", "inference", "documents", "__init__", *BESIDE),
+    "page": ("model", "text", "files", "inference", "inspection", *BESIDE),
+    "commands": (
+        *("model", "text", "files", "data", "training", "interop", "inspection", "inference"),
+        *("run", "adapt", "documents", "serving", "page", "__init__", *BESIDE),
+    ),
+    "__main__": ("commands",),
+}

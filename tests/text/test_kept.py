@@ -1,0 +1,214 @@
+"""Placeholders, addresses and emoji come back into a translation, once and at their place."""
+
+import pytest
+import regex
+
+from vanilla_transformer.text.kept import (
+    Copies,
+    Edit,
+    TokenLinks,
+    apply_edits,
+    edits_to_keep,
+    kept_spans,
+    make_kept_finder,
+)
+from vanilla_transformer.text.patterns import FORMS, find_forms
+
+
+def texts_of(text):
+    return [text[slice(*span)] for span in kept_spans(text)]
+
+
+def words(text):
+    return [match.span() for match in regex.finditer(r"\S+", text)]
+
+
+def repaired(source, output, aligned):
+    """Repairs an output whose words are aligned with those of the source."""
+    spans = kept_spans(source)
+    links = TokenLinks(words(source), words(output), aligned)
+    result = apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+    assert Copies.find(source, spans, result).are_right
+    return result
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("The file %s has %1$d of %(total)s parts.", ["%s", "%1$d", "%(total)s"]),
+        ("%1 of %2", ["%1", "%2"]),
+        ("文件%s无法保存\uff0c%1个{0}\uff0c$1个$name的", ["%s", "%1", "{0}", "$1", "$name"]),
+        ("参阅https://a.org/b详细", ["https://a.org/b"]),
+        ("写信给me@a.org吧\uff0c打开/etc/hosts\u3002", ["me@a.org", "/etc/hosts"]),
+        ("%s%d%%", ["%s", "%d%%"]),
+        ("{0} and {name}, ${x}, {{ y }}, $1", ["{0}", "{name}", "${x}", "{{ y }}", "$1"]),
+        ("100% sure, 50 % of it, 5% discount, $5.00", []),
+        ("See https://a.org/b?c=d. Or me@a.org!", ["https://a.org/b?c=d", "me@a.org"]),
+        ("Open /etc/hosts or ~/x.txt with --force", ["/etc/hosts", "~/x.txt", "--force"]),
+        ("options (--force, „--all“)", ["--force", "--all"]),
+        ("and/or, 24/7, a - b, well--known", []),
+        ("Hi 😊 👩‍💻 ❤️ 1 ©", ["😊", "👩‍💻", "❤️"]),
+        ("</b> <a/>", []),
+        ("{0}{1} 😊😊 🇩🇪🇫🇷 1️⃣", ["{0}", "{1}", "😊", "😊", "🇩🇪", "🇫🇷", "1️⃣"]),
+    ],
+)  # fmt: skip
+def test_what_is_kept(text, spans):
+    assert texts_of(text) == spans
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "aligned", "result"),
+    [
+        ("Open %s now", "Öffne %s jetzt", [0, 1, 2], "Öffne %s jetzt"),
+        ("Open %s now", "Öffne %d jetzt", [0, 1, 2], "Öffne %s jetzt"),
+        ("Open %s now", "Öffne jetzt", [0, 2], "Öffne %s jetzt"),
+        ("Use v%.1f now", "Nutze v%d jetzt", [0, 1, 2], "Nutze v%.1f jetzt"),
+        ("Open %s now", "Jetzt öffnen", [2, 0], "Jetzt öffnen %s"),
+        ("Open %1$s now", "Öffne % 1 $s jetzt", [0, 1, 1, 1, 2], "Öffne %1$s jetzt"),
+        ("Open %s now", "Öffne %s %s jetzt", [0, 1, 1, 2], "Öffne %s jetzt"),
+        ("%s and %s", "%s und", [0, 1], "%s und %s"),
+        ("%d files", "Dateien", [1], "%d Dateien"),
+        ("Hello 😊 you", "Hallo du", [0, 2], "Hallo 😊 du"),
+        ("Hello you 😊", "Hallo du", [0, 1], "Hallo du 😊"),
+        ("Open %s", "{x} öffnen", [0, 0], "%s öffnen"),
+        ("%s with --force", "", [], "%s --force"),
+        ("Note 😊: a b", "Hinweis: ein Be", [0, 2, 3], "Hinweis: 😊 ein Be"),
+        ("{0}{1} parts", "{0}{1} Teile", [0, 1], "{0}{1} Teile"),
+        ("(/lib/x) now", "Die-Daten jetzt", [0, 1], "Die-Daten /lib/x jetzt"),
+        ("(/tmp) a (/tmp)", "b (/tmp)", [1, 2], "/tmp b (/tmp)"),
+    ],
+)
+def test_each_span_is_in_the_output_once(source, output, aligned, result):
+    assert repaired(source, output, aligned) == result
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.example)
+def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(form):
+    found = find_forms(form.example)
+    assert found
+    assert all(row is form for _, row in found)
+    rest = apply_edits(form.example, [Edit(*span, "") for span, _ in found])
+    assert not any(sign in rest for sign in form.signs)
+    assert find_forms(form.prose) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ("5 €/person, 3 kr/månad, 12 %/jaar, 4 км/год, 100 円/月"),
+        ("ПК/Mac, 电脑/Windows, パソコン/Linux, הוא/she, (innen)/Eltern, 2 $ /mois, his /her"),
+        ("--said he, --dijo ella--, „--sagte er“, —No --respondió Juan--, he left --then"),
+        ("%25 indirim, %5'i, %10luk, % 5, kasuen %50ean, 5 %-os, 20%er"),
+        ("$US 5, 100 $AU, A$AP Rocky, 5 US$, R$ 10, $100, $5 or $10"),
+        ("Q&A; AT&T; Tom&Jerry; &eacute; &nbsp; &ldquo;"),
+        ("\\emph{this}, {one, two}, { x }, @media{a}, {x: y}"),
+        ("5 m/s, km/h, dd, JJJJ-MM-TT, no. #5, #face, __a b__, snake_case__"),
+        ("a@b, @home, www., http, mailto us, tel: none"),
+    ],
+)
+def test_prose_that_looks_like_code_is_none(text):
+    assert texts_of(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("tel:+49-30-123 ftp://a.org/%s", ["tel:+49-30-123", "ftp://a.org/%s"]),
+        ("%-*s %5.2f %lld %zu %02d", ["%-*s", "%5.2f", "%lld", "%zu", "%02d"]),
+        ("%sUnable, %dx%d, %%s, %%%d", ["%s", "%d", "%d", "%%s", "%%%d"]),
+        ("{{#if x}}{{/if}} {{{raw}}}", ["{{#if x}}", "{{/if}}", "{{{raw}}}"]),
+        ("{{user.name|default('x')}} {{ n | round(2) }}",
+         ["{{user.name|default('x')}}", "{{ n | round(2) }}"]),
+        ("{n:,d} {0,-10:F2} {t:%d %b %Y} {!r}", ["{n:,d}", "{0,-10:F2}", "{t:%d %b %Y}", "{!r}"]),
+        ("#{name} %{n} $(DIR) @VERSION@", ["#{name}", "%{n}", "$(DIR)", "@VERSION@"]),
+        ("&lt;b&gt; &copy; &#x2026;", ["&lt;", "&gt;", "&copy;", "&#x2026;"]),
+        ("-f, --force; [--all|--none]; --file FILE", ["--force", "--all", "--none", "--file"]),
+        ("D:\\data\\x.txt, ../src/a, /home/me", ["D:\\data\\x.txt", "../src/a", "/home/me"]),
+        ("d.M.yyyy, HH:mm:ss", ["d.M.yyyy", "HH:mm:ss"]),
+    ],
+)  # fmt: skip
+def test_siblings_of_the_table_are_kept(text, spans):
+    assert texts_of(text) == spans
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "result"),
+    [
+        ("Get 50% off at https://x.org.", "https://x.org adresinde %50 indirim.", None),
+        ("It costs $5, see https://x.org.", "$5 kostet es, siehe https://x.org.", None),
+        ("It costs CAN$100 😊", "100 $CAN 😊", None),
+        ("%1 files, 5% off", "%1 dosya, %5 indirim", None),
+        ("%1 and %2, 2 times", "%1 ile %2, %2", None),
+        ("Open it", "Öffne %s es", "Öffne es"),
+        ("Open it", "Öffne es {name}", "Öffne es"),
+        ("Open it", "Öffne %1, $1, $x und &amp;", None),
+        ("Open %1", "Öffne %1 %2", "Öffne %1"),
+        ("Open $x", "Öffne $x $y für 100 $US", "Öffne $x für 100 $US"),
+        ("%s of %s", "%2$s: %1$s", None),
+        ("%1$s of %2$s", "%s von %s", None),
+        ("%1$s of %2$s", "%1$s von %1$s", "%1$s von %2$s"),
+        ("%d%% of it", "%d\u00a0%% davon", None),
+        ("%d%% of it", "bunun %%%d kadar", None),
+        ("Wait&#8230;", "Warte…", None),
+        ("A &amp; B &lt;", "A & B < &copy;", "A &amp; B &lt; &copy;"),
+        ("Delete $1", "$1 löschen: [[$1]]", None),
+        ("See https://x.org", "<a href='https://x.org'>https://x.org</a>", None),
+        ("Open {x}", "{x} öffnen {x}", "{x} öffnen"),
+        ("Open $1", "$1 $1 öffnen", "$1 öffnen"),
+        ("Open /etc/x", "Öffne /etc/x in /etc/x", "Öffne /etc/x in"),
+        ("%s and /etc/x", "%s und der/etc/x", "%s und der /etc/x"),
+    ],
+)  # fmt: skip
+def test_nothing_that_could_be_prose_is_taken_out(source, output, result):
+    copies = Copies.find(source, kept_spans(source), output)
+    links = TokenLinks(words(source), [], [])
+    assert apply_edits(output, edits_to_keep(copies, links)) == (result or output)
+
+
+def test_a_text_without_spaces_is_entered_between_its_letters():
+    source, output = "Save %s now", "立即保存文件"
+    links = TokenLinks(words(source), [(0, 2), (2, 4), (4, 6)], [2, 0, 0])
+    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
+    assert apply_edits(output, edits) == "立即保存文件 %s"
+
+
+def test_no_letter_follows_a_placeholder():
+    source, output = "<tt>%s</tt>", "<br>"
+    links = TokenLinks([(0, 4), (4, 6), (6, 11)], [(0, 1), (1, 4)], [0, 2])
+    edits = edits_to_keep(Copies.find(source, kept_spans(source), output), links)
+    assert apply_edits(output, edits) == "<%s br>"
+
+
+def test_an_unknown_character_is_kept():
+    source, output = "Dear Žofie !", "Liebe ofie !"
+    spans = kept_spans(source, [(5, 6)])
+    assert not Copies.find(source, spans, output).are_right
+    links = TokenLinks([(0, 4), (5, 6), (6, 10), (11, 12)], [(0, 5), (6, 10), (11, 12)], [0, 2, 3])
+    assert (
+        apply_edits(output, edits_to_keep(Copies.find(source, spans, output), links))
+        == "Liebe Žofie !"
+    )
+
+
+def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
+    find = make_kept_finder(patterns=[r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
+    text = "Acme Cloud {0} v1.2 at Büro {0} http://v1.org"
+    kept = ["Acme Cloud", "{0}", "v1.2", "Büro {0}", "http://v1.org"]
+    assert [text[slice(*span)] for span in find(text)] == kept
+    spans = find(text)
+    output = "Im Büro {0} ist Acme Wolke v1.2 {0} http://v1.org"
+    assert not Copies.find(text, spans, output).are_right
+    assert Copies.find(text, spans, output.replace("Acme Wolke", "Acme Cloud")).are_right
+    links = TokenLinks([(0, 4), (5, 10)], [(16, 20), (21, 26)], [0, 1])
+    result = apply_edits(output, edits_to_keep(Copies.find(text, spans, output), links))
+    assert result == "Im Büro {0} ist Acme Cloud v1.2 {0} http://v1.org"
+
+
+@pytest.mark.parametrize("pattern", [r"(a|aa)+$", "("])
+def test_a_pattern_that_is_wrong_or_would_take_years_is_named(pattern):
+    with pytest.raises(ValueError, match=regex.escape(repr(pattern))):
+        make_kept_finder(patterns=[pattern])("a" * 5000 + "b")
+
+
+def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():
+    assert kept_spans("a Žž%s %d", [(2, 5), (7, 9)]) == [(2, 4), (4, 6), (7, 9)]

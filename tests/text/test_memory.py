@@ -1,0 +1,226 @@
+"""Pairs are found again by what is equal or similar, with the parts of the text."""
+
+from threading import Thread
+
+import pytest
+
+from vanilla_transformer.text.memory import Memory, Pair, Suggestion, shown_behind
+
+FILE = Pair("Cannot open %s.", "%s kann nicht geöffnet werden.")
+
+
+def exact(pairs, text, **options):
+    found = Memory(Pair(*pair) for pair in pairs).exact(text, **options)
+    return found and found.target
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "target"),
+    [
+        (FILE, "Cannot open %d", "%d kann nicht geöffnet werden"),
+        (FILE, "cannot open {path}.", "{path} kann nicht geöffnet werden."),
+        (FILE, "  Cannot open %s.\n", "  %s kann nicht geöffnet werden.\n"),
+        (FILE, "CANNOT OPEN %s!", "%s KANN NICHT GEÖFFNET WERDEN!"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%s of {n}", "{n}: %s"),
+        (("3 of 12 files", "3 von 12 Dateien"), "4 of 4 files", "4 von 4 Dateien"),
+        (("3 of 3 files", "3 von 3 Dateien"), "2 of 4 files", "2 von 4 Dateien"),
+        (("Name", "名称"), "Name:", "名称\uff1a"),
+        (("Name:", "名称\uff1a"), "Name", "名称"),
+        (("Open...", "Öffnen..."), "Open", "Öffnen"),
+        (("See https://a.org/x.", "Siehe https://a.org/x."), "See /b/c", "Siehe /b/c"),
+        (("Type it twice", "Tippen Sie es zwei Mal"), "Type it twice", "Tippen Sie es zwei Mal"),
+        (("1,000 files", "1.000 Dateien"), "1,000 files", "1.000 Dateien"),
+        (("%s of %s", "%2$s von %1$s"), "%s of %s", "%2$s von %1$s"),
+        (("%d%% done", "%d %% fertig"), "%d%% done", "%d %% fertig"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%1$d of %2$d", "%2$d: %1$d"),
+        (("open %s", "öffne %s"), "Open %s", "Öffne %s"),
+        (("a file", "eine Datei"), "A file", "Eine Datei"),
+        (("FILES", "文件"), "Files", "文件"),
+        (("Use --all for it", "Dazu dient --all"), "Use --any for it", "Dazu dient --any"),
+        (("Open a file", "Eine Datei öffnen"), "Open a File", "Eine Datei öffnen"),
+        (("Really?", "¿De verdad?"), "Really", "De verdad"),
+    ],
+)
+def test_an_equal_text_has_its_translation_with_its_own_parts(pair, text, target):
+    assert exact([pair], text) == target
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        (FILE, "Cannot close %s."),
+        (FILE, "Cannot open it."),
+        (("15 min", "15 Minuten"), "1 min"),
+        (("No.", "Nr."), "No"),
+        (("No", "Nein"), "No."),
+        (("Save %s", "Sichern"), "Save %d"),  # the translation has lost the placeholder
+        (("Save it", "%s sichern"), "Save it"),  # and here it has one that the text lacks
+        (("Save", ""), "Save"),
+        (("OK", "OK"), "OK"),
+        (("...", "…"), "!"),
+        (("%1$s of %2$s", "%2$s: %1$s"), "%s of %s"),  # each %s takes the next value
+        (("File", "Datei"), "file"),  # nobody knows which words of a language have capitals
+        (("OPEN FILE", "DATEI ÖFFNEN"), "Open file"),
+        (("-E, --end DATE ends it", "-E, --end DATUM: Ende"), "-e, --end DATE ends it"),
+        (("Not known: \\U", "Unbekannt: \\U"), "Not known: \\u"),
+        (("Size in MB", "Größe in MB"), "Size in Mb"),
+        (("Open file", "Datei öffnen"), "Open\nfile"),
+        (("Name\tSize", "Name\tGröße"), "Name size"),
+    ],
+)
+def test_what_differs_or_lacks_a_part_is_no_match(pair, text):
+    assert exact([pair], text) is None
+
+
+def test_an_equal_text_without_a_known_case_is_a_similar_one():
+    found = Memory([Pair("File", "Datei")]).similar("file", 0.6)
+    assert (found.target, found.similarity, found.is_exact) == ("Datei", 1, False)
+
+
+def test_ends_are_those_that_the_memory_has_for_them():
+    pairs = [("Size:", "Taille :"), ("Wait...", "Attendez…"), ("Why?", "¿Por qué?")]
+    for text, target in (("Name: ", "Nom : "), ("Name...", "Nom…"), ("Name?", "¿Nom?")):
+        assert exact([*pairs, ("Name", "Nom")], text) == target
+    assert exact([("Size:", "サイズ:"), ("Name", "名前")], "Name:") == "名前:"
+
+
+def test_a_text_that_is_equal_to_the_letter_is_the_best():
+    pairs = [("No", "Nein"), ("No.", "Nr."), ("no.", "nr.")]
+    assert [exact(pairs, source) for source, _ in pairs] == [target for _, target in pairs]
+
+
+def test_a_correction_may_be_the_text_itself():
+    assert Memory([Pair("Download", "Download")], corrects=True).exact("Download")
+
+
+def test_a_long_text_that_repeats_a_word_is_found():
+    text = "very " * 70_000
+    assert Memory([Pair(text, "sehr")]).similar(text, 0.6).target.strip() == "sehr"
+
+
+def test_of_several_translations_context_neighbours_frequency_and_the_last_one_decide():
+    pairs = [
+        ("File", "Datei"),
+        ("Open", "Öffnen", "menu"),
+        ("Door", "Tür"),
+        ("Open", "Offen", "state"),
+        ("Open", "Auf"),
+        ("Open", "Auf"),
+        ("Open", "Geöffnet"),
+        ("open", "offen"),
+    ]
+    assert exact(pairs, "Open", context="menu") == "Öffnen"
+    assert exact(pairs, "Open", context="state") == "Offen"
+    assert exact(pairs, "Open", context="other") in ("Auf", "Geöffnet")
+    assert exact(pairs, "Open") == "Auf"
+    assert exact(pairs, "open") == "offen"
+    assert exact([*pairs[:-3], ("Open", "Weit offen")], "Open") == "Weit offen"
+    near = [
+        ("File", "Datei"),
+        ("Open", "Öffnen"),
+        ("Sky", "Himmel"),
+        ("Open", "Weit"),
+        ("Open", "Weit"),
+    ]
+    assert exact(near, "Open", before="File") == "Öffnen"
+    assert exact(near, "Open", behind="Sky") == "Öffnen"
+
+
+def test_a_message_without_a_context_is_another_one_than_that_with_one():
+    assert exact([("Control", "Strg", "key")], "Control", context="") is None
+    assert exact([("Control", "Steuerung", "")], "Control", context="key") is None
+    assert exact([("Control", "Steuerung")], "Control", context="key") == "Steuerung"
+    pairs = [("Control", "Steuerung", ""), ("Control", "Strg", "key")]
+    assert exact(pairs, "Control") == "Steuerung"  # of a text without contexts, such as a line
+
+
+def test_similar_texts_are_found_by_their_words():
+    memory = Memory(
+        [
+            Pair("Could not open the file %s.", "Die Datei %s konnte nicht geöffnet werden."),
+            Pair("Could not open the folder.", "Der Ordner konnte nicht geöffnet werden."),
+            Pair("Close", "Schließen"),
+        ]
+    )
+    found = memory.similar("could not close the file {name}", 0.6)
+    assert found.target == "Die Datei {name} konnte nicht geöffnet werden"
+    assert (found.similarity, found.is_exact) == (pytest.approx(5 / 6), False)
+    assert memory.similar("Nothing of it", 0.6) is None
+    assert memory.similar("", 0.6) is None
+    assert Memory().similar("Close", 0.1) is None
+
+
+def test_a_similar_text_with_a_part_that_the_text_lacks_is_no_match():
+    memory = Memory([Pair("Use --all for it", "Dazu dient --all")])  # no option beside other words
+    assert memory.similar("Use them for it", 0.6) is None
+
+
+def test_a_doubtful_translation_is_that_of_a_similar_text():
+    memory = Memory([Pair("Open it", "Öffne sie", is_doubtful=True)])
+    assert memory.exact("Open it") is None
+    found = memory.similar("Open it", 0.6)
+    assert (found.target, found.similarity, found.is_exact) == ("Öffne sie", 1.0, False)
+    memory.add(Pair("Open it", "Öffne es"))
+    memory.add(Pair("Open it", "Öffne sie", is_doubtful=True))
+    assert memory.exact("Open it").target == "Öffne es"
+
+
+def test_similar_texts_in_scripts_without_spaces_are_found_by_their_letters():
+    memory = Memory([Pair("文件无法打开", "The file cannot be opened")])
+    assert memory.similar("文件无法关闭", 0.6).target == "The file cannot be opened"
+
+
+def brute_force(pairs, text, least):
+    """The similarity of the best pair, compared with all."""
+    from rapidfuzz.distance import Levenshtein
+
+    return max(
+        Levenshtein.normalized_similarity(text.split(), source.split()) for source, _ in pairs
+    )
+
+
+def test_the_index_misses_no_similar_text():
+    from random import Random
+
+    chance = Random(3)
+    words = [f"w{'abcdefghij'[n]}" for n in range(10)]
+
+    def draw():
+        return " ".join(chance.choices(words, k=chance.randint(1, 9)))
+
+    pairs = [(draw(), "x") for _ in range(300)]
+    memory = Memory(Pair(*pair) for pair in pairs)
+    for _ in range(100):
+        text = draw()
+        best, found = brute_force(pairs, text, 0.5), memory.similar(text, 0.5)
+        assert (found.similarity if found else 0) == pytest.approx(best if best >= 0.5 else 0)
+
+
+def test_several_threads_add_and_search():
+    memory = Memory()
+
+    def add(name):
+        for number in range(200):
+            memory.add(Pair(f"{name} opens the door {'again ' * number}", f"{name} Tür"))
+            assert memory.similar(f"{name} opens the door", 0.5)
+
+    threads = [Thread(target=add, args=(name,)) for name in ("he", "she")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(memory) == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "shown"),
+    [
+        ("Open {a} now.", FILE[1], " %s kann nicht geöffnet werden.| Cannot| | | now"),
+        ("Cannot close the %s", "A", " A| open| close the"),
+        ("cannot open %d", " A ", " A"),
+        ("Cannot open", "無法", "無法| | "),
+    ],
+)
+def test_a_model_reads_in_which_words_similar_texts_differ(text, known, shown):
+    known = Suggestion(FILE.source, known, 0.5)
+    assert shown_behind(text, known) == f"|{shown}".replace("|", "<|memory|>")

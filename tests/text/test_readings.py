@@ -1,0 +1,80 @@
+"""What a model reads of a text, and the way back."""
+
+import pytest
+
+from vanilla_transformer.text.kept import Edit, apply_edits, kept_spans
+from vanilla_transformer.text.readings import Placeholders, Reading
+
+TOKENS = Placeholders(tuple(f"<ph{number}>" for number in range(1, 9)))
+
+
+def test_parts_of_what_is_read_stand_for_parts_of_the_original():
+    reading = TOKENS.reading("Open %s/{0} now", [(5, 7), (8, 11)])
+    assert reading.text == "Open <ph1>/<ph2> now"
+    assert [reading.place(span) for span in ((0, 4), (5, 10), (11, 16), (17, 20))] == [
+        *[(0, 4), (5, 7), (8, 11), (12, 15)]
+    ]
+    inserted = Reading("a dog runs", [Edit(5, 5, " [Hund]")])
+    assert inserted.text == "a dog [Hund] runs"
+    assert [inserted.place(span) for span in ((2, 5), (5, 12), (7, 11), (13, 17))] == [
+        *[(2, 5), (5, 5), (5, 5), (6, 10)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Save 😊 now", "Save now"),
+        ("😊 Hi!", "Hi!"),
+        ("Done 😊", "Done"),
+        ("Done 😊 😊", "Done"),
+        ("😊 😊 Hi", "Hi"),
+        ("Done 😊😊!", "Done!"),
+        ("😊 😊", "😊 😊"),
+    ],
+)
+def test_a_reading_may_lack_parts(text, read):
+    spans = kept_spans(text)
+    reading = Reading(text).without(spans)
+    assert reading.text == read
+    assert all(reading.place((0, n))[0] <= len(text) for n in range(len(read)))
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "restored"),
+    [
+        ("Move %s to {0}.", "Nach <ph2> <ph1> bewegen.", "Nach {0} %s bewegen."),
+        ("%d files", "<ph1>Dateien", "%d Dateien"),
+        ("Use --force", "Nutze<ph1>!", "Nutze --force!"),
+        ("Open /etc/hosts", "Datei<ph1>", "Datei /etc/hosts"),
+        ("Give it (%s, --all)", "(<ph1>, „<ph2>“)", "(%s, „--all“)"),
+        ("See http://a.org", "Auf <ph1>siehe", "Auf http://a.org siehe"),
+        ("the <ph3> token %s", "<ph2> <ph1> <ph1> <ph7>", "%s <ph3> <ph3> <ph7>"),
+        ("no span", "<ph1>", "<ph1>"),
+        (" ".join("%s" for _ in range(9)) + " {9}", "<ph8> {9}", "%s {9}"),
+    ],
+)
+def test_the_parts_come_back_from_their_tokens(source, output, restored):
+    reading = TOKENS.reading(source, kept_spans(source))
+    assert apply_edits(output, reading.edits_to_restore(output)) == restored
+
+
+@pytest.mark.parametrize(
+    ("pair", "result"),
+    [
+        (("a %s b {x}", "{x} b %s a"), ("a <ph1> b <ph2>", "<ph2> b <ph1> a")),
+        (("%s to %s", "%s bis %s"), ("<ph1> to <ph2>", "<ph1> bis <ph2>")),
+        (("%s and %d", "%s %s und %d"), ("%s and <ph1>", "%s %s und <ph1>")),
+        (("a %s", "b"), ("a %s", "b")),
+        (("see <ph4> %s", "siehe %s <ph4>"), ("see <ph1> <ph2>", "siehe <ph2> <ph1>")),
+        (("{0}" * 9, "{0}" * 9), ("".join(TOKENS.tokens) + "{0}",) * 2),
+    ],
+)
+def test_what_both_sides_of_a_pair_have_gets_tokens(pair, result):
+    assert TOKENS.in_pair(*pair) == result
+
+
+def test_tokens_that_are_words_stand_for_whole_words():
+    tokens = Placeholders(TOKENS.tokens, whole_words=True)
+    pair = "%d files (%s) in {0}", "{0} hat %d ( %s )"
+    assert tokens.in_pair(*pair) == ("<ph1> files (%s) in <ph2>", "<ph2> hat <ph1> ( %s )")

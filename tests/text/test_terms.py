@@ -1,0 +1,142 @@
+"""The terms of a glossary are found in texts, and stand there for a model to read."""
+
+import pytest
+
+from vanilla_transformer.text.kept import apply_edits, kept_spans
+from vanilla_transformer.text.terms import Glossary, Term, edits_to_annotate, missing_targets
+
+FILE, FOLDER, LOG = ("file", "Datei"), ("folder", "Ordner"), ("log file", "Protokoll")
+
+
+def found(terms, text, language="en"):
+    """What is found of a text, and how it is translated."""
+    glossary = Glossary([Term(*term) if isinstance(term, tuple) else term for term in terms])
+    matches = glossary.find(text, language, kept_spans(text))
+    return [(text[match.begin : match.end], match.term.target) for match in matches]
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "expected"),
+    [
+        ([FILE], "File, files and profile; a.file.", ["File", "files", "file"]),
+        ([Term(*FILE, exact=True)], "File, files", ["File"]),
+        ([Term(*FILE, case=True)], "File, files", ["files"]),
+        ([FILE, LOG], "Log files and file-log file", ["Log files", "file", "log file"]),
+        ([LOG, ("file system", "x")], "the log file system", ["file system"]),
+        ([FILE], "see https://a.org/file and {file} or /file", []),
+        ([("C++", "C++"), ("the", "der")], "The C++ API", ["The", "C++"]),
+        ([("e\u0301tat", "state")], "\u00e9tat", ["\u00e9tat"]),
+        ([FILE], "", []),
+    ],
+)
+def test_terms_of_a_text(terms, text, expected):
+    assert [source for source, _ in found(terms, text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "term", "text", "expected"),
+    [
+        ("de", "Datei", "Alle Dateien der DATEI", ["Dateien", "DATEI"]),
+        ("zh", "文件", "打开文件夹", ["文件"]),
+        ("ja", "ファイル", "ログファイルを開く", ["ファイル"]),
+        ("th", "ไฟล์", "เปิดไฟล์นี้", ["ไฟล์"]),
+        ("ru", "файл", "открыть файлы", ["файлы"]),
+        (None, "file", "files, file", ["file"]),
+        ("ko", "파일", "파일을 열기, 파일명", ["파일을"]),
+        ("hr", "datoteka", "Otvori datoteke", ["datoteke"]),
+    ],
+)
+def test_words_are_those_of_the_language(language, term, text, expected):
+    assert [source for source, _ in found([(term, "x")], text, language)] == expected
+
+
+def test_the_same_form_comes_before_an_inflected_one():
+    terms = [("file", "Datei"), ("files", "Akten"), Term("File", "Feile", case=True)]
+    assert found(terms, "File files file") == [("File", "Feile"), ("files", "Akten"), FILE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file\tDatei\nlog file\tProtokoll\t\t1\nUNO\tUNO\t1\t0\n",
+        "\ufefftarget\texact\tsource\tcase\r\nDatei\t\tfile\r\n\r\nProtokoll\t1\tlog file\t\r\n"
+        "UNO\t\tUNO\t1",
+    ],
+)
+def test_a_file_of_terms(tmp_path, text):
+    path = tmp_path / "a.tsv"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert Glossary.of(path).terms == (
+        Term("file", "Datei"),
+        Term("log file", "Protokoll", exact=True),
+        Term("UNO", "UNO", case=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"file\tDatei\nfolder\n", "line 2"),
+        (b"file\tDatei\n\tx\n", "line 2"),
+        (b"file\tDatei\tmaybe\n", "line 1"),
+        (b"file\tDatei\t1\t0\tx\n", "line 1"),
+        (b"file\tDatei\nx\xff\ty\n", "line 2"),
+        (b"file\tDatei\n\nFile\tAkte\n", "line 1 and .*a.tsv, line 3"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, content, lines):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"a.tsv, {lines}"):
+        Glossary.of(str(path))
+
+
+def test_pairs_and_mappings_are_glossaries():
+    glossary = Glossary.of({"file": "Datei"})
+    assert glossary.terms == Glossary.of([["file", "Datei"], ["file", "Datei"]]).terms[:1]
+    assert Glossary.of(glossary) is glossary
+    with pytest.raises(ValueError, match="Term 1 and Term 2"):
+        Glossary.of([["file", "Datei"], ["File", "Akte"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "read"),
+    [
+        ("Log file.", [FILE], "Log<|term|> file<|trans|> Datei<|end|>."),
+        ("File log", [FILE], "<|term|> File<|trans|> Datei<|end|> log"),
+        (
+            "a folder file (file)",
+            [FILE, FOLDER],
+            "a<|term|> folder<|trans|> Ordner<|end|><|term|> file<|trans|> Datei<|end|> "
+            "(<|term|>file<|trans|> Datei<|end|>)",
+        ),
+        ("打开文件。", [("文件", "file")], "打开<|term|>文件<|trans|> file<|end|>。"),
+        ("the file", [("file", "文件")], "the<|term|> file<|trans|>文件<|end|>"),
+    ],
+)
+def test_what_a_model_reads(text, terms, read):
+    matches = Glossary.of(terms).find(text, "en")
+    edits = edits_to_annotate(text, [((m.begin, m.end), m.term.target) for m in matches])
+    assert apply_edits(text, edits) == read
+
+
+@pytest.mark.parametrize(
+    ("targets", "output", "language", "missing"),
+    [
+        (["Datei"], "Die Dateien \u00f6ffnen", "de", []),
+        (["Datei"], "Die DATEI", "de", []),
+        (["Datei"], "Dateiname", "de", ["Datei"]),
+        (["Datei"], "", None, ["Datei"]),
+        (["und"], "Der Hund", "de", ["und"]),
+        (["文件"], "打开文件夹", "zh", []),
+        (["file", "open file"], "open file", "en", ["file"]),
+        (["a", "a"], "a b", None, ["a"]),
+        (["Datei", "Dateien"], "Eine Datei und viele Dateien", "de", []),
+        (["Datei", "Datei"], "Dateien und Datei", "de", []),
+        (["Cafe\u0301"], "Das Caf\u00e9", None, []),
+        (["iPhone", "Log-Datei"], "Ein Iphone, zwei Log-Dateien", "de", ["iPhone"]),
+    ],
+)
+def test_targets_that_an_output_lacks(targets, output, language, missing):
+    terms = [Term("x", target) for target in targets]
+    assert missing_targets(terms, output, language) == tuple(missing)

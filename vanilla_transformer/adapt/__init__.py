@@ -1,0 +1,1 @@
+"""Makes a ready model one's own: it learns from pairs of texts and is compared with the former."""

@@ -1,0 +1,81 @@
+"""Loads a saved model, its tokenizer and its settings."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+
+from vanilla_transformer.files.model_directory import check_model_directory
+
+
+def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
+    """Loads (model, tokenizer) for inference; without a device, on a GPU if there is one."""
+    check_model_directory(path)
+    tokenizer = load_tokenizer(path)
+    return load_weights(path).to(device or default_device()).eval(), tokenizer
+
+
+def default_device() -> str:
+    """Returns the device that computes if none is asked for: a GPU if torch has one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_tokenizer(path: str) -> Any:
+    """Loads a tokenizer through its Auto class."""
+    check_on_hub(path)
+    return AutoTokenizer.from_pretrained(path)
+
+
+def load_weights(path: str, **changes: Any) -> Any:
+    """Loads a model through its Auto class, with changes of its config such as `dropout=0.3`."""
+    check_on_hub(path)
+    try:
+        model, report = AutoModelForSeq2SeqLM.from_pretrained(
+            path, output_loading_info=True, **changes
+        )
+    except Exception as error:
+        if type(error).__name__ == "SafetensorError":  # it names no file
+            raise ValueError(
+                f"The weights in {path!r} (model.safetensors) cannot be read ({error}). The file "
+                "is damaged or was cut off: copy it again, or use an earlier checkpoint."
+            ) from error
+        raise
+    # transformers initializes anew what it does not find, and leaves out what it does not know.
+    misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
+    if misfits:
+        raise ValueError(
+            f"The weights in {path!r} are not those of a model with an encoder and a decoder and "
+            f"this config ({misfits}): leave the fields of config.json as they were saved, or "
+            "train a new model."
+        )
+    return model
+
+
+def load_generation_settings(path: str, config: Any) -> GenerationConfig:
+    """Loads the settings of `generate()` that are saved with a model, or those of its config."""
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        if Path(path, "generation_config.json").exists():
+            raise  # it is damaged
+        return GenerationConfig.from_model_config(config)
+
+
+@cache
+def check_on_hub(path: str) -> None:
+    """Checks that a path exists, or is a name on the Hub: what loads it would ask for minutes."""
+    if Path(path).exists():
+        return
+    try:
+        if not isinstance(try_to_load_from_cache(path, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(path, "config.json"))
+    except HFValidationError as error:  # it is a path
+        raise FileNotFoundError(f"There is no directory {path!r}.") from error
+    except Exception as error:  # of the Hub's client: most are no OSError
+        is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
+        answer = "has no such model that you may read" if is_unknown else "was not reached"
+        raise FileNotFoundError(f"There is no directory {path!r}, and the Hub {answer}.") from error

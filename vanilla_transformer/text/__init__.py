@@ -1,0 +1,1 @@
+"""What a text holds: languages, lines, sentences, kept parts, terms, former translations, words."""

@@ -1,0 +1,373 @@
+"""What a translation must not change: placeholders, addresses, paths, options, emoji.
+
+A model often copies them right. Where it does not, each of them comes back into the output exactly
+once, at the place that the alignment of source and target gives it.
+"""
+
+import html
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import product
+from typing import Any
+
+import regex
+
+from vanilla_transformer.text.languages import is_spaced_script_at
+from vanilla_transformer.text.patterns import (
+    are_numbered,
+    find_forms,
+    form_of,
+    is_exact,
+    is_invented,
+    is_part_at,
+    is_written_out,
+    normal_form,
+    number_of,
+)
+
+Span = tuple[int, int]
+"""Begin and end of a part of a text, in characters."""
+
+_ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
+_ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
+_PATIENCE = 1.0
+"""Seconds of a processor that a pattern may take for a text."""
+_SIMILAR = 0.4
+"""Similarity to a span from which on a part of an output is its damaged copy."""
+
+
+@dataclass(frozen=True)
+class TokenLinks:
+    """Where tokens lie in their texts, and which belong together.
+
+    Attributes:
+        sources: The span of each source token.
+        targets: The span of each target token in the output.
+        aligned: Index of a source token for each target token.
+    """
+
+    sources: Sequence[Span]
+    targets: Sequence[Span]
+    aligned: Sequence[int]
+
+    def of_source(self, span: Span) -> list[Span]:
+        """Returns the parts of the output that are linked with a part of the source."""
+        return sorted(part for part, index in self.pairs() if meets(self.sources[index], [span]))
+
+    def pairs(self) -> Iterator[tuple[Span, int]]:
+        """Yields the parts of the output, each with the index of its source token."""
+        pairs = zip(self.targets, self.aligned, strict=False)
+        return (pair for pair in pairs if pair[0][0] < pair[0][1])
+
+    def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
+        """Returns the links into an edited output, where what comes from the source is a token."""
+        new_parts = [edit for edit in edits if edit.source[0] < edit.source[1]]
+        pairs = [
+            (moved(part, edits), index)
+            for part, index in zip(self.targets, self.aligned, strict=True)
+            if not any(e.begin <= part[0] < part[1] <= e.end for e in new_parts)
+        ]
+        sources, grown = list(self.sources), 0
+        for edit in edits:
+            new = stripped(edit.text, (0, len(edit.text)))
+            place = new[0] + edit.begin + grown, new[1] + edit.begin + grown
+            of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
+            if edit in new_parts and not of_source:  # the model has not read this part
+                of_source = [len(sources)]
+                sources.append(edit.source)
+            pairs += [(place, index) for index in of_source]
+            grown += len(edit.text) - (edit.end - edit.begin)
+        pairs.sort()
+        return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A part of an output that another text replaces; an empty part is a place between letters.
+
+    Attributes:
+        source: The part of the source that the text is; empty if there is none.
+    """
+
+    begin: int
+    end: int
+    text: str
+    source: Span = (0, 0)
+
+
+def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
+    """Returns what finds the parts of a text that are kept: `kept_spans`, or nothing."""
+    if not keep:
+        return lambda *_, **__: []
+    try:
+        compiled = list(map(regex.compile, patterns))
+    except regex.error as error:
+        raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
+    return partial(kept_spans, patterns=compiled)
+
+
+def kept_spans(
+    text: str,
+    unknown: Sequence[Span] = (),
+    patterns: Sequence[Any] = (),
+    known: Collection[str] = (),
+    flags: frozenset[str] = frozenset(),
+) -> list[Span]:
+    """Finds the parts of a text that stay as they are in its translation, in order.
+
+    Args:
+        unknown: What the vocabulary of the model does not know.
+        patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
+            the longer one is kept.
+        known: As for `find_forms`, as `flags` are.
+    """
+    spans = [span for span, _ in find_forms(text, known, flags=flags)]
+    for pattern in patterns:
+        try:
+            matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
+        except TimeoutError as error:
+            raise ValueError(
+                f"The pattern {pattern.pattern!r} takes too long on a text of {len(text):,} "
+                "characters: write it without a repetition of repetitions."
+            ) from error
+        spans += [stripped(text, match.span()) for match in matches]
+    if patterns:
+        longest: list[Span] = []
+        for span in sorted(spans, key=lambda span: span[0] - span[1]):
+            if span[0] < span[1] and not meets(span, longest):
+                longest.append(span)
+        spans = longest
+    in_patterns = {place for span in spans for place in range(*span)}
+    rest = {place for span in unknown for place in range(*span)} - in_patterns
+    words: list[Span] = []
+    for place in sorted(place for place in rest if not text[place].isspace()):
+        begin = words.pop()[0] if words and words[-1][1] == place else place
+        words.append((begin, place + 1))
+    return sorted(spans + words)
+
+
+def edits_to_keep(
+    copies: "Copies", links: TokenLinks, protected: Sequence[Span] = ()
+) -> list[Edit]:
+    """Finds what is to be changed in an output, so that it has each span as often as its source.
+
+    The edits are in order, and do not overlap. Parts of the output that are protected, such as
+    terms, stay as they are.
+    """
+    source, output = copies.source, copies.output
+    taken, spare = [*copies.places], dict(copies.spare)
+    lacking = [
+        span
+        for alike, count in copies.missing
+        for span in sorted(
+            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
+        )[:count]
+    ]
+    taken += protected
+    edits: list[Edit] = []
+    for span in sorted(lacking):
+        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
+        part = edit.text.strip()
+        before, _, behind = edit.text.partition(part)
+        others = "".join(other.text for other in edits if other.begin == other.end == edit.begin)
+        head = f"{output[: edit.begin]}{others}{before}"
+        # %d before a letter is no placeholder, /tmp behind one no path.
+        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
+        edit = replace(edit, text=f"{before}{part}{behind}")
+        edits.append(edit)
+        taken.append((edit.begin, edit.end))
+    edits += [
+        Edit(len(output[:begin].rstrip()), end, "")
+        for (begin, end), is_surplus in spare.items()
+        if is_surplus
+    ]
+    return sorted(edits, key=lambda edit: (edit.begin, edit.end))
+
+
+def stripped(text: str, span: Span) -> Span:
+    """Returns a span without the white space around it."""
+    part = text[slice(*span)]
+    begin = span[0] + len(part) - len(part.lstrip())
+    return begin, begin + len(part.strip())
+
+
+def with_needed_spaces(span: str, text: str, begin: int, end: int) -> str:
+    """Returns a span for a place of a text, with spaces where it would not be the same there."""
+    for before, behind in product(("", " "), repeat=2):
+        head = text[:begin] + before
+        if is_part_at(span, head + span + behind + text[end:], len(head)):
+            return before + span + behind
+    return span
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """Returns a text with its edits, which are in order."""
+    parts, position = [], 0
+    for edit in edits:
+        parts += [text[position : edit.begin], edit.text]
+        position = max(position, edit.end)
+    return "".join([*parts, text[position:]])
+
+
+def moved(span: Span, edits: Sequence[Edit]) -> Span:
+    """Returns where a part of a text is after its edits; all of what replaces a part of it."""
+    shift_begin = shift_end = 0
+    begin, end = span
+    for edit in edits:
+        grown = len(edit.text) - (edit.end - edit.begin)
+        if edit.end <= begin:
+            shift_begin += grown
+            shift_end += grown
+        elif edit.begin < end:
+            shift_begin += min(edit.begin - begin, 0)
+            shift_end += grown + max(edit.end - end, 0)
+    return begin + shift_begin, end + shift_end
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What an output has of the spans of its source that are kept.
+
+    Attributes:
+        places: Where it has them, in order.
+        pairs: Those that it has as often as the source, each with its place. Equal ones have theirs
+            in their order.
+        missing: Spans of one text, and how many of them it lacks.
+        spare: What it has besides, with whether that must go: a placeholder, or a span that is
+            there already.
+    """
+
+    source: str
+    spans: Sequence[Span]
+    output: str
+    places: Sequence[Span]
+    pairs: Sequence[tuple[Span, Span]]
+    missing: Sequence[tuple[Sequence[Span], int]]
+    spare: Sequence[tuple[Span, bool]]
+
+    @classmethod
+    def find(
+        cls, source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
+    ) -> "Copies":
+        """Compares the spans of a source, which may have flags, with those of an output."""
+        parts = [source[slice(*span)] for span in spans]
+        forms = dict(find_forms(output, parts, flags=flags))
+        rows = [form for part in parts if (form := form_of(part))]
+        # Unknown characters, and what patterns of the user match.
+        others = sorted({part for part in parts if not form_of(part)}, key=len, reverse=True)
+        of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+        in_output = kept_spans(output, patterns=of_others, known=parts, flags=flags)
+        texts = [output[slice(*span)] for span in in_output]
+        # Where one side has %s for the %1$s of the other one, numbers do not count.
+        sides = {are_numbered(parts), are_numbered(texts)}
+        normal = partial(normal_form, is_numbered=sides != {False, True})
+        missing = Counter(map(normal, parts))
+        extra = Counter(text for text in map(normal, texts) if text in missing) - missing
+        places: list[Span] = []
+        spare: list[tuple[Span, bool]] = []
+        for span, written in zip(in_output, texts, strict=True):
+            text, form, before = normal(written), forms.get(span), places[-1] if places else (0, 0)
+            is_repeated = output[slice(*before)] == written
+            is_repeated = is_repeated and not output[before[1] : span[0]].strip()
+            if missing[text] and not (is_repeated and extra[text]):
+                missing[text] -= 1
+                places.append(span)
+            elif extra[text]:
+                extra[text] -= 1
+                spare.append((span, is_repeated or is_exact(written)))
+            elif form and is_invented(written, form, source, rows):
+                spare.append((span, True))
+            elif form in rows:
+                spare.append((span, False))
+        lacking: list[tuple[list[Span], int]] = []
+        for text, count in (+missing).items():
+            alike = [span for span, part in zip(spans, parts, strict=True) if normal(part) == text]
+            if not is_written_out(text, output):
+                lacking.append((alike, count))
+
+        def in_order(text: str, spans: Sequence[Span]) -> list[Span]:
+            parts = [text[slice(*span)] for span in spans]
+            rows = zip(map(normal, parts), map(number_of, parts), spans, strict=True)
+            return [span for form, _, span in sorted(rows) if not missing[form]]
+
+        pairs = [*zip(in_order(source, spans), in_order(output, places), strict=True)]
+        return cls(source, spans, output, places, pairs, lacking, spare)
+
+    @property
+    def are_right(self) -> bool:
+        """Whether the output has each span as often as the source, and no other placeholder."""
+        return not self.missing and not any(is_surplus for _, is_surplus in self.spare)
+
+
+def _edit_for(
+    source: str,
+    span: Span,
+    output: str,
+    links: TokenLinks,
+    spare: dict[Span, bool],
+    taken: Sequence[Span],
+) -> Edit:
+    """Finds the place of one span: its damaged copy, or the gap where the alignment puts it."""
+    text = source[slice(*span)]
+    written = f"(?:{regex.escape(text)})+"  # beside a letter, or twice
+    if text.startswith("&"):  # or the sign of a reference
+        written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
+    for match in regex.finditer(written, output):
+        begin, end = match.span()
+        if not meets((begin, end), [*taken, *spare]):
+            return Edit(begin, end, text)
+    linked = [part for part in links.of_source(span) if not meets(part, taken)]
+    if linked:  # its damaged copy
+        begin, end = stripped(output, (linked[0][0], linked[-1][1]))
+        for part in [part for part in spare if meets(part, [(begin, end)])]:
+            begin, end = min(begin, part[0]), max(end, part[1])
+        form = form_of(text)
+        if form and form.kind in ("address", "path", "option"):  # other words may have its parts
+            begin = _ADDRESS_END.search(output, endpos=begin).start()
+            end = _ADDRESS_PART.match(output, end).end()
+        copy = begin, end
+        letters = "".join(output[begin:end].split())
+        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
+            for part in [part for part in spare if meets(part, [copy])]:
+                del spare[part]
+            return Edit(*copy, text)
+    if spare:  # another span stands for it
+        part = min(spare, key=lambda part: (not meets(part, linked), part))
+        del spare[part]
+        return Edit(*part, text)
+    before, behind = source[: span[0]][-1:], source[span[1] :][:1]
+    place = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
+    left, right = output[:place][-1:], output[place:][:1]
+    return Edit(
+        place,
+        place,
+        (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
+        + text
+        + (" " if not behind.isalnum() and right.isalnum() else ""),
+    )
+
+
+def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
+    """Returns the place behind what is linked with the source before the span.
+
+    The place of a span that is glued is before what is linked with the source behind it.
+    """
+    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
+    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
+    nearest = [max(ends, default=None), min(begins, default=None)]
+    if is_glued:
+        nearest.reverse()
+    place = next((place for _, place in filter(None, nearest)), len(output))
+    while 0 < place < len(output) and output[place - 1 : place + 1].isalnum():
+        if not is_spaced_script_at(output, place):
+            break
+        place += 1
+    return next((end for begin, end in taken if begin < place < end), place)
+
+
+def meets(part: Span, others: Sequence[Span]) -> bool:
+    """Returns whether a part of a text has something of others."""
+    return any(part[0] < end and begin < part[1] for begin, end in others)

@@ -1,0 +1,62 @@
+"""The lines of texts, and what stands around them, which stays as it is."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
+from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.sentences import Cut
+
+_LINE_BREAKS = re.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+)")
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """A text whose segments are numbers into a list of segments.
+
+    Between these stand cuts, and the rest of the text, which stays as it is.
+
+    Attributes:
+        suggestion: What a memory has for the text.
+    """
+
+    parts: tuple[str | int | Cut, ...]
+    suggestion: Suggestion | None = None
+
+    @property
+    def segments(self) -> list[int]:
+        """The numbers of the segments, in order."""
+        return [part for part in self.parts if isinstance(part, int)]
+
+    def with_parts(
+        self, parts: Sequence[Sequence[str | int | Cut]] | Mapping[int, Sequence[str | int | Cut]]
+    ) -> "TextLayout":
+        """Returns the text with several parts in the place of each segment."""
+        changed: list[str | int | Cut] = []
+        for part in self.parts:
+            changed += parts[part] if isinstance(part, int) else [part]
+        return replace(self, parts=tuple(changed))
+
+    def in_language(self, tag: Callable[[], str | None]) -> list[str | int]:
+        """Returns the parts, with cuts as the language of a tag joins the parts of a text."""
+        return [part.in_language(tag()) if isinstance(part, Cut) else part for part in self.parts]
+
+
+def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
+    """Splits texts into layouts, and the lines that are not blank, to which these refer.
+
+    White space around a line is no part of it. The layout keeps it, as it keeps line breaks.
+    """
+    layouts: list[TextLayout] = []
+    lines: list[str] = []
+    for text in texts:
+        parts: list[str | int | Cut] = []
+        for line in _LINE_BREAKS.split(text):  # lines and breaks by turns
+            begin, content = len(line) - len(line.lstrip(WHITE_SPACE)), line.strip(WHITE_SPACE)
+            parts.append(line[:begin])
+            if content:
+                parts += [len(lines), line[begin + len(content) :]]
+                lines.append(content)
+        layouts.append(TextLayout(tuple(part for part in parts if part != "")))
+    return layouts, lines

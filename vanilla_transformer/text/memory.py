@@ -1,0 +1,403 @@
+"""A memory of translations: pairs of texts, found by sources that are equal or similar.
+
+What sources have in the places of placeholders and numbers, their case and the signs at their ends
+do not count: a translation gets those of the text, if they are known. Similarity is that of
+Levenshtein's distance in words.
+"""
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from random import Random
+from threading import Lock
+from typing import Any, NamedTuple
+from unicodedata import normalize
+
+import numpy as np
+import regex
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import extract
+
+from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
+from vanilla_transformer.text.kept import Copies, Edit, apply_edits, kept_spans, meets
+from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, word_parts
+from vanilla_transformer.text.patterns import is_next
+
+LEAST_SIMILARITY = 0.6
+"""From which similarity on the translation of a similar text is better than that of a model."""
+LEAST_SHOWN = 0.4
+"""From which similarity on a model reads the translation of a similar text, and learns to."""
+
+_NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
+_END = regex.compile(r"[\s.:;!?\u2026\u3002\uff0e\uff1a\uff01\uff1f\u061f\u06d4\u0964]*\Z")
+_WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
+_WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
+_BREAK = regex.compile(r"[\n\t]")
+_LETTER = regex.compile(r"\p{L}")
+_FIRST_LETTER = regex.compile(r"\A\p{L}|\b\p{L}(?=\p{L})")  # "a" of "a file", none of "-e"
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
+_PART = "\0"
+_MOST_COMPARED = 512  # of the pairs that share the most words
+_MOST_TRIED = 16  # of the most similar ones, whose translations may lack parts
+
+
+class Pair(NamedTuple):
+    """A text and its translation.
+
+    Attributes:
+        context: What tells it from equal texts, such as `msgctxt`; "": it has none. None: nobody
+            knows.
+        is_doubtful: Whether the translation is only a proposal, for an equal text too.
+    """
+
+    source: str
+    target: str
+    context: str | None = None
+    is_doubtful: bool = False
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What a memory has for a text.
+
+    Attributes:
+        source: The stored source.
+        target: Its translation, with the placeholders, numbers and end of the text.
+        similarity: From 0 to 1.
+        is_exact: Whether the sources are equal, but for what is set apart.
+    """
+
+    source: str
+    target: str
+    similarity: float
+    is_exact: bool = False
+
+
+class _Form:
+    """A text without what is set apart.
+
+    Attributes:
+        begin: White space at its begin.
+        spans: What is set apart within it, in order: placeholders, numbers and the like.
+        parts: What stands there.
+        end: Signs and white space at its end.
+        body: The rest.
+        key: The same in any case.
+        written: The words of the body, and `words` those of the key.
+        breaks: Its line breaks and tabs.
+    """
+
+    def __init__(self, text: str, known: Sequence[str] = ()) -> None:
+        self.text = text
+        begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
+        kept = [span for span in kept_spans(text, known=known) if span[0] < end]
+        end = max([begin, end, *(span[1] for span in kept)])
+        numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
+        self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
+        self.parts = [text[slice(*span)] for span in self.spans]
+        self.begin, self.end = text[:begin], text[end:]
+        body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
+        self.body = " ".join(normalize("NFC", body).split())
+        self.key = self.body.lower()
+        self.breaks = _BREAK.findall(text.strip())
+        words = (self.body[slice(*span)] for span in word_parts(self.body))
+        self.written = [word for word in words if word == _PART or _WORD.search(word)]
+        self.words = [word.lower() for word in self.written]
+
+
+class Memory:
+    """Pairs of one direction; later ones may be added, by several threads.
+
+    Args:
+        corrects: Whether the last of several translations counts, and not the most frequent one.
+    """
+
+    def __init__(self, pairs: Iterable[Pair] = (), corrects: bool = False) -> None:
+        self._corrects = corrects
+        self._lock = Lock()
+        self._sources: list[str] = []
+        self._targets: list[str] = []
+        self._contexts: list[str | None] = []
+        self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
+        self._former = array("q")  # the pair before each with the same key; -1: there is none
+        self._ids: dict[str, int] = {}
+        self._pairs_of: list[array[int]] = []  # by the id of a word
+        self._words = array("I")  # of all pairs, one after the other
+        self._ends = array("Q", [0])
+        self._signs = defaultdict[str, Counter[tuple[str, str]]](Counter)
+        for pair in pairs:
+            self.add(pair)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
+
+    def add(self, pair: Pair) -> None:
+        """Adds a pair; one without a translation is left out.
+
+        So is one with a text that is its own, but for a correction.
+        """
+        source, target, context, is_doubtful = pair
+        form = _Form(source)
+        if not (_LETTER.search(form.key) and target.strip()):
+            return
+        if source == target and not self._corrects:
+            return
+        with self._lock:
+            number = len(self._sources)
+            self._sources.append(source)
+            self._targets.append(target)
+            begin, _, end = _split_signs(target)
+            if _plain(end) == _plain(form.end):
+                self._signs[_plain(end)][begin, end.rstrip()] += 1
+            self._contexts.append(context)
+            key = hash(form.key)
+            self._former.append(-1 if is_doubtful else self._last.get(key, -1))
+            if not is_doubtful:
+                self._last[key] = number
+            ids = [self._ids.setdefault(word, len(self._ids)) for word in form.words]
+            self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
+            for word in set(ids):
+                self._pairs_of[word].append(number)
+            self._words.extend(ids)
+            self._ends.append(len(self._words))
+
+    def exact(
+        self, text: str, context: str | None = None, before: str = "", behind: str = ""
+    ) -> Suggestion | None:
+        """Returns the translation of an equal text.
+
+        Of several, that of the same context counts; else of the same text to the letter; else of
+        the same neighbours; else the most frequent one; else the last. A translation whose letters
+        would have another case in the place of the text is none, nor is one for other numbers
+        where one of both is 1: "1 Minuten". "Nr." for "No." is none for "No".
+
+        Args:
+            context: As that of a pair. Pairs that have another one do not count.
+            before: The text before it in its file, and `behind` that behind it.
+        """
+        form, forms = _Form(text), dict[str, _Form]()
+        found: list[tuple[tuple[bool, ...], str, str]] = []
+        number = self._last.get(hash(form.key), -1)
+        while number >= 0:
+            source, own = self._sources[number], self._contexts[number]
+            stored = forms.get(source) or forms.setdefault(source, _Form(source))
+            if stored.key == form.key and (None in (context, own) or own == context):
+                target = self._adapted(stored, self._targets[number], form)
+                is_alike = _matters(form) == _matters(stored)
+                if target is not None and is_alike and _has_case_of(form, stored, target):
+                    is_near = before == self._source_at(number - 1)
+                    is_near |= behind == self._source_at(number + 1)
+                    is_same = (own or "") == (context or "")
+                    rank = is_same, source == text, is_near, stored.body == form.body
+                    found.append((rank, target, source))
+            number = self._former[number]
+        if not found:
+            return None
+        best = max(rank for rank, *_ in found)
+        # It begins with the last pair, and so does what is equally frequent.
+        pairs = [(target, source) for rank, target, source in found if rank == best]
+        (target, source), _ = Counter(pairs[:1] if self._corrects else pairs).most_common(1)[0]
+        return Suggestion(source, target, 1.0, is_exact=True)
+
+    def _source_at(self, number: int) -> str | None:
+        return self._sources[number] if 0 <= number < len(self) else None
+
+    def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
+        """Returns the translation of the most similar text; of equally similar ones, the last.
+
+        Texts of the same words do not count if another one is wanted.
+        """
+        form = _Form(text)
+        with self._lock:
+            candidates = self._candidates(form, least)
+        usable = [row for row in candidates if row[1] < 1] if is_other else candidates
+        for number, similarity in usable[:_MOST_TRIED]:
+            target = self._adapted(_Form(self._sources[number]), self._targets[number], form)
+            if target is not None:
+                return Suggestion(self._sources[number], target, similarity)
+        return None
+
+    def draw(self, chance: Random) -> Suggestion:
+        """Returns the translation of any text."""
+        number = chance.randrange(len(self))
+        return Suggestion(self._sources[number], self._targets[number], 0.0)
+
+    def _adapted(self, stored: _Form, target: str, form: _Form) -> str | None:
+        """Returns a target with what is set apart in a text, in the place of that of its source.
+
+        None: it has other parts than its source, or some that the text lacks.
+        """
+        own = _Form(target, stored.parts)
+        parts = own.parts
+        if stored.text == form.text:
+            if not Copies.find(form.text, kept_spans(form.text), target).are_right:
+                return None
+        elif Counter(own.parts) == Counter(stored.parts) and len(stored.parts) == len(form.parts):
+            waiting = defaultdict[str, list[int]](list)
+            for number, part in enumerate(stored.parts):
+                waiting[part].append(number)
+            order = [waiting[part].pop(0) for part in own.parts]
+            parts = [form.parts[number] for number in order]
+            in_order = [number for number in order if is_next(form.parts[number])]
+            if in_order != sorted(in_order):
+                return None  # `%s` would stand for another value
+        elif Counter(own.parts) - Counter(form.parts):
+            return None
+        elif stored.key == form.key and form.parts != stored.parts:
+            return None  # it lacks a part, and nobody knows which one
+        if form.breaks not in (stored.breaks, own.breaks):
+            return None
+        is_upper = _is_in_capitals(form.body) and not _is_in_capitals(stored.body)
+        case = to_upper if is_upper else str
+        body, last = "", len(own.begin)
+        for (begin, end), part in zip(own.spans, parts, strict=True):
+            body += case(target[last:begin]) + part
+            last = end
+        body += case(target[last : len(target) - len(own.end)])
+        if form.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
+            body = to_upper(body[:1]) + body[1:]
+        end = own.end
+        if stored.end != form.end:
+            body, end = self._with_signs(body, form.end)
+        return form.begin + body + end
+
+    def _with_signs(self, body: str, wanted: str) -> tuple[str, str]:
+        """Returns a target as this memory writes targets of sources with an end, and its end."""
+        _, body, _ = _split_signs(body)
+        sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
+        known = self._signs.get(_plain(wanted)) if sign else None
+        if known:
+            (begin, end), _ = known.most_common(1)[0]
+            return begin + body, end + space
+        if sign in _WIDE and _WIDE_SCRIPT.search(body):
+            return body, _WIDE[sign] + space
+        return body, wanted
+
+    def _candidates(self, form: _Form, least: float) -> list[tuple[int, float]]:
+        """Finds pairs from a similarity on, the most similar first."""
+        size = len(form.words)
+        ids = [self._ids.get(word, 0x10FFFF) for word in form.words]
+        shared = np.zeros(len(self), np.uint32)
+        counts = Counter(ids)
+        for word, count in counts.items():
+            if word < len(self._pairs_of):
+                shared[np.frombuffer(self._pairs_of[word], np.uint32)] += count
+        # Texts that share too few words cannot be similar enough.
+        numbers = np.flatnonzero(shared >= max(least * size, 1))
+        if not len(numbers):
+            return []
+        ends = np.frombuffer(self._ends, np.uint64).astype(np.int64, copy=False)
+        sizes = ends[numbers + 1] - ends[numbers]
+        most = np.minimum(shared[numbers], sizes) / np.maximum(sizes, size)
+        order = np.lexsort((-numbers, -most))[:_MOST_COMPARED]
+        numbers = numbers[order][most[order] >= least]
+        texts = {
+            int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in numbers
+        }
+        found = extract(
+            self._coded(array("I", ids)),
+            texts,
+            scorer=Levenshtein.normalized_similarity,
+            processor=None,
+            limit=None,
+            score_cutoff=max(least, 1e-9),
+        )
+        return sorted(
+            ((number, similarity) for _, similarity, number in found),
+            key=lambda of_pair: (-of_pair[1], -of_pair[0]),
+        )
+
+    @staticmethod
+    def _coded(ids: "array[int]") -> str:
+        """Writes words as characters, which can be compared quickly."""
+        return ids.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _matters(form: _Form) -> tuple[list[bool], bool]:
+    """Returns which numbers are 1, and whether the text may be an abbreviation, such as "No."."""
+    return [part == "1" for part in form.parts], len(form.words) == 1 and form.end.strip() == "."
+
+
+def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
+    """Returns whether a translation has the case that a text needs.
+
+    Which words of a text in capitals have small letters, or the first one, only a person knows.
+    Other letters than the first ones of words have a meaning: `-e` and `-E` are two options.
+    """
+    if _is_in_capitals(stored.body) and not _is_in_capitals(form.body):
+        return not target.isupper()
+    if stored.body[:1].isupper() and form.body[:1].islower() and target.lstrip()[:1].isupper():
+        return False
+    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), f.body) for f in (form, stored)}
+    return len(bodies) == 1 or _is_in_capitals(form.body)
+
+
+def _is_in_capitals(text: str) -> bool:
+    return text.isupper() and sum(map(str.isupper, text)) > 1
+
+
+def _plain(end: str) -> str:
+    """Returns the signs at an end as English writes them."""
+    return normalize("NFKC", end).replace("\u3002", ".").strip()
+
+
+def _split_signs(text: str) -> tuple[str, str, str]:
+    """Returns what Spanish has before a question or a call, the rest, and the end of a text."""
+    body = text[: _END.search(text).start()]
+    rest = body.lstrip("\u00bf\u00a1")
+    return body[: len(body) - len(rest)], rest, text[len(body) :]
+
+
+def shown_behind(text: str, known: Suggestion) -> str:
+    """Returns what a model reads behind a text: the translation of a similar one.
+
+    Behind that stand the words in which both differ: of each place those of the similar text, and
+    those of the text.
+    """
+    forms = _Form(known.source), _Form(text)
+    shown = [known.target.strip()]
+    matcher = SequenceMatcher(None, forms[0].words, forms[1].words, autojunk=False)
+    for kind, *bounds in matcher.get_opcodes():
+        if kind != "equal":
+            for form, begin, end in zip(forms, bounds[::2], bounds[1::2], strict=True):
+                words = [word for word in form.written[begin:end] if word != _PART]
+                shown.append(" ".join(words))
+    return "".join(
+        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(f' {words}', 1) else ''}{words}"
+        for words in shown
+    )
+
+
+def suggestions_for(
+    texts: Sequence[str],
+    memories: Sequence[Memory],
+    contexts: Sequence[str | None] = (),
+    least: float | None = LEAST_SIMILARITY,
+) -> list[Suggestion | None]:
+    """Returns what memories have for the texts of a file, in their order.
+
+    An equal text of the first memory counts; else one of the next; else the most similar one.
+
+    Args:
+        contexts: Those of the texts, as those of pairs. Empty: nobody knows them.
+        least: Smallest similarity of a similar text. None: no similar one counts.
+    """
+    around = ["", *texts, ""]
+    found: list[Suggestion | None] = []
+    of_texts = zip(around, texts, around[2:], contexts or [None] * len(texts), strict=False)
+    for before, text, behind, context in of_texts:
+        equal = (memory.exact(text, context, before, behind) for memory in memories)
+        known = next(filter(None, equal), None)
+        if known is None and least is not None:
+            near = (memory.similar(text, least) for memory in memories)
+            known = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
+        found.append(known)
+    return found

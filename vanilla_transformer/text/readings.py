@@ -1,0 +1,150 @@
+"""What a model reads of a text: other words stand in the place of some of its parts."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import regex
+
+from vanilla_transformer.text.kept import (
+    Edit,
+    Span,
+    apply_edits,
+    kept_spans,
+    meets,
+    moved,
+    with_needed_spaces,
+)
+
+_TOKEN = regex.compile(r"<ph\d>")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text as a model reads it.
+
+    Attributes:
+        original: The text.
+        edits: What the model reads in the place of parts of it, in order.
+    """
+
+    original: str
+    edits: Sequence[Edit] = ()
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return apply_edits(self.original, self.edits)
+
+    @cached_property
+    def undone(self) -> list[Edit]:
+        """What makes the original of what is read."""
+        undone, grown = [], 0
+        for edit in self.edits:
+            begin, original = edit.begin + grown, self.original[edit.begin : edit.end]
+            undone.append(Edit(begin, begin + len(edit.text), original, edit.source))
+            grown += len(edit.text) - len(original)
+        return undone
+
+    def place(self, span: Span) -> Span:
+        """Returns the part of the original that a part of what is read stands for."""
+        return moved(span, self.undone)
+
+    def without(self, spans: Sequence[Span]) -> "Reading":
+        """Returns a reading that also lacks some spans, unless nothing would be left.
+
+        The space before a span goes too.
+        """
+        edits, last = list(self.edits), 0
+        for begin, end in spans:
+            before, behind = self.original[:begin][-1:], self.original[end:][:1]
+            if before.isspace() and begin > last:
+                begin -= 1
+            elif behind.isspace() and begin == last:
+                end += 1
+            edits.append(Edit(begin, end, ""))
+            last = end
+        reading = Reading(self.original, sorted(edits, key=lambda edit: edit.begin))
+        return reading if reading.text.strip() else self
+
+    def edits_to_restore(self, output: str) -> list[Edit]:
+        """Returns what puts the parts that tokens stand for into an output with these tokens."""
+        if not self.edits:  # the usual case
+            return []
+        spans = {edit.text: (edit.begin, edit.end) for edit in self.edits}
+        edits = []
+        for match in _TOKEN.finditer(output):
+            if span := spans.get(match[0]):
+                text = with_needed_spaces(self.original[slice(*span)], output, *match.span())
+                edits.append(Edit(match.start(), match.end(), text, span))
+        return edits
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """The tokens that stand for what is kept, as a model has learnt to copy them.
+
+    Attributes:
+        tokens: In the order in which they stand in a source.
+        whole_words: Whether they stand for parts between white space alone: the tokens of some
+            vocabularies are words.
+    """
+
+    tokens: tuple[str, ...]
+    whole_words: bool = False
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Self:
+        """Returns those of a tokenizer's model, which may be none."""
+        tokens = getattr(tokenizer, "placeholders", ())
+        is_word = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
+        return cls(tokens, is_word)
+
+    def reading(self, text: str, spans: Sequence[Span]) -> Reading:
+        """Returns a reading with a token for each span; what is left over stays."""
+        pairs = zip(self._fitting(text, spans), self.tokens, strict=False)
+        return Reading(text, [Edit(*span, token) for span, token in pairs])
+
+    def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
+        """Returns a pair, and other targets, with tokens for what both sides have equally often."""
+        of_source = self._fitting(source, kept_spans(source))
+        of_target = self._fitting(target, kept_spans(target)) if of_source else []
+        counts = [
+            Counter(text[begin:end] for begin, end in spans)
+            for text, spans in ((source, of_source), (target, of_target))
+        ]
+        equal = {part for part, count in counts[0].items() if counts[1][part] == count}
+        reading = self.reading(source, [s for s in of_source if source[slice(*s)] in equal])
+        written = [self.reading_of_target(target, of_target, reading).text]
+        written += (self.reading_of_target(text, kept_spans(text), reading).text for text in others)
+        return reading.text, *written
+
+    def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
+        """Returns a reading of a given target, as the model writes what it reads of the source.
+
+        The spans are kept from the source, whose parts the edits name.
+        """
+        parts: dict[str, deque[Edit]] = defaultdict(deque)
+        for edit in source.edits:
+            parts[source.original[edit.begin : edit.end].strip()].append(edit)
+        pairs = [
+            (span, parts[part].popleft())
+            for span in self._fitting(text, spans)
+            if parts[part := text[slice(*span)]]
+        ]
+        tokens = [Edit(*span, edit.text) for span, edit in pairs if edit.text]
+        reading = Reading(text, tokens).without([span for span, edit in pairs if not edit.text])
+        edits = [
+            replace(edit, source=(of_source.begin, of_source.end))
+            for edit in reading.edits
+            for span, of_source in pairs
+            if meets(span, [(edit.begin, edit.end)])
+        ]
+        return Reading(text, edits)
+
+    def _fitting(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+        if not self.whole_words:
+            return spans
+        return [(b, e) for b, e in spans if not (text[:b][-1:] + text[e : e + 1]).strip()]

@@ -1,0 +1,136 @@
+"""Cuts a line that is too long for a model: between sentences, clauses, words or letters."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import regex
+
+from vanilla_transformer.text.languages import (
+    CLAUSE_SIGNS,
+    between_sentences,
+    is_spaced_script_at,
+    sentence_ends,
+    words_have_spaces,
+)
+
+_SPACE = regex.compile(r"\s+")
+_CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs behind it
+_CHARACTER = regex.compile(r".", regex.DOTALL)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a line is cut: the white space there, and what it stands between.
+
+    Attributes:
+        between: "sentences" (or clauses), "words", or "letters" of one word.
+    """
+
+    space: str
+    between: str
+
+    def in_language(self, tag: str | None) -> str:
+        """Returns what stands there in another language; None: in one with spaces."""
+        if self.between == "letters":
+            return self.space
+        has_space = between_sentences if self.between == "sentences" else words_have_spaces
+        if tag is not None and not has_space(tag):
+            return ""
+        return self.space.replace("\u3000", " ") or " "
+
+
+def cut_line(
+    line: str,
+    count_tokens: Callable[[str], int],
+    limit: int,
+    language: str | None = None,
+    whole: Sequence[tuple[int, int]] = (),
+) -> list[str | Cut]:
+    """Cuts a line into pieces that are short enough, at as few places as possible.
+
+    Args:
+        limit: Largest number of tokens of a piece. Only a single character may have more.
+        language: The tag of the line's language; None: it is unknown.
+        whole: Parts that are cut only where they do not fit alone.
+
+    Returns:
+        Pieces and cuts by turns. With the spaces of the cuts they are the line.
+    """
+    kinds: list[tuple[str, Callable[[str], list[int]]]] = [
+        ("sentences", lambda text: sentence_ends(text, language)),
+        ("sentences", lambda text: [match.end() for match in CLAUSE_SIGNS.finditer(text)]),
+        ("words", lambda text: [match.end() for match in _SPACE.finditer(text)]),
+        ("letters", lambda text: [match.end() for match in _CLUSTER.finditer(text)]),
+        ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
+    ]
+
+    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+
+    def cut(text: str, level: int, before: int) -> list[str | Cut]:
+        if count_tokens(text) <= limit or level == len(kinds):
+            return [text]
+        between, find_ends = kinds[level]
+        parts: list[str | Cut] = []
+        is_last = level == len(kinds) - 1
+        ends = [end for end in find_ends(text) if is_last or before + end not in inner]
+        units = _units(text, ends)
+        start = first = 0
+        while first < len(units):
+
+            def fits(end: int, begin: int = units[first][0]) -> bool:
+                return count_tokens(text[begin:end]) <= limit
+
+            last = _last_that_fits(units, first, fits)
+            begin, end = units[first][0], units[last][1]
+            if parts:
+                is_letters = between == "letters" and is_spaced_script_at(text, begin)
+                kind = "words" if between == "letters" and not is_letters else between
+                parts.append(Cut(text[start:begin], kind))
+            part = text[begin:end]
+            parts += cut(part, level + 1, before + begin) if first == last else [part]
+            start, first = end, last + 1
+        return parts
+
+    return cut(line, 0, 0)
+
+
+def split_sentences(
+    line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
+) -> list[str | Cut]:
+    """Returns the sentences of a line and the cuts by turns; see `cut_line`."""
+    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+    ends = [end for end in sentence_ends(line, language) if end not in inner]
+    parts: list[str | Cut] = []
+    last = 0
+    for begin, end in _units(line, ends):
+        parts += [Cut(line[last:begin], "sentences"), line[begin:end]]
+        last = end
+    return parts[1:]
+
+
+def _units(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns where each unit begins and ends, without the white space after all but the last."""
+    units: list[tuple[int, int]] = []
+    start, last = 0, len(text.rstrip())
+    for end in ends:
+        content = start + len(text[start:end].rstrip())
+        if start < content and end < last:
+            units.append((start, content))
+            start = end
+    units.append((start, len(text)))
+    return units
+
+
+def _last_that_fits(
+    units: Sequence[tuple[int, int]], first: int, fits: Callable[[int], bool]
+) -> int:
+    """Finds the last unit up to whose end a piece fits, in few steps; `first` is always taken."""
+    last, step = first, 1
+    while last + step < len(units) and fits(units[last + step][1]):
+        last += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if last + step < len(units) and fits(units[last + step][1]):
+            last += step
+    return last

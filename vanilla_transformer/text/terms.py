@@ -1,0 +1,217 @@
+"""Glossaries: which terms of a text have a translation that is decided, and how a model reads it.
+
+A model that is trained so reads the target term behind the source term, as in
+`open the<|term|> file<|trans|> Datei<|end|>.` (Dinu et al. 2019, "Training Neural Machine
+Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and Pinnis 2021).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from unicodedata import normalize
+
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+from vanilla_transformer.text.kept import Edit, Span, meets
+from vanilla_transformer.text.languages import is_spaced_script_at, lemma, word_parts
+
+_COLUMNS = ("source", "target", "case", "exact")
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term and its translation.
+
+    Attributes:
+        case: Whether capital and small letters of the source differ.
+        exact: Whether only this form of the source counts, and no inflected one.
+        place: Where it comes from, such as "line 3", for errors.
+    """
+
+    source: str
+    target: str
+    case: bool = False
+    exact: bool = False
+    place: str = field(default="", compare=False)
+
+    def key(self, language: str | None, inflected: bool) -> Key:
+        """Returns what the source has in common with equal texts, part by part."""
+        parts = (self.source[slice(*span)] for span in word_parts(self.source))
+        return tuple(_form(part, language, self.case, inflected) for part in parts)
+
+    @cached_property
+    def target_finder(self) -> "Glossary":
+        """Finds the target in an output; a name such as "iPhone" is written in one way alone."""
+        words = [self.target[slice(*span)] for span in word_parts(self.target)]
+        is_name = any(word[1:] != word[1:].lower() for word in words)
+        return Glossary([Term(self.target, self.target, case=is_name, exact=is_name)])
+
+
+@dataclass(frozen=True)
+class Match:
+    """A term at a place of a text."""
+
+    begin: int
+    end: int
+    term: Term
+
+
+class Glossary:
+    """Terms by their source; two equal ones with different targets are an error."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.terms = tuple(terms)
+        self._tables: dict[str | None, dict[tuple[bool, bool], dict[Key, Term]]] = {}
+        known: dict[tuple[Key, bool, bool], Term] = {}
+        for term in self.terms:
+            if not (term.source.strip() and term.target.strip()):
+                raise ValueError(f"{term.place}: a term needs a source and a target.")
+            same = known.setdefault((term.key(None, False), term.case, term.exact), term)
+            if same.target != term.target:
+                raise ValueError(
+                    f"{same.place} and {term.place} translate {term.source!r} as {same.target!r} "
+                    f"and as {term.target!r}: leave one out."
+                )
+
+    @classmethod
+    def of(cls, glossary: "GlossaryLike") -> "Glossary":
+        """Returns a glossary; reads one from a file, a mapping or a list of pairs.
+
+        The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two
+        may lack. A first line with these names puts them in another order.
+        """
+        if isinstance(glossary, Glossary):
+            return glossary
+        if isinstance(glossary, str | Path):
+            return cls(_read(Path(glossary)))
+        pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
+        return cls(
+            Term(source, target, place=f"Term {number}")
+            for number, (source, target) in enumerate(pairs, start=1)
+        )
+
+    def find(self, text: str, language: str | None, kept: Sequence[Span] = ()) -> list[Match]:
+        """Finds the terms of a text, in order: of those that overlap the longest, then the first.
+
+        Args:
+            language: The tag of the text's language; None: inflected forms are not known.
+            kept: Spans without terms.
+        """
+        if not self.terms:
+            return []
+        spans = word_parts(text)
+        matches: list[Match] = []
+        for (case, inflected), table in self._tables_of(language).items():
+            parts = [_form(text[slice(*span)], language, case, inflected) for span in spans]
+            sizes = sorted({len(key) for key in table})
+            matches += [
+                Match(spans[first][0], spans[first + size - 1][1], table[key])
+                for first in range(len(parts))
+                for size in sizes
+                if (key := tuple(parts[first : first + size])) in table and len(key) == size
+            ]
+        taken: list[Match] = []
+        # `sorted` is stable: exact forms come before inflected ones.
+        for match in sorted(matches, key=lambda match: (match.begin - match.end, match.begin)):
+            others = [*kept, *((other.begin, other.end) for other in taken)]
+            if not meets((match.begin, match.end), others):
+                taken.append(match)
+        return sorted(taken, key=lambda match: match.begin)
+
+    def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Key, Term]]:
+        """Returns the terms by their keys: exact and inflected forms, with and without case."""
+        if language not in self._tables:
+            tables: dict[tuple[bool, bool], dict[Key, Term]] = {}
+            for inflected in (False, True):
+                for case in (True, False):
+                    table = {
+                        term.key(language, inflected): term
+                        for term in reversed(self.terms)
+                        if term.case == case and not (inflected and term.exact)
+                    }
+                    if table and (not inflected or language):
+                        tables[case, inflected] = table
+            self._tables[language] = tables
+        return self._tables[language]
+
+
+GlossaryLike = Glossary | str | Path | Mapping[str, str] | Sequence[Sequence[str]]
+"""A glossary; its file; or targets by their sources, or pairs of both."""
+
+
+def _form(part: str, language: str | None, case: bool, inflected: bool) -> str:
+    """Returns what equal words have in common."""
+    part = normalize("NFC", part)
+    form = lemma(part.lower(), language).lower() if inflected else part.lower()
+    if not case or not inflected:
+        return part if case else form
+    return form.upper() if part.isupper() else form.title() if part[0].isupper() else form
+
+
+def targets_in(
+    output: str, terms: Iterable[Term], language: str | None, kept: Sequence[Span] = ()
+) -> list[Match]:
+    """Finds the targets of terms in an output, in these or inflected forms; see `Glossary.find`."""
+    targets = (target for term in terms for target in term.target_finder.terms)
+    by_key = {target.key(None, False): target for target in targets}
+    return Glossary(by_key.values()).find(output, language, kept)
+
+
+def missing_targets(
+    terms: Sequence[Term], output: str, language: str | None = None
+) -> tuple[str, ...]:
+    """Returns the targets that an output has less often than all terms together; see `targets_in`.
+
+    A target within another one counts in both.
+    """
+    finders = {term.target: term.target_finder for term in terms}
+    needed = {
+        target: sum(len(finder.find(term.target, language)) for term in terms)
+        for target, finder in finders.items()
+    }
+    return tuple(
+        target
+        for target, finder in finders.items()
+        if len(finder.find(output, language)) < needed[target]
+    )
+
+
+def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:
+    """Returns the edits that put targets behind terms of a text, which are in order.
+
+    White space before a term stays directly before it, as the vocabulary knows words with it.
+    """
+    begin_token, between, end_token = TERM_TOKENS
+    edits = []
+    for (begin, end), target in terms:
+        place = begin - text[:begin][-1:].isspace()
+        term = text[place:end] if begin else f" {text[:end]}"
+        gap = " " if is_spaced_script_at(f" {target}", 1) else ""
+        edits.append(Edit(place, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
+    return edits
+
+
+def _read(path: Path) -> list[Term]:
+    columns: tuple[str, ...] = _COLUMNS
+    terms: list[Term] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        place = f"{path}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{place}: {error}.") from error
+        cells = [cell.strip() for cell in text.split("\t")]
+        if number == 1 and set(_COLUMNS[:2]) <= set(cells) <= set(_COLUMNS):
+            columns = tuple(cells)
+        elif any(cells):
+            row = dict(zip(columns, cells, strict=False))
+            if not (row.get("source") and row.get("target")) or len(cells) > len(columns):
+                raise ValueError(f"{place}: {text!r} must be a source, a tab, and a target.")
+            flags = [row.get(name, "") for name in _COLUMNS[2:]]
+            if not {*flags} <= {"", "0", "1"}:
+                raise ValueError(f"{place}: `case` and `exact` are 1 or 0.")
+            case, exact = (flag == "1" for flag in flags)
+            terms.append(Term(row["source"], row["target"], case, exact, place))
+    return terms
