@@ -3,7 +3,10 @@
 import json
 import math
 import random
+import re
 from dataclasses import replace
+from itertools import product
+from unicodedata import normalize
 
 import pytest
 from toy import REPOSITORY
@@ -21,22 +24,23 @@ from vanilla_transformer.run.calibration import calibrate
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 
 
-def outputs(count, seed=0, noise=5.0):
+def outcomes(count, seed=0, noise=5.0, tags=(None,)):
     """Outputs whose tokens are the more probable, the better they are, and their chrF."""
     chance = random.Random(seed)
-    made, values = [], []
-    for _ in range(count):
+    made = []
+    for number in range(count):
         goodness = chance.random()
         scores = tuple(-3 * (1 - goodness) * chance.random() for _ in range(12))
         output = Translation("so viele Worte", token_scores=scores, repeated=goodness < 0.1)
-        made.append(describe_output(output, "so many words", 5))
-        values.append(min(100.0, max(0.0, 100 * goodness + chance.gauss(0, noise))))
-    return made, values
+        value = min(100.0, max(0.0, 100 * goodness + chance.gauss(0, noise)))
+        described = describe_output(output, "so many words", 5)
+        made.append((described, value, tags[number % len(tags)]))
+    return made
 
 
 def test_the_quality_ranks_outputs_and_is_their_chrf():
-    calibration = Calibration.fit(*outputs(500), [None] * 500)
-    described, values = outputs(400, seed=1)
+    calibration = Calibration.fit(outcomes(500))
+    described, values, _ = zip(*outcomes(400, seed=1), strict=True)
     expected = [calibration.expected(row, None) for row in described]
     assert rank_correlation(expected, values) > 0.8
     assert all(0 <= value <= 100 for value in expected)
@@ -47,14 +51,14 @@ def test_the_quality_ranks_outputs_and_is_their_chrf():
 
 
 def test_a_better_output_never_has_a_lower_quality():
-    calibration = Calibration.fit(*outputs(300, noise=30), [None] * 300)
+    calibration = Calibration.fit(outcomes(300, noise=30))
     (line,) = calibration.lines.values()
     assert line.values == sorted(line.values)
     assert line.sums == sorted(line.sums)
 
 
 def test_what_repeats_itself_has_the_lowest_quality():
-    calibration = Calibration.fit(*outputs(300), [None] * 300)
+    calibration = Calibration.fit(outcomes(300))
     good = Translation("so viele Worte", token_scores=(-0.01,) * 12)
     lowest, highest = (
         calibration.expected(describe_output(replace(good, repeated=again), "so many", 5), None)
@@ -65,11 +69,14 @@ def test_what_repeats_itself_has_the_lowest_quality():
 
 
 def test_languages_have_their_own_quality():
-    described, values = outputs(400)
-    languages = ["de", "fr"] * 200
-    values = [v / 2 if tag == "fr" else v for v, tag in zip(values, languages, strict=True)]
-    calibration = Calibration.fit(described, values, languages)
-    good = max(described, key=lambda row: calibration.expected(row, "de"))
+    made = [
+        (described, value / 2 if tag == "fr" else value, tag)
+        for described, value, tag in outcomes(400, tags=("de", "fr"))
+    ]
+    calibration = Calibration.fit(made)
+    good = max(
+        (described for described, *_ in made), key=lambda row: calibration.expected(row, "de")
+    )
     of_tags = [calibration.expected(good, tag) for tag in ("de", None, "fr")]
     assert of_tags == sorted(of_tags, reverse=True)
     assert of_tags[0] > 1.5 * of_tags[2]
@@ -78,23 +85,22 @@ def test_languages_have_their_own_quality():
 
 @pytest.mark.parametrize("count", [0, 1, 99])
 def test_too_few_outputs_teach_nothing(count):
-    assert Calibration.fit(*outputs(count), [None] * count) is None
+    assert Calibration.fit(outcomes(count)) is None
 
 
 def test_outputs_that_are_all_alike_teach_nothing():
-    described, _ = outputs(200)
-    assert Calibration.fit(described, [40.0] * 200, [None] * 200) is None
-    values = [float(n) for n in range(200)]
-    assert Calibration.fit([described[0]] * 200, values, [None] * 200) is None
+    made = outcomes(200, tags=("de", "fr"))
+    assert Calibration.fit([(row, 40.0, tag) for row, _, tag in made]) is None
+    alike = made[0][0]
+    assert Calibration.fit([(alike, value, tag) for _, value, tag in made]) is None
     # Those of a language, among others.
-    tags = ["de", "fr"] * 100
-    rows = [described[0] if tag == "de" else row for row, tag in zip(described, tags, strict=True)]
-    assert {*Calibration.fit(rows, values, tags).lines} == {"", "fr"}
+    rows = [(alike if tag == "de" else row, value, tag) for row, value, tag in made]
+    assert {*Calibration.fit(rows).lines} == {"", "fr"}
 
 
 @pytest.mark.parametrize("scores", [(), (-math.inf, -1.0), (math.nan,), (0.5,)])
 def test_scores_that_are_no_probabilities(scores):
-    calibration = Calibration.fit(*outputs(200), [None] * 200)
+    calibration = Calibration.fit(outcomes(200))
     for text in ("", "viele Worte"):
         described = describe_output(Translation(text, token_scores=scores), "", 0)
         assert 0 <= calibration.expected(described, None) <= 100
@@ -106,7 +112,7 @@ def saved(folder, tail=b""):
 
 
 def test_a_calibration_is_of_the_weights_beside_it(tmp_path):
-    calibration = Calibration.fit(*outputs(200), ["de", "fr"] * 100)
+    calibration = Calibration.fit(outcomes(200, tags=("de", "fr")))
     assert Calibration.load(saved(tmp_path)) is None
     calibration.save(tmp_path)
     assert Calibration.load(tmp_path) == calibration
@@ -114,22 +120,91 @@ def test_a_calibration_is_of_the_weights_beside_it(tmp_path):
     assert Calibration.load(saved(tmp_path, b"of another model")) is None
 
 
+def test_a_damaged_calibration_is_named_and_the_translation_goes_on(tmp_path, heard):
+    Calibration.fit(outcomes(200)).save(saved(tmp_path))
+    whole = (tmp_path / QUALITY).read_text()
+    for content in (whole[:100], "", "[1]"):
+        heard.clear()
+        (tmp_path / QUALITY).write_text(content)
+        assert Calibration.load(tmp_path) is None
+        assert str(tmp_path / QUALITY) in heard.text
+
+
+def made_outputs(count, seed=None):
+    """Outputs that are better the lower their number; with a seed, nothing tells how good."""
+    chance = random.Random(seed)
+    for n in range(count):
+        row = (0.1 * n,) + (0.0,) * 11
+        if seed is not None:
+            row = (*(chance.random() for _ in range(10)), 0.0, 0.0)
+        yield Translation(f"das ist Text {n}", described=row), "das ist Text"[: 12 - n % 12]
+
+
+def calibrated(folder, pairs):
+    given, references = zip(*pairs, strict=True)
+    return calibrate(saved(folder), given, references, [None] * len(given))
+
+
+def correlation_in(said):
+    return float(re.search(r"chrF is (-?\d\.\d+)", said)[1])
+
+
 def test_what_is_written_and_said(tmp_path):
-    texts = [f"das ist Text {n}" for n in range(150)]
-    given = [
-        Translation(text, token_scores=(-0.01 * n,), described=(0.1 * n,) + (0.0,) * 11)
-        for n, text in enumerate(texts)
-    ]
-    references = [text[: 15 - n // 12] for n, text in enumerate(texts)]
-    said = calibrate(saved(tmp_path), given, references, [None] * 150)
-    assert "150" in said
-    assert json.loads((tmp_path / QUALITY).read_text())["lines"]
-    for count, others in ((50, references), (150, [""] * 150)):
+    for count in (150, 230):
+        assert f"{count}" in calibrated(tmp_path, made_outputs(count))
+        assert json.loads((tmp_path / QUALITY).read_text())["lines"]
+    alike = [(output, "") for output, _ in made_outputs(150)]
+    for pairs in (
+        alike,
+        [*made_outputs(50)],
+        [*made_outputs(99), *[(Translation("😀"), "😀")] * 9],
+    ):
         (tmp_path / QUALITY).unlink(missing_ok=True)
-        assert "not calibrated" in calibrate(
-            tmp_path, given[:count], others[:count], [None] * count
-        )
+        said = calibrated(tmp_path, pairs)
         assert not (tmp_path / QUALITY).exists()
+        # An older one of the same weights stays, and then another sentence is true.
+        Calibration.fit(outcomes(200)).save(tmp_path)
+        assert calibrated(tmp_path, pairs) != said
+        assert Calibration.load(tmp_path) == Calibration.fit(outcomes(200))
+
+
+@pytest.mark.parametrize("text", ["😀", "", "— …"])
+def test_texts_of_which_a_model_reads_nothing_are_left_out_and_counted(tmp_path, text):
+    pairs = [*made_outputs(150)]
+    calibrated(tmp_path, pairs)
+    without = (tmp_path / QUALITY).read_text()
+    said = calibrated(tmp_path, [*pairs[:70], *[(Translation(text), text)] * 23, *pairs[70:]])
+    assert (tmp_path / QUALITY).read_text() == without
+    assert "150" in said
+    assert "23" in said
+
+
+@pytest.mark.parametrize("count", [100, 150, 199, 400])
+def test_what_is_said_of_noise_is_that_it_tells_nothing(tmp_path, count):
+    found = [correlation_in(calibrated(tmp_path, made_outputs(count, seed))) for seed in range(20)]
+    assert abs(sum(found) / 20) < 0.15
+    # Nor if each text occurs twice: the other half does not know it.
+    found = [
+        correlation_in(calibrated(tmp_path, [*pairs, *pairs]))
+        for seed in range(20)
+        for pairs in [[*made_outputs(count // 2, seed)]]
+    ]
+    assert abs(sum(found) / 20) < 0.15
+
+
+def test_texts_are_compared_in_composed_form(tmp_path):
+    texts = [f"Ärger über Öl {'ü' * (n % 7)}{n}" for n in range(120)]
+    given = [output for output, _ in made_outputs(120)]
+    said = set()
+    for output_form, reference_form in product(("NFC", "NFD"), repeat=2):
+        outputs = [
+            replace(output, text=normalize(output_form, text[: -(n % 5) or None]))
+            for n, (output, text) in enumerate(zip(given, texts, strict=True))
+        ]
+        references = [[normalize(reference_form, text), "x"] for text in texts]
+        said.add(calibrated(tmp_path, zip(outputs, references, strict=True)))
+        said.add((tmp_path / QUALITY).read_text())
+    assert len(said) == 2
 
 
 def test_rank_correlation():

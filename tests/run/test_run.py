@@ -77,3 +77,17 @@ def test_a_training_learns_the_quality_of_its_outputs(corpus, tmp_path):
     assert 0 < output.quality <= 100
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert re.search(r"rank correlation with chrF is -?[01]\.\d\d,.* \d+% of the\s+worst", card)
+
+
+def test_validation_texts_that_a_vocabulary_does_not_know_do_not_end_a_training(corpus, tmp_path):
+    data = {}
+    for side, suffix in {"source": "en", "target": "de"}.items():
+        lines = (corpus / f"train.{suffix}").read_text(encoding="utf-8")
+        data[f"validation_{side}"] = tmp_path / f"validation.{suffix}"
+        data[f"validation_{side}"].write_text(f"😀\n{lines}🎉 🎉\n", encoding="utf-8")
+    options = {**data, "max_steps": 5, "tokenizer_kind": "bpe"}
+    main(arguments(corpus, tmp_path / "run", "train", "test", **options))
+    assert {"test_loss", "eval_chrf"} <= results(tmp_path / "run").keys()
+    assert (tmp_path / "run" / "quality.json").is_file()
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"calibrated on 400 outputs \(2 ", card)

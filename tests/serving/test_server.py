@@ -53,7 +53,7 @@ def terms(tmp_path_factory):
 def calibrated(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
     described = [[n / 200, *[0.0] * 11] for n in range(200)]
-    Calibration.fit(described, [row[0] * 100 for row in described], [None] * 200).save(folder)
+    Calibration.fit([(row, row[0] * 100, None) for row in described]).save(folder)
     return folder
 
 

@@ -9,15 +9,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from transformers.utils import logging
 
 from vanilla_transformer.files.atomic_files import write_atomic
-from vanilla_transformer.files.file_contents import content_digest, text_digest
+from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.model_directory import WEIGHTS
 from vanilla_transformer.inference.results import Translation
+
+logger = logging.get_logger(__name__)
 
 QUALITY = "quality.json"
 """File of a calibration beside a model."""
@@ -33,6 +35,8 @@ _REPEATED = -2  # place of it in what is weighed of an output
 _ALL = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
+Outcome = tuple[Sequence[float], float, str | None]
+"""What `describe_output` returns of an output, its chrF and its language."""
 
 
 def describe_output(output: Translation, source: str, source_tokens: int) -> tuple[float, ...]:
@@ -121,22 +125,15 @@ class Calibration:
     lines: Mapping[str, _Line]
 
     @classmethod
-    def fit(
-        cls,
-        features: Sequence[Sequence[float]],
-        values: Sequence[float],
-        languages: Sequence[str | None],
-    ) -> "Calibration | None":
-        """Fits a calibration to what `describe_output` returns of outputs, and to their chrF.
-
-        None: there are too few, or all are alike or equally good.
-        """
-        rows, scores = np.array(features, np.float64), np.array(values, np.float64)
-        tags = np.array([language or _ALL for language in languages])
+    def fit(cls, outcomes: Sequence[Outcome], fewest: int = FEWEST) -> "Calibration | None":
+        """Fits a calibration; None: the outputs are too few, all alike or equally good."""
+        rows = np.array([row for row, _, _ in outcomes], np.float64)
+        scores = np.array([score for _, score, _ in outcomes], np.float64)
+        tags = np.array([language or _ALL for _, _, language in outcomes])
         lines = {}
         for tag in sorted({_ALL, *tags.tolist()}):
             chosen = (tags == tag) | (tag == _ALL)
-            if chosen.sum() >= FEWEST and np.ptp(scores[chosen]) and np.ptp(rows[chosen], 0).any():
+            if chosen.sum() >= fewest and np.ptp(scores[chosen]) and np.ptp(rows[chosen], 0).any():
                 lines[tag] = _Line.fit(rows[chosen], scores[chosen])
         return cls(lines) if _ALL in lines else None
 
@@ -151,11 +148,15 @@ class Calibration:
 
     @classmethod
     def load(cls, folder: Path) -> "Calibration | None":
-        """Reads the calibration of a model; None: it has none, or one of other weights."""
+        """Reads the calibration of a model; None: it has none, a damaged one or one of others."""
         if not (folder / QUALITY).is_file():
             return None
-        content: dict[str, Any] = json.loads((folder / QUALITY).read_text(encoding="utf-8"))
-        if content["model"] != _fingerprint(folder):
+        try:
+            content = read_object(folder / QUALITY)
+        except ValueError as error:  # it is no reason to compute nothing
+            logger.warning(f"Outputs have no quality: {error}")
+            return None
+        if content.get("model") != _fingerprint(folder):
             return None
         return cls({tag: _Line(**line) for tag, line in content["lines"].items()})
 

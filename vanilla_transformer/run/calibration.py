@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from sacrebleu import CHRF
-
-from vanilla_transformer.inference.quality import FEWEST, Calibration, rank_correlation
+from vanilla_transformer.inference.quality import FEWEST, Calibration, Outcome, rank_correlation
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.text.languages import known_tag
+from vanilla_transformer.training.metrics import as_lists, make_metric
 
 _FIRST_READ, _WORST = 0.3, 0.1  # shares of the outputs, to say what reading the first ones finds
 
@@ -26,31 +24,32 @@ def calibrate(
         references: The reference of each output, or several.
         targets: The language of each output, in any spelling.
     """
-    languages = list(map(known_tag, targets))
-    metric = CHRF()
-    values = [
-        metric.sentence_score(
-            output.text, [reference] if isinstance(reference, str) else list(reference)
-        ).score
-        for output, reference in zip(outputs, references, strict=True)
-    ]
-    described = [output.described for output in outputs]
-    fitted = Calibration.fit(described, values, languages)
+    folder, metric = Path(folder), make_metric("chrf", "13a")
+    halves: tuple[list[Outcome], list[Outcome]] = ([], [])
+    numbers: dict[str, int] = {}  # of different outputs: equal ones are in one half
+    for output, texts, target in zip(outputs, as_lists(references), targets, strict=True):
+        if output.described:  # empty: the model has read nothing of the text
+            score = metric.sentence_score(output.text, texts).score
+            number = numbers.setdefault(output.text, len(numbers))
+            halves[number % 2].append((output.described, score, known_tag(target)))
+    outcomes = [*halves[0], *halves[1]]
+    left_out = len(outputs) - len(outcomes)
+    counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)
+    fitted = Calibration.fit(outcomes)
     if fitted is None:
+        quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
         return (
-            f"Quality: not calibrated, so outputs will have none: it takes {FEWEST} outputs of the "
-            "validation data that differ."
+            f"Quality: not calibrated on {counted}, so outputs {quality}: it takes {FEWEST} "
+            "outputs of the validation data that differ."
         )
-    fitted.save(Path(folder))
-    halves: list[Any] = [slice(0, None, 2), slice(1, None, 2)]
-    expected = [0.0] * len(values)
-    for learnt, told in (halves, halves[::-1]):
-        half = Calibration.fit(described[learnt], values[learnt], languages[learnt]) or fitted
-        rows = zip(described[told], languages[told], strict=True)
-        expected[told] = [half.expected(*row) for row in rows]
+    fitted.save(folder)
+    expected, values = list[float](), [score for _, score, _ in outcomes]
+    for learnt, told in (halves[::-1], halves):
+        half = Calibration.fit(learnt, FEWEST // 2)
+        expected += [half.expected(row, tag) if half else 0.0 for row, _, tag in told]
     found = share_of_worst(expected, values)
     return (
-        f"Quality: calibrated on {len(outputs):,} outputs. Its rank correlation with chrF is "
+        f"Quality: calibrated on {counted}. Its rank correlation with chrF is "
         f"{rank_correlation(expected, values):.2f}, and the lowest 30% hold {found:.0%} of the "
         "worst tenth (each half told by the other)."
     )
