@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from package_scores import read_pairs
 from sacrebleu import CHRF
+from terms import read_pairs
 
 from vanilla_transformer import Translator
 from vanilla_transformer.inference.quality import rank_correlation

@@ -13,18 +13,21 @@ search places them.
 """
 
 import argparse
+import gzip
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import regex
-from package_scores import read_pairs, scores, share_kept
+from sacrebleu import corpus_bleu, corpus_chrf
 
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
-from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
+from vanilla_transformer.text.languages import score_tokenizer
 from vanilla_transformer.text.terms import Glossary, Match, Term, missing_targets
 from vanilla_transformer.text.token_words import map_grouped
 
@@ -38,6 +41,39 @@ def languages_of(path: Path) -> tuple[str, str]:
     stem = path.name.removesuffix(".gz").removesuffix(".tsv")
     source, target = stem.rsplit(".", 1)[-1].split("-")
     return source, target
+
+
+class Pair(NamedTuple):
+    """One line of a file."""
+
+    source: str
+    target: str
+    package: str
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Reads a file of pairs, which may be compressed by gzip."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    lines = content.decode("utf-8").removesuffix("\n").split("\n")
+    return [Pair(*line.split("\t")[:3]) for line in lines]
+
+
+def scores(outputs: Sequence[str], targets: Sequence[str], language: str) -> str:
+    """Returns chrF and BLEU as two cells of a table."""
+    chrf = corpus_chrf(outputs, [targets]).score
+    bleu = corpus_bleu(outputs, [targets], tokenize=score_tokenizer(language), force=True).score
+    return f"{chrf:.1f} | {bleu:.1f}"
+
+
+def share_kept(sources: Sequence[str], outputs: Sequence[str]) -> str:
+    """Returns the share of outputs with all that is kept, as a cell: right / all."""
+    spans = [kept_spans(source) for source in sources]
+    right = [
+        Copies.find(source, found, output).are_right
+        for source, found, output in zip(sources, spans, outputs, strict=True)
+        if found
+    ]
+    return f"{sum(right)} / {len(right)}"
 
 
 # Glossaries ---------------------------------------------------------------------------------------

@@ -3,14 +3,11 @@ r"""Measures the processor time that several systems need to reach a score, from
     python scripts/experiments/time_to_quality.py pronunciation --output-dir runs/quality \
         --systems ours:scripts/recipes/cmudict-longer.yaml phonetisaurus --target 30
     python scripts/experiments/time_to_quality.py translation --output-dir runs/quality \
-        --data data/multi30k --systems ours:scripts/recipes/multi30k.yaml marian:1e-3 marian:2e-3 \
-        --target 35
+        --data data/multi30k --systems ours:scripts/recipes/multi30k-quick.yaml --target 35
 
 A system is one of
 
 - `ours:RECIPE`: `vanilla-transformer train RECIPE`;
-- `marian:RATE`: `MarianMTModel` under the stock `Seq2SeqTrainer` (`marian_run.py`), with this
-  learning rate and the sizes of the recipe in `--peer-recipe`; several rates make a search;
 - `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`);
 - `command:NAME`: any other program. `--train-command` trains it, with {source} and {target} in
   place of the files of training texts and {output} in place of a folder of its own;
@@ -31,45 +28,102 @@ recipes, such as `--num_train_epochs 8 --seed 2`.
 
 import argparse
 import json
+import os
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from marian_run import AS_WRITTEN, recipe_settings
+import psutil
 from pronunciations import load_cmudict
-from quality_runs import (
-    HERE,
-    Curve,
-    HeldOut,
-    children_seconds,
-    run_clocked,
-    score_checkpoints,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.files.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.training.metrics import score_texts
 
-RECIPES = HERE.parent / "recipes"
-MARIAN_SETTINGS = (
-    *("--per_device_train_batch_size", "64"),
-    *("--lr_scheduler_type", "linear"),
-    *("--warmup_steps", "1000"),
-    *("--label_smoothing_factor", "0.1"),
-    *("--report_to", "none"),
-)
-"""What a person would set beside the rate; batches are random, as is Trainer's default."""
-
+_POLL_SECONDS = 0.2
 _SYSTEMS = {
     "ours": "RECIPE",
-    "marian": "RATE",
     "phonetisaurus": "",
     "command": "NAME",
     "log": "FILE",
 }
 """What follows the kind of a system."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The texts on which checkpoints are scored.
+
+    Attributes:
+        references: One or several references of each.
+        metric: One of `names.METRIC_NAMES`.
+        max_length: Longest output in tokens.
+    """
+
+    sources: list[str]
+    references: list[list[str]]
+    metric: str
+    num_beams: int
+    max_length: int
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the metric counts errors."""
+        return self.metric in ERROR_RATES
+
+    def reaches(self, score: float, target: float) -> bool:
+        """Whether a score is as good as the target."""
+        return score <= target if self.lower_is_better else score >= target
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """Arguments of `generate`: the same for all systems, whatever was saved with a model."""
+        of_beams = {"early_stopping": True, "length_penalty": 1.0}
+        return {
+            "num_beams": self.num_beams,
+            "max_length": self.max_length,
+            "do_sample": False,
+            **(of_beams if self.num_beams > 1 else {}),
+        }
+
+    def score(self, outputs: Sequence[str]) -> float:
+        """Scores an output for each source, in percent."""
+        return float(score_texts(self.metric, outputs, self.references)[self.metric])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores of one system over processor time.
+
+    Attributes:
+        seconds: Processor seconds at each checkpoint.
+        total_seconds: Processor seconds of the whole training.
+    """
+
+    system: str
+    seconds: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    total_seconds: float = 0.0
+
+    def seconds_to(self, target: float, held_out: HeldOut) -> float | None:
+        """Returns the processor seconds of the first checkpoint that reaches a score."""
+        for seconds, score in zip(self.seconds, self.scores, strict=True):
+            if held_out.reaches(score, target):
+                return seconds
+        return None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -109,15 +163,11 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar=("SOURCE", "TARGET"),
         help="languages of --data (default: en de)",
     )
-    add("--peer-recipe", metavar="FILE", help="sizes of Marian (default: the first recipe)")
-    add("--epochs", type=float, help="epochs of Marian (default: those of the recipe)")
     add("--train-command", metavar="COMMAND", help="trains command:NAME; see above")
     add("--translate-command", metavar="COMMAND", help="translates with command:NAME; see above")
-    add("--save-steps", type=int, default=250, help="updates between checkpoints of ours")
-    add("--peer-save-steps", type=int, default=1000, help="updates between those of Marian")
+    add("--save-steps", type=int, default=250, help="updates between checkpoints")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
-    add("--peer-bf16", action="store_true", help="train Marian in bfloat16 (ours: as its recipe)")
     options, overrides = parser.parse_known_args(argv)
     options.overrides = overrides
     _check_options(options, parser)
@@ -172,36 +222,17 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         return run_phonetisaurus(folder / "texts", folder_of_system, held_out)
     if kind == "log":
         return score_log(system, Path(rest), held_out)
-    recipe = options.peer_recipe or _first_recipe(options.systems)
     texts = {side: folder / "texts" / f"train.{side}" for side in ("source", "target")}
     if kind == "command":
         return run_command(system, options, folder_of_system, texts, held_out)
-    files = [f"--train_{side}={path}" for side, path in texts.items()]
-    saving = [
-        f"--output_dir={folder_of_system / 'run'}",
-        "--save_strategy=steps",
-        "--eval_strategy=no",
-    ]
-    if kind == "ours":
-        saving.append(f"--save_steps={options.save_steps}")
-        command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *AS_WRITTEN]
-        command += [*options.overrides, *files, *saving]
-        command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
-    else:
-        command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
-        command += [*saving, f"--save_steps={options.peer_save_steps}"]
-        command += [f"--learning_rate={rest}", f"--threads={options.threads}"]
-        command += [*MARIAN_SETTINGS, *(["--bf16"] if options.peer_bf16 else [])]
-        epochs = options.epochs or recipe_settings(recipe)["num_train_epochs"]
-        command.append(f"--num_train_epochs={epochs:g}")
+    command = [sys.executable, "-m", "vanilla_transformer", "train", rest]
+    command += ["--choose_defaults=False", *options.overrides]
+    command += [f"--train_{side}={path}" for side, path in texts.items()]
+    command += [f"--output_dir={folder_of_system / 'run'}", "--eval_strategy=no"]
+    command += ["--save_strategy=steps", f"--save_steps={options.save_steps}"]
+    command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
     clock = run_clocked(command, folder_of_system, options.threads)
     return score_checkpoints(system, folder_of_system, clock, held_out)
-
-
-def _first_recipe(systems: Sequence[str]) -> str:
-    """Returns the recipe of the first system of ours."""
-    recipes = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
-    return next(recipes, str(RECIPES / "multi30k.yaml"))
 
 
 def run_phonetisaurus(texts: Path, folder: Path, held_out: HeldOut) -> Curve:
@@ -257,6 +288,117 @@ def _call(command: list[str], lines: Sequence[str] = ()) -> str:
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
     return done.stdout
+
+
+# The clock and the scores ----------------------------------------------------------------------
+
+
+def completed_checkpoints(run: Path) -> list[int]:
+    """Returns the steps of the complete checkpoints of a run, in order."""
+    states = run.glob("checkpoint-*/trainer_state.json")  # the file that is written last
+    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in states)
+
+
+def run_clocked(
+    command: Sequence[str],
+    folder: Path,
+    threads: int,
+) -> dict[int, float]:
+    """Runs a training, and notes its processor time whenever a checkpoint is complete.
+
+    The result is kept in `folder/clock.json`, which a second call returns.
+
+    Args:
+        command: Program and arguments. It saves checkpoints in `folder/run`.
+
+    Returns:
+        Processor seconds by step; those of the whole training under the step -1.
+
+    Raises:
+        RuntimeError: If the process fails, or the folder holds a training that was stopped.
+    """
+    record = folder / "clock.json"
+    if record.is_file():
+        known = json.loads(record.read_text(encoding="utf-8"))
+        return {int(step): seconds for step, seconds in known.items()}
+    if completed_checkpoints(folder / "run"):
+        raise RuntimeError(f"{folder} holds a training that was stopped: delete the folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        **ENVIRONMENT,  # as `vanilla-transformer train` sets it for its own training
+    }
+    seconds: dict[int, float] = {}
+    before = children_seconds()
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        watched = psutil.Process(process.pid)
+        try:
+            while process.poll() is None:
+                spent = _processor_seconds(watched, seconds)
+                for step in completed_checkpoints(folder / "run"):
+                    seconds.setdefault(step, spent)
+                seconds[-1] = spent
+                time.sleep(_POLL_SECONDS)
+        finally:
+            process.kill()  # where this program is interrupted
+            process.wait()
+    seconds[-1] = children_seconds() - before  # with what came after the last look
+    for step in completed_checkpoints(folder / "run"):
+        seconds.setdefault(step, seconds[-1])
+    if process.returncode:
+        tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
+    record.write_text(json.dumps(seconds), encoding="utf-8")
+    return seconds
+
+
+def children_seconds() -> float:
+    """Returns the processor time of all processes that this one, or its children, waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> float:
+    """Returns the processor time of a process and its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:  # it has just ended
+        return seconds.get(-1, 0.0)
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def score_checkpoints(
+    system: str,
+    folder: Path,
+    clock: dict[int, float],
+    held_out: HeldOut,
+) -> Curve:
+    """Returns the curve of a run's checkpoints; scores are kept in `folder/scores.json`."""
+    record = folder / "scores.json"
+    known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
+    curve = Curve(system, total_seconds=clock[-1])
+    search = f"{held_out.metric} {json.dumps(held_out.search)}"
+    for step in sorted(step for step in clock if step >= 0):
+        key = f"{step} {search}"
+        if key not in known:
+            known[key] = score_model(folder / "run" / f"checkpoint-{step}", held_out)
+            record.write_text(json.dumps(known), encoding="utf-8")
+            print(f"{system}, step {step}: {held_out.metric} {known[key]:.2f}", file=sys.stderr)
+        curve.steps.append(step)
+        curve.seconds.append(clock[step])
+        curve.scores.append(known[key])
+    return curve
+
+
+def score_model(path: Path, held_out: HeldOut) -> float:
+    """Scores a saved model of transformers, ours among them, with the search of `held_out`."""
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    translator = Translator.from_model(model, tokenizer)
+    return held_out.score(translator.translate(held_out.sources, **held_out.search))
 
 
 # Reports ----------------------------------------------------------------------------------------
@@ -320,7 +462,7 @@ def _title_of(system: str) -> str:
         return f"this package ({Path(setting).stem})"
     if kind in ("command", "log"):
         return setting
-    return f"{kind.capitalize()} (rate {setting})" if setting else kind.capitalize()
+    return kind.capitalize()
 
 
 if __name__ == "__main__":
