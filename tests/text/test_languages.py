@@ -10,6 +10,7 @@ from vanilla_transformer.text.languages import (
     between_sentences,
     closest_tag,
     detect,
+    is_spaced_script_at,
     joint_score_tokenizer,
     language_name,
     lemma,
@@ -256,6 +257,23 @@ def test_spaces():
 )
 def test_one_tokenizer_for_texts_that_have_several(names, joint):
     assert joint_score_tokenizer(names) == joint
+
+
+@pytest.mark.parametrize(
+    ("text", "spaced"),
+    [
+        ("Now go", [0, 1, 3, 4, 6]),
+        ("按现在。", [4]),
+        ("現在のページ", []),
+        ("ตอนนี้", []),
+        ("N现go", [0, 3, 4]),
+        ("", [0]),
+    ],
+)
+def test_spaces_at_the_begin_within_and_at_the_end_of_a_text(text, spaced):
+    positions = [0, 1, len(text) // 2, len(text) // 2 + 1, len(text)]
+    inside = sorted({position for position in positions if position <= len(text)})
+    assert [position for position in inside if is_spaced_script_at(text, position)] == spaced
 
 
 def test_borders_of_words():

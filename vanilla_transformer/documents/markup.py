@@ -107,7 +107,7 @@ class MarkedText:
                 needs_space = needs_space and not part
                 continue
             if part.kind == "empty":
-                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text) - 1)
+                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text))
                 touches = bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
                 spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
                 spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"

@@ -324,9 +324,13 @@ def words_have_spaces(tag: str) -> bool:
     return script_of(tag) not in WITHOUT_SPACES
 
 
-def is_spaced_script_at(text: str, place: int) -> bool:
-    """Returns whether a place of a text is within a word of a script that has spaces."""
-    return not any(_SPACELESS.match(character) for character in text[place - 1 : place + 1])
+def is_spaced_script_at(text: str, position: int) -> bool:
+    """Returns whether the characters on both sides of a position are of scripts with spaces.
+
+    At the begin of a text the first character decides, and at its end the last one.
+    """
+    beside = text[max(position - 1, 0) : position + 1]
+    return not any(map(_SPACELESS.match, beside))
 
 
 def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:

@@ -371,7 +371,7 @@ def shown_behind(text: str, known: Suggestion) -> str:
                 words = [word for word in form.written[begin:end] if word != _PART]
                 shown.append(" ".join(words))
     return "".join(
-        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(f' {words}', 1) else ''}{words}"
+        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(words, 0) else ''}{words}"
         for words in shown
     )
 

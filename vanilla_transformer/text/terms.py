@@ -188,7 +188,7 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
     for (begin, end), target in terms:
         place = begin - text[:begin][-1:].isspace()
         term = text[place:end] if begin else f" {text[:end]}"
-        gap = " " if is_spaced_script_at(f" {target}", 1) else ""
+        gap = " " if is_spaced_script_at(target, 0) else ""
         edits.append(Edit(place, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
     return edits
 
