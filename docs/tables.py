@@ -17,7 +17,7 @@ from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
 from vanilla_transformer.run.parsing import TOPICS, field_descriptions
 from vanilla_transformer.text.languages import language_name
-from vanilla_transformer.text.patterns import FORMS
+from vanilla_transformer.text.patterns import PATTERNS
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "vanilla_transformer"
@@ -56,10 +56,10 @@ def kept_table() -> str:
     """Makes the table of what stays unchanged in translations."""
     head = "| kind | is kept | is read as prose | in an output, if the source has none |"
     lines = [head, "|---|---|---|---|"]
-    for form in FORMS:
-        cells = [code_name(text).replace("|", r"\|") for text in (form.example, form.prose)]
-        removed = "is taken out" if form.is_sure else ""
-        lines.append(f"| {form.kind} | {' | '.join(cells)} | {removed} |")
+    for row in PATTERNS:
+        cells = [code_name(text).replace("|", r"\|") for text in (row.example, row.prose)]
+        removed = "is taken out" if row.is_sure else ""
+        lines.append(f"| {row.kind} | {' | '.join(cells)} | {removed} |")
     return "\n".join(lines) + "\n"
 
 

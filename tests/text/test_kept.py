@@ -12,7 +12,7 @@ from vanilla_transformer.text.kept import (
     kept_spans,
     make_kept_finder,
 )
-from vanilla_transformer.text.patterns import FORMS, find_forms
+from vanilla_transformer.text.patterns import PATTERNS, find_patterns
 
 
 def texts_of(text):
@@ -82,14 +82,14 @@ def test_each_span_is_in_the_output_once(source, output, aligned, result):
     assert repaired(source, output, aligned) == result
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.example)
-def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(form):
-    found = find_forms(form.example)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.example)
+def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(pattern):
+    found = find_patterns(pattern.example)
     assert found
-    assert all(row is form for _, row in found)
-    rest = apply_edits(form.example, [Edit(*span, "") for span, _ in found])
-    assert not any(sign in rest for sign in form.signs)
-    assert find_forms(form.prose) == []
+    assert all(row is pattern for _, row in found)
+    rest = apply_edits(pattern.example, [Edit(*span, "") for span, _ in found])
+    assert not any(sign in rest for sign in pattern.signs)
+    assert find_patterns(pattern.prose) == []
 
 
 @pytest.mark.parametrize(

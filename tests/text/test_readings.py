@@ -11,12 +11,12 @@ TOKENS = Placeholders(tuple(f"<ph{number}>" for number in range(1, 9)))
 def test_parts_of_what_is_read_stand_for_parts_of_the_original():
     reading = TOKENS.reading("Open %s/{0} now", [(5, 7), (8, 11)])
     assert reading.text == "Open <ph1>/<ph2> now"
-    assert [reading.place(span) for span in ((0, 4), (5, 10), (11, 16), (17, 20))] == [
+    assert [reading.in_original(span) for span in ((0, 4), (5, 10), (11, 16), (17, 20))] == [
         *[(0, 4), (5, 7), (8, 11), (12, 15)]
     ]
     inserted = Reading("a dog runs", [Edit(5, 5, " [Hund]")])
     assert inserted.text == "a dog [Hund] runs"
-    assert [inserted.place(span) for span in ((2, 5), (5, 12), (7, 11), (13, 17))] == [
+    assert [inserted.in_original(span) for span in ((2, 5), (5, 12), (7, 11), (13, 17))] == [
         *[(2, 5), (5, 5), (5, 5), (6, 10)]
     ]
 
@@ -37,7 +37,7 @@ def test_a_reading_may_lack_parts(text, read):
     spans = kept_spans(text)
     reading = Reading(text).without(spans)
     assert reading.text == read
-    assert all(reading.place((0, n))[0] <= len(text) for n in range(len(read)))
+    assert all(reading.in_original((0, n))[0] <= len(text) for n in range(len(read)))
 
 
 @pytest.mark.parametrize(

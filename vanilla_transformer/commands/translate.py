@@ -97,10 +97,10 @@ def _translate_document(options: Options, path: str) -> None:
             print(
                 f"{len(known)} of {len(outputs)} texts come from memory{doubtful}.", file=sys.stderr
             )
-        places = [f"{path}, {place}" for place in document.places]
+        locations = [f"{path}, {location}" for location in document.locations]
         texts = [marked.text for marked in document.texts]
         if percent is not None:
-            print_review(zip(places, texts, outputs, strict=True), percent)
+            print_review(zip(locations, texts, outputs, strict=True), percent)
 
     content = translate_document(
         translator,

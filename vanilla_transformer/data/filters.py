@@ -10,7 +10,7 @@ from unicodedata import decimal, normalize
 import regex
 
 from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
-from vanilla_transformer.text.patterns import find_forms, normal_form
+from vanilla_transformer.text.patterns import find_patterns, normalized
 
 _LEAST_LETTERS = 20
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
@@ -107,12 +107,12 @@ def _numbers(text: str) -> list[str]:
     )
 
 
-_unnumbered = partial(normal_form, is_numbered=False)
+_unnumbered = partial(normalized, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
     """Returns the placeholders of a text in order, given those of the other side; none like %1."""
-    parts = [text[slice(*span)] for span, _ in find_forms(text, known, "placeholder")]
+    parts = [text[slice(*span)] for span, _ in find_patterns(text, known, "placeholder")]
     return [part for part in parts if not _NUMBERED.match(part)]
 
 

@@ -36,7 +36,7 @@ _BLOCKS = frozenset(
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 
-Kind = Literal["text", "begin", "end", "empty", "cut"]
+PieceKind = Literal["text", "begin", "end", "empty", "cut"]
 
 
 class Piece(NamedTuple):
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
 
     begin: int
     text: str
-    kind: Kind
+    kind: PieceKind
     name: str = ""
     is_preformatted: bool = False
 
@@ -143,7 +143,7 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Piece]:
     for begin, text, of_token, written_name, attributes in split_tags(source, dialect):
         was_kept = regions[-1][2]
         name = written_name.lower()
-        kind: Kind = "empty"
+        kind: PieceKind = "empty"
         if of_token == "text":
             kind = "empty" if was_kept else "text"
         elif of_token == "raw":

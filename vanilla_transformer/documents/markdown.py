@@ -11,7 +11,7 @@ from unicodedata import category
 
 import yaml
 
-from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
+from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
@@ -30,7 +30,7 @@ _NEW_LINE = re.compile(r"\r\n?|\n")
 _TARGET = r"(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)"
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
 _LINK_END = rf"\](?:\(\s*{_TARGET}{_TITLE}\s*\)|\[(?:[^\[\]\\]|\\.)*\])?"
-_FORMS = {  # what the tokens of the parser do not tell
+_WRITTEN = {  # how a file writes tokens of which the parser does not tell it
     "auto": re.compile(r"<[^<>]*>"),
     "code_inline": re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
     "footnote_ref": re.compile(r"\[\^[^\]]*\]"),
@@ -203,7 +203,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
     remaining = iter(children)
     for child in remaining:
         kind = "auto" if child.info == "auto" else child.type
-        match = _FORMS[kind].match(content, position) if kind in _FORMS else None
+        match = _WRITTEN[kind].match(content, position) if kind in _WRITTEN else None
         written = match[0] if match else child.markup or child.content
         if kind == "link_open":
             written = "["
@@ -232,7 +232,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             next(remaining)  # the address
             next(remaining)  # the end
         else:
-            kinds: dict[str, Kind] = {"open": "begin", "close": "end"}
+            kinds: dict[str, TagKind] = {"open": "begin", "close": "end"}
             items.append(Tag(0, written, kinds.get(side, "empty"), name))
         position += len(written)
     texts = (

@@ -44,7 +44,7 @@ _JUMP = 0.7
 """Cost of a step that is not to the next word."""
 
 
-Kind = Literal["begin", "end", "empty"]
+TagKind = Literal["begin", "end", "empty"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Tag:
 
     position: int
     text: str
-    kind: Kind = "empty"
+    kind: TagKind = "empty"
     name: str = ""
     span: Span | None = None
     is_spaced: tuple[bool, bool] = field(default=(False, False), kw_only=True)

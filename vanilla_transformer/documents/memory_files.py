@@ -95,7 +95,7 @@ def read_versions(
     old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
     order = {key: number for number, key in reversed([*enumerate(old.keys)])}
     sources, targets = (
-        list(zip_longest(side.keys, side.texts, side.places, side.parts)) for side in (old, new)
+        list(zip_longest(side.keys, side.texts, side.locations, side.parts)) for side in (old, new)
     )
     targets.sort(key=lambda row: order.get(row[0], len(order)))  # fields of JSON have any order
     pairs = list(zip_longest(sources, targets))

@@ -91,9 +91,9 @@ class MessageDocument(Document):
             for text in document.texts
         ]
         self.texts = [text for message in self._messages for text in message.texts]
-        self.places = [
-            place
-            for message, place in zip(self._messages, document.places, strict=True)
+        self.locations = [
+            location
+            for message, location in zip(self._messages, document.locations, strict=True)
             for _ in message.texts
         ]
         self.parts = [

@@ -64,7 +64,7 @@ class Document(ABC):
 
     Attributes:
         texts: What is to be translated.
-        places: Where each of them is, such as "line 3".
+        locations: Where each of them is, such as "line 3".
         parts: What the file has in each of these places. None: that cannot stand in another file.
         keys: The name of each of them, if they have names.
         language: That of the translations, as the file names it. "": it does not.
@@ -73,7 +73,7 @@ class Document(ABC):
     """
 
     texts: Sequence[MarkedText]
-    places: Sequence[str]
+    locations: Sequence[str]
     parts: Sequence[str | None]
     keys: Sequence[object] = ()
     language = ""
@@ -102,7 +102,7 @@ class FileTemplate(Document):
         self.texts = [place.text for place in places]
         self._source, self._places, self._encoding = source, places, encoding
         breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
-        self.places = [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
+        self.locations = [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
         self.parts = [source[place.begin : place.end] for place in places]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

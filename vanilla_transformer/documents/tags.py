@@ -18,7 +18,7 @@ _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 
-Kind = Literal["text", "begin", "end", "empty", "raw", "other"]
+TokenKind = Literal["text", "begin", "end", "empty", "raw", "other"]
 
 
 class Token(NamedTuple):
@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
     begin: int
     text: str
-    kind: Kind
+    kind: TokenKind
     name: str = ""
     attributes: str = ""
 
@@ -101,7 +101,7 @@ def split_tags(source: str, dialect: Dialect) -> Iterator[Token]:
             yield Token(match.start(), match[0], "other")
             continue
         is_empty = dialect.has_empty and match[0].endswith("/>")
-        kind: Kind = "end" if match["end"] else "empty" if is_empty else "begin"
+        kind: TokenKind = "end" if match["end"] else "empty" if is_empty else "begin"
         yield Token(match.start(), match[0], kind, name, match["attributes"])
         if kind == "begin" and name.lower() in dialect.raw:
             end = _end_of_content(source, position, name.lower())

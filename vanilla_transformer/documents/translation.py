@@ -74,7 +74,7 @@ def translate_document(
         return_links=True,
         in_sentences=True,
         suggest=lambda texts: list(islice(shown, len(texts))),
-        name_text=lambda number: document.places[rest[number]],
+        name_text=lambda number: document.locations[rest[number]],
         **options,
     )
     remaining = iter(translated)
@@ -165,7 +165,7 @@ def write_document(
     written: list[MarkedText | None] = []
     untranslated = []
     placed = with_tags_placed(document.texts, outputs)
-    for marked, output, place in zip(placed, outputs, document.places, strict=True):
+    for marked, output, place in zip(placed, outputs, document.locations, strict=True):
         if output.is_complete:
             is_doubtful, is_known = _is_doubtful(output, fuzzy_below), marked_of(output) is not None
             written.append(replace(marked, is_doubtful=is_doubtful, is_known=is_known))

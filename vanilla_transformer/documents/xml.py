@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
-from vanilla_transformer.documents.markup import Kind, MarkedText, Tag
+from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
 from vanilla_transformer.documents.messages import as_message, pair_of_messages
 from vanilla_transformer.documents.places import (
     Document,
@@ -55,7 +55,7 @@ _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
 
 
 @dataclass(frozen=True)
-class XmlFormat:
+class XmlSchema:
     r"""Which elements of a kind of file hold texts, by their names without prefixes.
 
     Attributes:
@@ -99,7 +99,7 @@ class XmlFormat:
 
 
 _ANY_LINE = r"\t|\r\n?|\n"
-DOCX = XmlFormat(
+DOCX = XmlSchema(
     members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
     main=r"word/document\d*\.xml",
     blocks=frozenset({"p"}),
@@ -108,14 +108,14 @@ DOCX = XmlFormat(
     run="r",
     run_text='t xml:space="preserve"',
 )
-PPTX = XmlFormat(
+PPTX = XmlSchema(
     members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
     main=r"ppt/slides/[^/]+\.xml",
     blocks=frozenset({"p"}),
     breaks=frozenset({"br"}),
     run="r",
 )
-XLSX = XmlFormat(
+XLSX = XmlSchema(
     members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
     main=r"xl/worksheets/[^/]+\.xml",
     blocks=frozenset({"is", "is/t", "si", "si/t"}),
@@ -124,7 +124,7 @@ XLSX = XmlFormat(
     lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
     names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
 )
-ODT = XmlFormat(
+ODT = XmlSchema(
     members=r"content\.xml|styles\.xml",
     main=r"content\.xml",
     blocks=frozenset({"h", "p"}),
@@ -132,8 +132,8 @@ ODT = XmlFormat(
     breaks=frozenset({"line-break", "tab"}),
     kept=frozenset({"annotation", "tracked-changes"}),
 )
-EPUB = XmlFormat(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset())
-XLIFF = XmlFormat(
+EPUB = XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset())
+XLIFF = XmlSchema(
     root="xliff",
     blocks=frozenset({"segment", "trans-unit"}),
     inline=frozenset({"g", "mrk", "pc"}),
@@ -145,7 +145,7 @@ XLIFF = XmlFormat(
         (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
     ),
 )
-QT = XmlFormat(
+QT = XmlSchema(
     root="TS",
     blocks=frozenset({"message"}),
     lines=_ANY_LINE,
@@ -153,14 +153,14 @@ QT = XmlFormat(
     languages=((r"<TS(?=[\s>])", "language"),),
     flags=frozenset({"qt-format"}),
 )
-RESX = XmlFormat(
+RESX = XmlSchema(
     root="root",
     blocks=frozenset({"data/value"}),
     lines=_ANY_LINE,
     kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
     flags=frozenset(),
 )
-ANDROID = XmlFormat(
+ANDROID = XmlSchema(
     root="resources",
     blocks=frozenset({"plurals/item", "string", "string-array/item"}),
     inline=frozenset("a annotation b big em font i s small span strike strong sub sup u".split()),  # noqa: SIM905
@@ -168,7 +168,7 @@ ANDROID = XmlFormat(
     kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
     escapes=True,
 )
-_KINDS_OF_TAGS: dict[str, Kind] = {  # elements of XLIFF, and values of Word's `fldCharType`
+_KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
     **dict.fromkeys(("ept", "ex", "ec", "em", "end"), "end"),
 }
@@ -228,7 +228,7 @@ class _XmlPlace(Place):
     """A place in XML.
 
     Attributes:
-        form: The kind of file.
+        schema: The kind of file.
         prefix: That of the names of its elements, such as "w:".
         run: What opens the runs outside of its pairs of tags.
         breaks: What the file has for each line break of the text.
@@ -236,19 +236,19 @@ class _XmlPlace(Place):
             memory. An output is written as often as there are gaps.
     """
 
-    form: XmlFormat
+    schema: XmlSchema
     prefix: str
     run: str
     breaks: Sequence[str]
     frames: Sequence[Sequence[str]] = (("", ""),) * 4
 
     def write(self, output: MarkedText) -> str:
-        begin = f"<{self.prefix}{self.form.run_text}>"
+        begin = f"<{self.prefix}{self.schema.run_text}>"
         written = []
         for run, parts in groupby(self._parts(output), key=itemgetter(0)):
             content = "".join(part for _, part in parts)
             if run:
-                content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.form.run}>"
+                content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
             written.append(content)
         return "".join(written).join(self.frames[2 * output.is_known + output.is_doubtful])
 
@@ -261,15 +261,15 @@ class _XmlPlace(Place):
             if isinstance(item, str):
                 for number, line in enumerate(item.split("\n")):
                     if number:
-                        yield "", next(breaks, r"\n" if self.form.escapes else "\n")
-                    if self.form.escapes:
+                        yield "", next(breaks, r"\n" if self.schema.escapes else "\n")
+                    if self.schema.escapes:
                         line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
                     if line:
                         yield runs[-1], html.escape(line, quote=False)
                 continue
             assert isinstance(item, _XmlTag)
             if item.text:
-                end = f"</{self.prefix}{self.form.run}>" if item.run else ""
+                end = f"</{self.prefix}{self.schema.run}>" if item.run else ""
                 yield "", f"{item.run}{item.text}{end}"
             elif item.kind == "begin":
                 runs.append(item.run)
@@ -292,26 +292,26 @@ def _with_spaced_tags(marked: MarkedText) -> MarkedText:
     return replace(marked, tags=tuple(tags))
 
 
-def read_xml(content: bytes, form: XmlFormat) -> FileTemplate:
+def read_xml(content: bytes, schema: XmlSchema) -> FileTemplate:
     """Reads a file of well-formed XML."""
     source, encoding = decode_markup(content)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    return _XmlFile(source, encoding, form)
+    return _XmlFile(source, encoding, schema)
 
 
 class _XmlFile(FileTemplate):
     """A file of XML."""
 
-    def __init__(self, source: str, encoding: str, form: XmlFormat) -> None:
-        reader = _Reader(source, form)
+    def __init__(self, source: str, encoding: str, schema: XmlSchema) -> None:
+        reader = _Reader(source, schema)
         super().__init__(source, list(reader.places()), encoding)
-        self._languages, self.pairs = form.languages, reader.pairs
+        self._languages, self.pairs = schema.languages, reader.pairs
         self.keys = reader.keys if all(map(any, reader.keys)) else ()
-        self.marks_doubt = bool(form.target)
-        for tag, attribute in form.languages:
+        self.marks_doubt = bool(schema.target)
+        for tag, attribute in schema.languages:
             named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
             if len(several := dict.fromkeys(named)) > 1:
                 raise ValueError(f"translations into {' and '.join(several)}: make a file of each.")
@@ -330,7 +330,7 @@ class PackedDocument(Document):
     """A zip file, of which some members are documents, which `read` reads, or `read_xml`."""
 
     def __init__(
-        self, content: bytes, form: XmlFormat, read: Callable[[bytes], FileTemplate] | None = None
+        self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
     ) -> None:
         self._parts: list[tuple[zipfile.ZipInfo, bytes]] = []
         self._members: dict[str, FileTemplate] = {}
@@ -345,21 +345,21 @@ class PackedDocument(Document):
         try:
             parts = {info.filename: part for info, part in self._parts}
             names: list[str] = []
-            for name in filter(re.compile(form.names[0]).fullmatch, parts):
-                names += map(html.unescape, re.findall(form.names[1], parts[name].decode()))
-            kept_texts = "|".join([form.kept_texts, *map(re.escape, names)])
-            form = replace(form, kept_texts=kept_texts)
+            for name in filter(re.compile(schema.names[0]).fullmatch, parts):
+                names += map(html.unescape, re.findall(schema.names[1], parts[name].decode()))
+            kept_texts = "|".join([schema.kept_texts, *map(re.escape, names)])
+            schema = replace(schema, kept_texts=kept_texts)
             # Programs pack them in different orders.
-            for name in sorted(filter(re.compile(form.members).fullmatch, parts)):
+            for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
                 part = parts[name]
-                self._members[name] = read(part) if read else read_xml(part, form)
+                self._members[name] = read(part) if read else read_xml(part, schema)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        if not any(map(re.compile(form.main).fullmatch, self._members)):
-            main = form.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
+        if not any(map(re.compile(schema.main).fullmatch, self._members)):
+            main = schema.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
             raise ValueError(f"this zip file has no part {main}, where the texts are.")
         self.texts = [text for member in self._members.values() for text in member.texts]
-        self.places = [
+        self.locations = [
             f"{name}, text {number}"
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
@@ -390,7 +390,7 @@ class _Reader:
     """
 
     source: str
-    form: XmlFormat
+    schema: XmlSchema
     pairs: list[Pair] = field(default_factory=list)
     keys: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -405,7 +405,7 @@ class _Reader:
                 if element.is_block and not element.is_kept:
                     around = path[-1], element
                     key = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
-                    find = self._unit if self.form.target else self._block
+                    find = self._unit if self.schema.target else self._block
                     for place in find(element):
                         self.keys.append(key)
                         yield place
@@ -416,14 +416,15 @@ class _Reader:
                 element.text = html.unescape(tag)
             elif tag.startswith("<![CDATA["):
                 element.text = tag.removeprefix("<![CDATA[").removesuffix("]]>")
-            parent, form = path[-1], self.form
-            if len(path) == 1 and name and form.root not in ("", name):
-                raise ValueError(f"<{name}> is no <{form.root}>, which such a file has.")
-            element.is_block = name in form.blocks or f"{parent.name}/{name}" in form.blocks
+            parent, schema = path[-1], self.schema
+            if len(path) == 1 and name and schema.root not in ("", name):
+                raise ValueError(f"<{name}> is no <{schema.root}>, which such a file has.")
+            element.is_block = name in schema.blocks or f"{parent.name}/{name}" in schema.blocks
             element.is_kept = (
-                name in form.kept
+                name in schema.kept
                 or any(
-                    re.fullmatch(form.kept_if[key], element.attribute(key)) for key in form.kept_if
+                    re.fullmatch(value, element.attribute(key))
+                    for key, value in schema.kept_if.items()
                 )
                 or (parent.is_kept and element.attribute("translate") != "yes")
             )
@@ -435,7 +436,7 @@ class _Reader:
 
     def _unit(self, unit: _Element) -> Iterator[Place]:
         """Yields the place of a source and its target, from the begin of the unit around them."""
-        name = self.form.target
+        name = self.schema.target
         source, target = unit.child("source"), unit.child(name)
         if source is None:
             return
@@ -460,14 +461,14 @@ class _Reader:
                     self.pairs.extend(self._pair(source, target, context))
                 return
         old = self.source[target.inside : target.close] if target else ""
-        forms, count = _PLURAL.subn("<numerusform></numerusform>", old)
+        plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
         frames = []
         for state in _STATES[unit.name]:
             is_of_unit = unit.name == "segment"
             head = f"{_with_state(unit.tag, state) if is_of_unit else unit.tag}{before}"
             head += _with_state(tag, "" if is_of_unit else state)
             tail = f"</{name}>"
-            frames.append(_IN_PLURAL.split(f"{head}{forms}{tail}") if count else [head, tail])
+            frames.append(_IN_PLURAL.split(f"{head}{plurals}{tail}") if count else [head, tail])
         for place in self._block(source, context):
             yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
 
@@ -477,7 +478,7 @@ class _Reader:
         edges = [edge_tags(place.before, place.after) for place in places]
         if len(places) == 2 and edges[0] == edges[1]:
             source_text, target_text = (place.text.write() for place in places)
-            if self.form.flags is None:
+            if self.schema.flags is None:
                 yield Pair(source_text, target_text)
             else:
                 yield pair_of_messages(source_text, target_text, context)
@@ -487,19 +488,19 @@ class _Reader:
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
-        has_runs = self.form.run and block.name != "t"
-        plain = f"<{block.prefix}{self.form.run}>" if has_runs else ""
+        has_runs = self.schema.run and block.name != "t"
+        plain = f"<{block.prefix}{self.schema.run}>" if has_runs else ""
         for run, item in items:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")
         before, text, after = split_edges(list(_with_runs(items, usual)))
-        if is_translated(text.text) and not re.fullmatch(self.form.kept_texts, text.text):
+        if is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
             text = _with_spaced_tags(text)
-            if self.form.flags is not None:
-                text = as_message(text, self.form.flags, context)
+            if self.schema.flags is not None:
+                text = as_message(text, self.schema.flags, context)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
-                form=self.form,
+                schema=self.schema,
                 prefix=block.prefix,
                 run=usual,
                 breaks=breaks,
@@ -513,30 +514,30 @@ class _Reader:
             place: That of the element around `parent`, if that is a run: tags of two elements are
                 no pair.
         """
-        form, run = self.form, ""
-        if form.run and parent.name == form.run:
+        schema, run = self.schema, ""
+        if schema.run and parent.name == schema.run:
             own = parent.child("rPr")
-            run = f"<{parent.prefix}{form.run}>{self._source_of(own) if own else ''}"
-        end = f"</{parent.prefix}{form.run}>" if run else ""
+            run = f"<{parent.prefix}{schema.run}>{self._source_of(own) if own else ''}"
+        end = f"</{parent.prefix}{schema.run}>" if run else ""
         for element in parent.children:
             if element.text is not None:
-                if form.escapes:
+                if schema.escapes:
                     yield from (("", item) for item in _read_escapes(element, parent, breaks))
-                elif form.root:  # tags in it are written as text
-                    text = _with_breaks(element.text, form.lines, breaks)
+                elif schema.root:  # tags in it are written as text
+                    text = _with_breaks(element.text, schema.lines, breaks)
                     yield from (("", _as_text(item, place)) for item in split_text(text))
-                elif not form.run or parent.name == "t":
-                    yield "", _with_breaks(element.text, form.lines, breaks)
+                elif not schema.run or parent.name == "t":
+                    yield "", _with_breaks(element.text, schema.lines, breaks)
             elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
                 frame = f"{run}{element.tag}", f"</{element.prefix}t>{end}"
-                yield run, _with_breaks(text, form.lines, breaks, frame)
-            elif element.name in form.breaks:
+                yield run, _with_breaks(text, schema.lines, breaks, frame)
+            elif element.name in schema.breaks:
                 breaks.append(f"{run}{self._source_of(element)}{end}")
                 yield run, "\n"
-            elif form.run and element.name == form.run:
+            elif schema.run and element.name == schema.run:
                 yield from self._items(element, breaks, place)
-            elif element.name in form.inline and element.children and not element.is_kept:
+            elif element.name in schema.inline and element.children and not element.is_kept:
                 name = str(element.begin)
                 yield "", _XmlTag(0, element.tag, "begin", name)
                 yield from self._items(element, breaks, element.begin)

@@ -20,7 +20,7 @@ from vanilla_transformer.text.languages import word_parts, words_have_spaces
 from vanilla_transformer.text.token_words import vocabulary_of
 
 Ids = tuple[int, ...]
-Forms = tuple[Ids, Ids]
+TermIds = tuple[Ids, Ids]
 """The ids of a term within a sentence, and at its beginning if these differ."""
 
 _BEAMS_OF_BANK, _MOST_BEAMS = 2, 16
@@ -69,7 +69,7 @@ def _divides_word(text: str, place: int) -> bool:
     return any(begin < place < end for begin, end in word_parts(text))
 
 
-def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | None:
+def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | None:
     """Finds the ids of a term of targets; None if the vocabulary lacks a part of it."""
 
     def encode(text: str) -> Ids:
@@ -81,30 +81,30 @@ def forms_of_term(tokenizer: Any, term: str, language: str | None) -> Forms | No
     before, first = encode(sign.strip()), encode(term)
     within = encode(sign + term)
     within = within[len(before) :] if within[: len(before)] == before else first
-    known = [form for form in (within, first) if form and tokenizer.unk_token_id not in form]
+    known = [ids for ids in (within, first) if ids and tokenizer.unk_token_id not in ids]
     if not known:
         return None
     return known[0], known[-1] if known[-1] != known[0] else ()
 
 
-def search_with_terms(search: Search, terms: Sequence[Forms]) -> Search:
+def search_with_terms(search: Search, terms: Sequence[TermIds]) -> Search:
     """Returns a search that draws no tokens, and has two beams for each bank, up to a number."""
     settings = deepcopy(search.settings)
     if search.num_beams == 1:
         settings.early_stopping, settings.length_penalty = True, search.length_penalty
-    beams = _BEAMS_OF_BANK * (1 + sum(max(map(len, forms)) for forms in terms))
+    beams = _BEAMS_OF_BANK * (1 + sum(max(map(len, term)) for term in terms))
     settings.num_beams = max(search.num_beams, search.n_best, min(beams, _MOST_BEAMS))
     settings.do_sample = False
     return replace(search, settings=settings, num_beams=settings.num_beams, do_sample=False)
 
 
 def with_terms(
-    model: Any, terms: Sequence[Sequence[Forms]], joins: WordJoins, settings: GenerationConfig
+    model: Any, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
 ) -> Any:
     """Returns a copy of a model, with its weights, whose beam search has the terms in its outputs.
 
     Args:
-        terms: The forms of the terms of each source. What is too long for an output is left out.
+        terms: The terms of each source. One that is too long for an output is left out.
         joins: Those of the vocabulary: a term is whole words.
         settings: What `generate()` will be given.
     """
@@ -118,7 +118,7 @@ class _Banks:
     """Which tokens of the terms each hypothesis has, and which hypotheses go on."""
 
     def __init__(
-        self, terms: Sequence[Sequence[Forms]], joins: WordJoins, settings: GenerationConfig
+        self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
     ) -> None:
         self.terms, self.joins, self.settings = terms, joins, settings
         self.begin = 0  # where outputs begin; 0: the search has not begun
@@ -130,7 +130,7 @@ class _Banks:
         self.ends = torch.tensor(end_tokens_of(settings), device=device)
         beams, self.max_length = sequences.shape[1:]
         self.begin = prompt_len + (settings.forced_bos_token_id is not None)
-        rows: list[list[Forms]] = []
+        rows: list[list[TermIds]] = []
         for of_row in self.terms:
             rows.append([])
             room = self.max_length - self.begin - 1  # for tokens before the end
@@ -139,23 +139,25 @@ class _Banks:
                     rows[-1].append(term)
                     room -= size
         most = max(1, *map(len, rows))
-        longest = max((len(form) for row in rows for forms in row for form in forms), default=1)
-        # How often each term is wanted, how often it is within each, and its forms, padded with -1.
+        longest = max((len(ids) for row in rows for term in row for ids in term), default=1)
+        # How often each term is wanted, how often it is within each, and its ids, padded with -1.
         wanted = torch.zeros(len(rows), most, dtype=torch.long)
         within = torch.zeros(len(rows), most, most, dtype=torch.long)
-        forms = torch.full((len(rows), most, 2, longest + 1), -1)
+        ids = torch.full((len(rows), most, 2, longest + 1), -1)
         for row, of_row in enumerate(rows):
             unique = list(dict.fromkeys(of_row))
             for number, term in enumerate(unique):
                 wanted[row, number] = of_row.count(term)
                 for other, of_other in enumerate(unique):
                     within[row, number, other] = _count(term[0], of_other[0], joins)
-                for place, form in enumerate(term):
-                    forms[row, number, place, : len(form)] = torch.tensor(form)
+                for side, of_side in enumerate(term):
+                    ids[row, number, side, : len(of_side)] = torch.tensor(of_side)
         self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
         self.within = (within - torch.eye(most, dtype=torch.long)).clamp(min=0).to(device)
-        self.forms = forms.to(device)
-        self.sizes = (self.forms >= 0).sum(-1)  # (batch, terms, 2)
+        self.ids = ids.to(
+            device
+        )  # (batch, terms, 2: within a sentence and at its begin, longest + 1)
+        self.sizes = (self.ids >= 0).sum(-1)  # (batch, terms, 2)
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
 
     def top_continuations(
@@ -188,9 +190,9 @@ class _Banks:
         prolongs = has_term.any(-1, keepdim=True) & self.joins.join(last[..., None], slice(None))
         of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
         lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
-        forms = self.forms[:, None].expand(-1, num_beams, -1, -1, -1)
-        following = forms.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
-        # A form at the beginning goes on from all of the output so far.
+        ids = self.ids[:, None].expand(-1, num_beams, -1, -1, -1)
+        following = ids.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
+        # A term at the begin of an output goes on from all of the output so far.
         at_begin = progress[..., 1] == cur_len - self.begin
         following[..., 1].masked_fill_(~at_begin, -1)
         following = torch.where(
@@ -251,20 +253,20 @@ class _Banks:
         )
 
     def _term_progress(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Counts the tokens of each form with which outputs end, and tells which forms are whole.
+        """Counts the tokens of each term with which outputs end, and tells which terms are whole.
 
         Returns:
-            The tokens, 0 for whole forms; and whether these are whole: (batch, outputs, terms, 2).
+            The tokens, 0 for whole terms; and whether these are whole: (batch, outputs, terms, 2).
         """
         length = outputs.shape[2]
         progress = torch.zeros_like(self.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
-        for size in range(1, min(length, self.forms.shape[-1] - 1) + 1):
+        for size in range(1, min(length, self.ids.shape[-1] - 1) + 1):
             end = outputs[:, :, None, None, -size:]
-            fits = (end == self.forms[:, None, :, :, :size]).all(-1)
+            fits = (end == self.ids[:, None, :, :, :size]).all(-1)
             if size < length:
                 fits[..., 1] = False
                 before = outputs[:, :, -size - 1, None, None]
-                fits &= ~self.joins.join(before, self.forms[:, None, :, :, 0])
+                fits &= ~self.joins.join(before, self.ids[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
         is_whole = (progress > 0) & (progress == self.sizes[:, None])
         return progress.masked_fill(is_whole, 0), is_whole

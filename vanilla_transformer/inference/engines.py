@@ -19,7 +19,7 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from vanilla_transformer.inference.constrained import Forms, WordJoins, with_terms
+from vanilla_transformer.inference.constrained import TermIds, WordJoins, with_terms
 from vanilla_transformer.model.evaluation import banned_ids, evaluation_mode
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.search import Search, end_tokens_of
@@ -91,7 +91,7 @@ class TransformersEngine:
         batch_tokens: int,
         align: bool = False,
         on_batch: Callable[[int], None] | None = None,
-        terms: Sequence[Sequence[Forms]] | None = None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes `search.n_best` outputs for each source, best first.
 

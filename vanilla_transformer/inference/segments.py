@@ -352,7 +352,7 @@ class Reader:
         ]
         pairs = []
         for segment, target in zip(self.read(segments), targets, strict=True):
-            kept = Copies.find(segment.text, segment.kept, target).places
+            kept = Copies.find(segment.text, segment.kept, target).found
             reading = self._placeholders.reading_of_target(target, kept, segment.reading)
             written, back = reading.text, reading.undone
             pairs.append(replace(segment, written=written, put_back=back, output=target))
@@ -379,7 +379,7 @@ class Reader:
         """Returns the span of each token in the text, without the tag that is read before it."""
         reading, shift = segment.reading, len(segment.direction.read(""))
         places = (
-            reading.place((max(begin - shift, 0), max(end - shift, 0)))
+            reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
             for begin, end in self._spans(segment.encoded, "source")
         )
         return [stripped(segment.text, place) for place in places]

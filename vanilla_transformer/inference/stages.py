@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.inference.constrained import Forms, forms_of_term, search_with_terms
+from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
 from vanilla_transformer.inference.engine_choice import Engine, Engines
 from vanilla_transformer.inference.engines import (
     Hypothesis,
@@ -175,8 +175,8 @@ class Stages:
         if not isinstance(call.engine, TransformersEngine):
             logger.debug("Transformers searches outputs that lack terms again.")
             call = replace(call, engine=self.engines.transformers)
-        terms = [self._forms_to_place(row[0]) for row in rows]
-        searches = [search_with_terms(call.search, forms) for forms in terms]
+        terms = [self._terms_to_place(row[0]) for row in rows]
+        searches = [search_with_terms(call.search, of_output) for of_output in terms]
 
         def search_group(beams: int, numbers: list[int]) -> list[Row]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
@@ -189,27 +189,27 @@ class Stages:
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)
 
-    def _forms_to_place(self, output: Segment) -> list[Forms]:
+    def _terms_to_place(self, output: Segment) -> list[TermIds]:
         """Returns the ids of the terms that an output must have.
 
         A model that reads terms may inflect those that it has inflected in this output.
         """
         wanted = Counter(term.target for term in output.terms)
         if self.reader.reads_terms:
-            other_forms = Counter(missing_targets(output.terms, output.output))
-            wanted -= other_forms - Counter(output.missing_terms)
+            inflected = Counter(missing_targets(output.terms, output.output))
+            wanted -= inflected - Counter(output.missing_terms)
         candidates = (
-            forms_of_term(self.reader.of_targets, target, output.target_language)
+            ids_of_term(self.reader.of_targets, target, output.target_language)
             for target in wanted.elements()
         )
-        return [forms for forms in candidates if forms is not None]
+        return [term for term in candidates if term is not None]
 
     def _outputs(
         self,
         segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
-        terms: Sequence[Sequence[Forms]] | None = None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[Row]:
         outputs = self.search(segments, call, on_batch, terms)
         outputs = self.link(outputs, call)
@@ -222,7 +222,7 @@ class Stages:
         segments: Sequence[Segment],
         call: TranslatorCall,
         on_batch: Callable[[int], None] | None = None,
-        terms: Sequence[Sequence[Forms]] | None = None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[Segment]:
         """Searches for `n_best` outputs of each segment, which may have to contain terms.
 
@@ -451,7 +451,7 @@ def _token_pairs(parts: Sequence[Segment]) -> Links:
 
 def _marks(output: Segment, place: int) -> list[Mark]:
     """Returns the marks of an output that begins at a place of its text."""
-    kept = output.copies.places if output.copies else ()
+    kept = output.copies.found if output.copies else ()
     terms = targets_in(output.output, output.terms, output.target_language, kept)
     return [
         *(Mark(place + begin, place + end, "kept") for begin, end in kept),

@@ -18,14 +18,14 @@ import regex
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     are_numbered,
-    find_forms,
-    form_of,
+    find_patterns,
     is_exact,
     is_invented,
     is_part_at,
     is_written_out,
-    normal_form,
+    normalized,
     number_of,
+    pattern_of,
 )
 
 Span = tuple[int, int]
@@ -122,9 +122,9 @@ def kept_spans(
         unknown: What the vocabulary of the model does not know.
         patterns: Compiled regular expressions of what is kept besides. Of two parts that overlap,
             the longer one is kept.
-        known: As for `find_forms`, as `flags` are.
+        known: As for `find_patterns`, as `flags` are.
     """
-    spans = [span for span, _ in find_forms(text, known, flags=flags)]
+    spans = [span for span, _ in find_patterns(text, known, flags=flags)]
     for pattern in patterns:
         try:
             matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
@@ -158,7 +158,7 @@ def edits_to_keep(
     terms, stay as they are.
     """
     source, output = copies.source, copies.output
-    taken, spare = [*copies.places], dict(copies.spare)
+    taken, spare = [*copies.found], dict(copies.spare)
     lacking = [
         span
         for alike, count in copies.missing
@@ -229,21 +229,21 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
 
 @dataclass(frozen=True)
 class Copies:
-    """What an output has of the spans of its source that are kept.
+    """The kept parts of a source, and the same parts in its output.
 
     Attributes:
-        places: Where it has them, in order.
-        pairs: Those that it has as often as the source, each with its place. Equal ones have theirs
-            in their order.
-        missing: Spans of one text, and how many of them it lacks.
-        spare: What it has besides, with whether that must go: a placeholder, or a span that is
-            there already.
+        found: The spans of these parts in the output, in order.
+        pairs: A span of the source and its span in the output, for parts that both have equally
+            often. Equal parts are paired in their order.
+        missing: Spans of one text, and how many of them the output lacks.
+        spare: Other spans of the output, each with whether it must go: a placeholder, or a part
+            that is there already.
     """
 
     source: str
     spans: Sequence[Span]
     output: str
-    places: Sequence[Span]
+    found: Sequence[Span]
     pairs: Sequence[tuple[Span, Span]]
     missing: Sequence[tuple[Sequence[Span], int]]
     spare: Sequence[tuple[Span, bool]]
@@ -254,33 +254,33 @@ class Copies:
     ) -> "Copies":
         """Compares the spans of a source, which may have flags, with those of an output."""
         parts = [source[slice(*span)] for span in spans]
-        forms = dict(find_forms(output, parts, flags=flags))
-        rows = [form for part in parts if (form := form_of(part))]
+        patterns = dict(find_patterns(output, parts, flags=flags))
+        of_source = [row for part in parts if (row := pattern_of(part))]
         # Unknown characters, and what patterns of the user match.
-        others = sorted({part for part in parts if not form_of(part)}, key=len, reverse=True)
+        others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
         of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
         in_output = kept_spans(output, patterns=of_others, known=parts, flags=flags)
         texts = [output[slice(*span)] for span in in_output]
         # Where one side has %s for the %1$s of the other one, numbers do not count.
         sides = {are_numbered(parts), are_numbered(texts)}
-        normal = partial(normal_form, is_numbered=sides != {False, True})
+        normal = partial(normalized, is_numbered=sides != {False, True})
         missing = Counter(map(normal, parts))
         extra = Counter(text for text in map(normal, texts) if text in missing) - missing
-        places: list[Span] = []
+        found: list[Span] = []
         spare: list[tuple[Span, bool]] = []
         for span, written in zip(in_output, texts, strict=True):
-            text, form, before = normal(written), forms.get(span), places[-1] if places else (0, 0)
+            text, row, before = normal(written), patterns.get(span), found[-1] if found else (0, 0)
             is_repeated = output[slice(*before)] == written
             is_repeated = is_repeated and not output[before[1] : span[0]].strip()
             if missing[text] and not (is_repeated and extra[text]):
                 missing[text] -= 1
-                places.append(span)
+                found.append(span)
             elif extra[text]:
                 extra[text] -= 1
                 spare.append((span, is_repeated or is_exact(written)))
-            elif form and is_invented(written, form, source, rows):
+            elif row and is_invented(written, row, source, of_source):
                 spare.append((span, True))
-            elif form in rows:
+            elif row in of_source:
                 spare.append((span, False))
         lacking: list[tuple[list[Span], int]] = []
         for text, count in (+missing).items():
@@ -291,10 +291,10 @@ class Copies:
         def in_order(text: str, spans: Sequence[Span]) -> list[Span]:
             parts = [text[slice(*span)] for span in spans]
             rows = zip(map(normal, parts), map(number_of, parts), spans, strict=True)
-            return [span for form, _, span in sorted(rows) if not missing[form]]
+            return [span for part, _, span in sorted(rows) if not missing[part]]
 
-        pairs = [*zip(in_order(source, spans), in_order(output, places), strict=True)]
-        return cls(source, spans, output, places, pairs, lacking, spare)
+        pairs = [*zip(in_order(source, spans), in_order(output, found), strict=True)]
+        return cls(source, spans, output, found, pairs, lacking, spare)
 
     @property
     def are_right(self) -> bool:
@@ -324,8 +324,12 @@ def _edit_for(
         begin, end = stripped(output, (linked[0][0], linked[-1][1]))
         for part in [part for part in spare if meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
-        form = form_of(text)
-        if form and form.kind in ("address", "path", "option"):  # other words may have its parts
+        row = pattern_of(text)
+        if row and row.kind in (
+            "address",
+            "path",
+            "option",
+        ):  # other words may have its parts
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end

@@ -75,7 +75,7 @@ class Suggestion:
     is_exact: bool = False
 
 
-class _Form:
+class _Skeleton:
     """A text without what is set apart.
 
     Attributes:
@@ -145,8 +145,8 @@ class Memory:
         So is one with a text that is its own, but for a correction.
         """
         source, target, context, is_doubtful = pair
-        form = _Form(source)
-        if not (_LETTER.search(form.key) and target.strip()):
+        stored = _Skeleton(source)
+        if not (_LETTER.search(stored.key) and target.strip()):
             return
         if source == target and not self._corrects:
             return
@@ -155,14 +155,14 @@ class Memory:
             self._sources.append(source)
             self._targets.append(target)
             begin, _, end = _split_signs(target)
-            if _plain(end) == _plain(form.end):
+            if _plain(end) == _plain(stored.end):
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
             self._contexts.append(context)
-            key = hash(form.key)
+            key = hash(stored.key)
             self._former.append(-1 if is_doubtful else self._last.get(key, -1))
             if not is_doubtful:
                 self._last[key] = number
-            ids = [self._ids.setdefault(word, len(self._ids)) for word in form.words]
+            ids = [self._ids.setdefault(word, len(self._ids)) for word in stored.words]
             self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
             for word in set(ids):
                 self._pairs_of[word].append(number)
@@ -183,20 +183,20 @@ class Memory:
             context: As that of a pair. Pairs that have another one do not count.
             before: The text before it in its file, and `behind` that behind it.
         """
-        form, forms = _Form(text), dict[str, _Form]()
+        asked, skeletons = _Skeleton(text), dict[str, _Skeleton]()
         found: list[tuple[tuple[bool, ...], str, str]] = []
-        number = self._last.get(hash(form.key), -1)
+        number = self._last.get(hash(asked.key), -1)
         while number >= 0:
             source, own = self._sources[number], self._contexts[number]
-            stored = forms.get(source) or forms.setdefault(source, _Form(source))
-            if stored.key == form.key and (None in (context, own) or own == context):
-                target = self._adapted(stored, self._targets[number], form)
-                is_alike = _matters(form) == _matters(stored)
-                if target is not None and is_alike and _has_case_of(form, stored, target):
+            stored = skeletons.get(source) or skeletons.setdefault(source, _Skeleton(source))
+            if stored.key == asked.key and (None in (context, own) or own == context):
+                target = self._adapted(stored, self._targets[number], asked)
+                is_alike = _matters(asked) == _matters(stored)
+                if target is not None and is_alike and _has_case_of(asked, stored, target):
                     is_near = before == self._source_at(number - 1)
                     is_near |= behind == self._source_at(number + 1)
                     is_same = (own or "") == (context or "")
-                    rank = is_same, source == text, is_near, stored.body == form.body
+                    rank = is_same, source == text, is_near, stored.body == asked.body
                     found.append((rank, target, source))
             number = self._former[number]
         if not found:
@@ -215,12 +215,12 @@ class Memory:
 
         Texts of the same words do not count if another one is wanted.
         """
-        form = _Form(text)
+        asked = _Skeleton(text)
         with self._lock:
-            candidates = self._candidates(form, least)
+            candidates = self._candidates(asked, least)
         usable = [row for row in candidates if row[1] < 1] if is_other else candidates
         for number, similarity in usable[:_MOST_TRIED]:
-            target = self._adapted(_Form(self._sources[number]), self._targets[number], form)
+            target = self._adapted(_Skeleton(self._sources[number]), self._targets[number], asked)
             if target is not None:
                 return Suggestion(self._sources[number], target, similarity)
         return None
@@ -230,44 +230,44 @@ class Memory:
         number = chance.randrange(len(self))
         return Suggestion(self._sources[number], self._targets[number], 0.0)
 
-    def _adapted(self, stored: _Form, target: str, form: _Form) -> str | None:
+    def _adapted(self, stored: _Skeleton, target: str, asked: _Skeleton) -> str | None:
         """Returns a target with what is set apart in a text, in the place of that of its source.
 
         None: it has other parts than its source, or some that the text lacks.
         """
-        own = _Form(target, stored.parts)
+        own = _Skeleton(target, stored.parts)
         parts = own.parts
-        if stored.text == form.text:
-            if not Copies.find(form.text, kept_spans(form.text), target).are_right:
+        if stored.text == asked.text:
+            if not Copies.find(asked.text, kept_spans(asked.text), target).are_right:
                 return None
-        elif Counter(own.parts) == Counter(stored.parts) and len(stored.parts) == len(form.parts):
+        elif Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
             waiting = defaultdict[str, list[int]](list)
             for number, part in enumerate(stored.parts):
                 waiting[part].append(number)
             order = [waiting[part].pop(0) for part in own.parts]
-            parts = [form.parts[number] for number in order]
-            in_order = [number for number in order if is_next(form.parts[number])]
+            parts = [asked.parts[number] for number in order]
+            in_order = [number for number in order if is_next(asked.parts[number])]
             if in_order != sorted(in_order):
                 return None  # `%s` would stand for another value
-        elif Counter(own.parts) - Counter(form.parts):
+        elif Counter(own.parts) - Counter(asked.parts):
             return None
-        elif stored.key == form.key and form.parts != stored.parts:
+        elif stored.key == asked.key and asked.parts != stored.parts:
             return None  # it lacks a part, and nobody knows which one
-        if form.breaks not in (stored.breaks, own.breaks):
+        if asked.breaks not in (stored.breaks, own.breaks):
             return None
-        is_upper = _is_in_capitals(form.body) and not _is_in_capitals(stored.body)
+        is_upper = _is_in_capitals(asked.body) and not _is_in_capitals(stored.body)
         case = to_upper if is_upper else str
         body, last = "", len(own.begin)
         for (begin, end), part in zip(own.spans, parts, strict=True):
             body += case(target[last:begin]) + part
             last = end
         body += case(target[last : len(target) - len(own.end)])
-        if form.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
+        if asked.body[:1].isupper() and stored.body[:1].islower() and own.body[:1].islower():
             body = to_upper(body[:1]) + body[1:]
         end = own.end
-        if stored.end != form.end:
-            body, end = self._with_signs(body, form.end)
-        return form.begin + body + end
+        if stored.end != asked.end:
+            body, end = self._with_signs(body, asked.end)
+        return asked.begin + body + end
 
     def _with_signs(self, body: str, wanted: str) -> tuple[str, str]:
         """Returns a target as this memory writes targets of sources with an end, and its end."""
@@ -281,10 +281,10 @@ class Memory:
             return body, _WIDE[sign] + space
         return body, wanted
 
-    def _candidates(self, form: _Form, least: float) -> list[tuple[int, float]]:
+    def _candidates(self, asked: _Skeleton, least: float) -> list[tuple[int, float]]:
         """Finds pairs from a similarity on, the most similar first."""
-        size = len(form.words)
-        ids = [self._ids.get(word, 0x10FFFF) for word in form.words]
+        size = len(asked.words)
+        ids = [self._ids.get(word, 0x10FFFF) for word in asked.words]
         shared = np.zeros(len(self), np.uint32)
         counts = Counter(ids)
         for word, count in counts.items():
@@ -321,23 +321,24 @@ class Memory:
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _matters(form: _Form) -> tuple[list[bool], bool]:
+def _matters(text: _Skeleton) -> tuple[list[bool], bool]:
     """Returns which numbers are 1, and whether the text may be an abbreviation, such as "No."."""
-    return [part == "1" for part in form.parts], len(form.words) == 1 and form.end.strip() == "."
+    return [part == "1" for part in text.parts], len(text.words) == 1 and text.end.strip() == "."
 
 
-def _has_case_of(form: _Form, stored: _Form, target: str) -> bool:
+def _has_case_of(asked: _Skeleton, stored: _Skeleton, target: str) -> bool:
     """Returns whether a translation has the case that a text needs.
 
     Which words of a text in capitals have small letters, or the first one, only a person knows.
     Other letters than the first ones of words have a meaning: `-e` and `-E` are two options.
     """
-    if _is_in_capitals(stored.body) and not _is_in_capitals(form.body):
+    if _is_in_capitals(stored.body) and not _is_in_capitals(asked.body):
         return not target.isupper()
-    if stored.body[:1].isupper() and form.body[:1].islower() and target.lstrip()[:1].isupper():
+    if stored.body[:1].isupper() and asked.body[:1].islower() and target.lstrip()[:1].isupper():
         return False
-    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), f.body) for f in (form, stored)}
-    return len(bodies) == 1 or _is_in_capitals(form.body)
+    sides = asked, stored
+    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), side.body) for side in sides}
+    return len(bodies) == 1 or _is_in_capitals(asked.body)
 
 
 def _is_in_capitals(text: str) -> bool:
@@ -362,17 +363,16 @@ def shown_behind(text: str, known: Suggestion) -> str:
     Behind that stand the words in which both differ: of each place those of the similar text, and
     those of the text.
     """
-    forms = _Form(known.source), _Form(text)
+    stored, asked = sides = _Skeleton(known.source), _Skeleton(text)
     shown = [known.target.strip()]
-    matcher = SequenceMatcher(None, forms[0].words, forms[1].words, autojunk=False)
+    matcher = SequenceMatcher(None, stored.words, asked.words, autojunk=False)
     for kind, *bounds in matcher.get_opcodes():
         if kind != "equal":
-            for form, begin, end in zip(forms, bounds[::2], bounds[1::2], strict=True):
-                words = [word for word in form.written[begin:end] if word != _PART]
+            for side, begin, end in zip(sides, bounds[::2], bounds[1::2], strict=True):
+                words = [word for word in side.written[begin:end] if word != _PART]
                 shown.append(" ".join(words))
     return "".join(
-        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(words, 0) else ''}{words}"
-        for words in shown
+        f"{MEMORY_TOKEN}{' ' if is_spaced_script_at(words, 0) else ''}{words}" for words in shown
     )
 
 

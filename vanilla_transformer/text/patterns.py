@@ -55,32 +55,32 @@ def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
     return _OPTIONS.search(text) is not None
 
 
-class Form(NamedTuple):
-    """A row of the table: parts of one form, which stay as they are in a translation.
+class Pattern(NamedTuple):
+    """A row of the table: what parts that stay as they are in a translation look like.
 
     Attributes:
         kind: "placeholder", "code", "address", "path", "option" or "emoji".
         signs: Each part has one of them. Empty: it need not.
-        pattern: Regular expression of a part.
+        expression: The regular expression of a part.
         example: Such parts.
         prose: What looks alike, and is none.
         is_sure: Whether no prose looks so: what an output invents is taken out.
-        stands: Takes a part, its text and the parts of this form in it; returns whether it is one
-            there. None: it always is.
+        stands: Takes a part, its text and all that matches in this text; returns whether the part
+            is code there. None: it always is.
     """
 
     kind: str
     signs: tuple[str, ...]
-    pattern: str
+    expression: str
     example: str
     prose: str
     is_sure: bool = False
     stands: Callable[[str, str, Collection[str]], bool] | None = None
 
 
-FORMS: Sequence[Form] = (
-    Form("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_sure=True),
-    Form(
+PATTERNS: Sequence[Pattern] = (
+    Pattern("placeholder", ("<ph",), r"<ph\d>", "<ph1>", "<phone>", is_sure=True),
+    Pattern(
         "address",
         ("://", "@", "mailto:", "www.", "tel:"),
         r"(?<![a-z0-9+.-])(?:[a-z][a-z0-9+.-]*://|mailto:|www\.(?=[\w-]+\.))"
@@ -89,7 +89,7 @@ FORMS: Sequence[Form] = (
         "https://a.org/b?c=d me@a.org www.example.org mailto:me@a.org",
         "www is the web; a @ b",
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("{{", "{%", "<%"),
         r"\{\{\{[^{}]*\}\}\}|\{\{-?\s*[#/^>&]?\s*[\w.\[\]]+(?:\([^(){}]*\))?"
@@ -99,7 +99,7 @@ FORMS: Sequence[Form] = (
         "{{GENDER:|he|she}}",
         is_sure=True,
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("%", "$(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
@@ -109,7 +109,7 @@ FORMS: Sequence[Form] = (
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_sure=True,
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("{",),
         r"[$#]\{[^{}\s<>]+\}"
@@ -120,7 +120,7 @@ FORMS: Sequence[Form] = (
         "{a, b}, {see above}",
         is_sure=True,
     ),
-    Form(
+    Pattern(
         "code",
         ("%",),
         rf"(?<!\d\s?)(?=(?:[:-]?%{_DATE})*[:-]?%[-_]?[^{_CONVERSION[1:]})%{_DATE}(?:[:-]%{_DATE})+"
@@ -128,7 +128,7 @@ FORMS: Sequence[Form] = (
         "%H:%M:%S %Y-%m-%d",
         "from 5%-10%",
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("%",),
         rf"(?<!%)%%(?:\d+\$)?[sd]|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${_FLAGS}{_SIZE}{_CONVERSION}"
@@ -139,7 +139,7 @@ FORMS: Sequence[Form] = (
         "100 % der, 5% discount, %50i, %12e kadar",
         is_sure=True,
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("%",),
         rf"%L?[1-9]\d?(?![{_WORD}]|[.,]\d)(?<!\d%\d{{1,2}})",
@@ -147,7 +147,7 @@ FORMS: Sequence[Form] = (
         "%50 indirim",
         stands=_is_counted,
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("$",),
         rf"(?<![\p{{Latin}}_])\$[1-9](?![{_WORD}]|[.,]\d)",
@@ -155,7 +155,7 @@ FORMS: Sequence[Form] = (
         "It costs $5.",
         stands=_is_counted,
     ),
-    Form(
+    Pattern(
         "placeholder",
         ("$",),
         rf"(?<![\p{{Latin}}_])\${_NAME}(?:\.{_NAME})*",
@@ -163,8 +163,8 @@ FORMS: Sequence[Form] = (
         "100 $CAN, US$ 5, CAN$100",
         stands=_is_no_money,
     ),
-    Form("code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", "%B %Y", "5 %A, 100 %M"),
-    Form(
+    Pattern("code", ("%",), rf"(?<!\d\s?)%{_DATE}(?![{_WORD}])", "%B %Y", "5 %A, 100 %M"),
+    Pattern(
         "code",
         ("&",),
         r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
@@ -172,7 +172,7 @@ FORMS: Sequence[Form] = (
         "R&D; rock&roll; caf&eacute;",
         stands=_is_sign,
     ),
-    Form(
+    Pattern(
         "code",
         ("#", "0x", "0X", "__"),
         r"(?<![\w&])#(?:(?=[a-fA-F]*\d|[fF]{6})(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6})"
@@ -181,7 +181,7 @@ FORMS: Sequence[Form] = (
         "#ff8800 0x1F __name__",
         "#decade, no. #12, __very important__",
     ),
-    Form(
+    Pattern(
         "code",
         ("M", "HH", ":mm"),
         r"(?<!\w)(?=[\w:./-]*(?:MM|HH|:mm|M[-/.](?:yy|d)|yy[-/.]M))"
@@ -189,7 +189,7 @@ FORMS: Sequence[Form] = (
         "yyyy-MM-dd HH:mm",
         "yyyy-mm-dd, 5 m/s, MM",
     ),
-    Form(
+    Pattern(
         "path",
         ("/", ":\\"),
         rf"(?<![{_WORD}/<.)\]}}%~])(?:"
@@ -205,7 +205,7 @@ FORMS: Sequence[Form] = (
         "/etc/hosts ~/x.txt ./run.sh /my/own.conf C:\\Users\\x",
         "10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (innen)/Schüler, 5 € /month, and /or",
     ),
-    Form(
+    Pattern(
         "option",
         ("--",),
         rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
@@ -213,7 +213,7 @@ FORMS: Sequence[Form] = (
         "--then he left",
         stands=_is_among_options,
     ),
-    Form(
+    Pattern(
         "emoji",
         (),
         r"(?:\p{Regional_Indicator}{2}|\p{Emoji_Presentation}|\p{Emoji}\uFE0F)"
@@ -241,29 +241,28 @@ _STRICT = {  # what a placeholder is in a message with such a flag
 
 
 @cache
-def _forms_of(flags: Collection[str]) -> Sequence[Form]:
+def _patterns_for(flags: Collection[str]) -> Sequence[Pattern]:
     """Returns the table for a message with flags of gettext."""
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
-    strict = [
-        Form("placeholder", (), _STRICT[name], "", "", is_sure=True) for name in names & {*_STRICT}
-    ]
+    own = names & {*_STRICT}
+    strict = [Pattern("placeholder", (), _STRICT[name], "", "", is_sure=True) for name in own]
     refused = [_STRICT[name[3:]] for name in names if name[:3] == "no-" and name[3:] in _STRICT]
-    signs = {"%" if "%" in pattern else "{" for pattern in refused}
-    others = [form for form in FORMS if signs.isdisjoint(form.signs)]
+    signs = {"%" if "%" in expression else "{" for expression in refused}
+    others = [pattern for pattern in PATTERNS if signs.isdisjoint(pattern.signs)]
     return [*strict, *others]
 
 
 @cache
-def _compiled(pattern: str) -> Any:
-    return regex.compile(pattern)
+def _compiled(expression: str) -> Any:
+    return regex.compile(expression)
 
 
-def find_forms(
+def find_patterns(
     text: str,
     known: Collection[str] = (),
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
-) -> list[tuple[tuple[int, int], Form]]:
+) -> list[tuple[tuple[int, int], Pattern]]:
     """Finds the parts of a text that look like code, in order, with their rows.
 
     Args:
@@ -271,30 +270,30 @@ def find_forms(
         kind: The kind of what is looked for. None: any.
         flags: Those of gettext that a message has, such as `c-format` and `no-c-format`.
     """
-    found: list[tuple[tuple[int, int], Form]] = []
+    found: list[tuple[tuple[int, int], Pattern]] = []
     taken: set[int] = set()
-    for form in _forms_of(flags) if flags else FORMS:
-        if form.signs and not any(sign in text for sign in form.signs):
+    for pattern in _patterns_for(flags) if flags else PATTERNS:
+        if pattern.signs and not any(sign in text for sign in pattern.signs):
             continue
-        if kind not in (None, form.kind):
+        if kind not in (None, pattern.kind):
             continue
-        spans = [match.span() for match in _compiled(form.pattern).finditer(text)]
+        spans = [match.span() for match in _compiled(pattern.expression).finditer(text)]
         spans = [span for span in spans if taken.isdisjoint(range(*span))]
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
-            if form.stands is None or part in known or form.stands(part, text, parts):
-                found.append((span, form))
+            if pattern.stands is None or part in known or pattern.stands(part, text, parts):
+                found.append((span, pattern))
                 taken.update(range(*span))
     return sorted(found, key=lambda row: row[0])
 
 
-def form_of(part: str) -> Form | None:
+def pattern_of(part: str) -> Pattern | None:
     """Returns the row of a text that is one part, or None."""
-    return next((form for form in FORMS if _compiled(form.pattern).fullmatch(part)), None)
+    return next((row for row in PATTERNS if _compiled(row.expression).fullmatch(part)), None)
 
 
-def normal_form(part: str, is_numbered: bool = True) -> str:
+def normalized(part: str, is_numbered: bool = True) -> str:
     """Returns a part as it is compared: `%d %%` and `%%%d` of other languages are `%d%%`.
 
     The numbers of `%1$s` and `%2$s` count if it is numbered.
@@ -324,17 +323,17 @@ def is_next(part: str) -> bool:
 
 def is_exact(part: str) -> bool:
     """Returns whether a translation never has one more of a part; addresses and `$1` may repeat."""
-    form = form_of(part)
-    return form is not None and (form.is_sure or form.kind in ("path", "option", "emoji"))
+    pattern = pattern_of(part)
+    return pattern is not None and (pattern.is_sure or pattern.kind in ("path", "option", "emoji"))
 
 
-def is_invented(part: str, form: Form, source: str, of_source: Collection[Form]) -> bool:
+def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
     """Returns whether a part that a source lacks is a placeholder all the same, and no prose.
 
     `of_source` has the rows of the parts that the source has.
     """
-    if form.is_sure or form.kind != "placeholder" or form not in of_source:
-        return form.is_sure
+    if pattern.is_sure or pattern.kind != "placeholder" or pattern not in of_source:
+        return pattern.is_sure
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
     return not (number and regex.search(rf"(?<![\d%$]){number[0]}(?!\d)", source))
 
@@ -345,9 +344,9 @@ def is_written_out(part: str, output: str) -> bool:
     return sign not in (part, "&", "<", ">") and sign in output
 
 
-def is_part_at(part: str, text: str, place: int) -> bool:
+def is_part_at(part: str, text: str, position: int) -> bool:
     """Returns whether a part is one, and no longer, where it stands in a text; not in a word."""
-    end = place + len(part)
+    end = position + len(part)
     if part[-1:].isalpha() and regex.compile(r"\p{Latin}{4}").match(text, end):
         return False
-    return any(span == (place, end) for span, _ in find_forms(text, [part]))
+    return any(span == (position, end) for span, _ in find_patterns(text, [part]))

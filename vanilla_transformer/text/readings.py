@@ -48,7 +48,7 @@ class Reading:
             grown += len(edit.text) - len(original)
         return undone
 
-    def place(self, span: Span) -> Span:
+    def in_original(self, span: Span) -> Span:
         """Returns the part of the original that a part of what is read stands for."""
         return moved(span, self.undone)
 

@@ -27,19 +27,19 @@ class Term:
     Attributes:
         case: Whether capital and small letters of the source differ.
         exact: Whether only this form of the source counts, and no inflected one.
-        place: Where it comes from, such as "line 3", for errors.
+        location: Where it comes from, such as "line 3", for errors.
     """
 
     source: str
     target: str
     case: bool = False
     exact: bool = False
-    place: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
     def key(self, language: str | None, inflected: bool) -> Key:
         """Returns what the source has in common with equal texts, part by part."""
         parts = (self.source[slice(*span)] for span in word_parts(self.source))
-        return tuple(_form(part, language, self.case, inflected) for part in parts)
+        return tuple(_key_of(part, language, self.case, inflected) for part in parts)
 
     @cached_property
     def target_finder(self) -> "Glossary":
@@ -67,12 +67,12 @@ class Glossary:
         known: dict[tuple[Key, bool, bool], Term] = {}
         for term in self.terms:
             if not (term.source.strip() and term.target.strip()):
-                raise ValueError(f"{term.place}: a term needs a source and a target.")
+                raise ValueError(f"{term.location}: a term needs a source and a target.")
             same = known.setdefault((term.key(None, False), term.case, term.exact), term)
             if same.target != term.target:
                 raise ValueError(
-                    f"{same.place} and {term.place} translate {term.source!r} as {same.target!r} "
-                    f"and as {term.target!r}: leave one out."
+                    f"{same.location} and {term.location} translate {term.source!r} as "
+                    f"{same.target!r} and as {term.target!r}: leave one out."
                 )
 
     @classmethod
@@ -88,7 +88,7 @@ class Glossary:
             return cls(_read(Path(glossary)))
         pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
         return cls(
-            Term(source, target, place=f"Term {number}")
+            Term(source, target, location=f"Term {number}")
             for number, (source, target) in enumerate(pairs, start=1)
         )
 
@@ -104,7 +104,7 @@ class Glossary:
         spans = word_parts(text)
         matches: list[Match] = []
         for (case, inflected), table in self._tables_of(language).items():
-            parts = [_form(text[slice(*span)], language, case, inflected) for span in spans]
+            parts = [_key_of(text[slice(*span)], language, case, inflected) for span in spans]
             sizes = sorted({len(key) for key in table})
             matches += [
                 Match(spans[first][0], spans[first + size - 1][1], table[key])
@@ -141,13 +141,13 @@ GlossaryLike = Glossary | str | Path | Mapping[str, str] | Sequence[Sequence[str
 """A glossary; its file; or targets by their sources, or pairs of both."""
 
 
-def _form(part: str, language: str | None, case: bool, inflected: bool) -> str:
-    """Returns what equal words have in common."""
-    part = normalize("NFC", part)
-    form = lemma(part.lower(), language).lower() if inflected else part.lower()
+def _key_of(word: str, language: str | None, case: bool, inflected: bool) -> str:
+    """Returns a word as it is compared: its lemma if inflected words count, and its case."""
+    word = normalize("NFC", word)
+    base = lemma(word.lower(), language).lower() if inflected else word.lower()
     if not case or not inflected:
-        return part if case else form
-    return form.upper() if part.isupper() else form.title() if part[0].isupper() else form
+        return word if case else base
+    return base.upper() if word.isupper() else base.title() if word[0].isupper() else base
 
 
 def targets_in(
@@ -186,10 +186,10 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
     begin_token, between, end_token = TERM_TOKENS
     edits = []
     for (begin, end), target in terms:
-        place = begin - text[:begin][-1:].isspace()
-        term = text[place:end] if begin else f" {text[:end]}"
+        first = begin - text[:begin][-1:].isspace()
+        term = text[first:end] if begin else f" {text[:end]}"
         gap = " " if is_spaced_script_at(target, 0) else ""
-        edits.append(Edit(place, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
+        edits.append(Edit(first, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
     return edits
 
 
@@ -197,21 +197,21 @@ def _read(path: Path) -> list[Term]:
     columns: tuple[str, ...] = _COLUMNS
     terms: list[Term] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        place = f"{path}, line {number}"
+        location = f"{path}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{place}: {error}.") from error
+            raise ValueError(f"{location}: {error}.") from error
         cells = [cell.strip() for cell in text.split("\t")]
         if number == 1 and set(_COLUMNS[:2]) <= set(cells) <= set(_COLUMNS):
             columns = tuple(cells)
         elif any(cells):
             row = dict(zip(columns, cells, strict=False))
             if not (row.get("source") and row.get("target")) or len(cells) > len(columns):
-                raise ValueError(f"{place}: {text!r} must be a source, a tab, and a target.")
+                raise ValueError(f"{location}: {text!r} must be a source, a tab, and a target.")
             flags = [row.get(name, "") for name in _COLUMNS[2:]]
             if not {*flags} <= {"", "0", "1"}:
-                raise ValueError(f"{place}: `case` and `exact` are 1 or 0.")
+                raise ValueError(f"{location}: `case` and `exact` are 1 or 0.")
             case, exact = (flag == "1" for flag in flags)
-            terms.append(Term(row["source"], row["target"], case, exact, place))
+            terms.append(Term(row["source"], row["target"], case, exact, location))
     return terms
