@@ -164,6 +164,20 @@ def test_all_validation_pairs_leave_the_training(tmp_path, limit, entry_has_vali
     assert pairs_of(loaded["validation"]) == [(f"<app> {a}", b) for a, b in rows[:limit]]
 
 
+@pytest.mark.parametrize("written", ["", "<app> ", "<bt> "])
+def test_no_tag_hides_a_pair_from_the_filters(tmp_path, written):
+    rows = [(f"{written}{a}", b) for a, b in [*PAIRS, ("a boat", "ein Boot"), ("OK", "OK")]]
+    train = write(tmp_path / "train.tsv", *rows, *PAIRS, ("a boat", "ein Boot"))
+    other = write(tmp_path / "other.tsv", ("a girl", "ein Mädchen"))
+    held_out = write(tmp_path / "valid.tsv", *PAIRS)
+    for tag in ({"tag": "<app>"}, {}):
+        entries = {"train": train, **tag}, {"train": other, "tag": "<bt>"}
+        others = {"train": other, "name": "third", "tag": "<app>"}
+        data = read(*entries, others, validation_file=held_out)
+        found = {"held_out": 2 * len(PAIRS), "duplicate": 1, "identical": 1}
+        assert data.reports[0].dropped == found
+
+
 def test_references_of_one_corpus_stand_beside_the_targets_of_others(tmp_path):
     row = {"source": "a dog", "target": "ein Hund", "references": ["ein Hund", "der Hund"]}
     (tmp_path / "t.jsonl").write_text(json.dumps(row))

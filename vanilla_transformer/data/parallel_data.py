@@ -1,7 +1,7 @@
 """Loads the data of a run: reads, filters and joins its corpora, and counts what is dropped."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from vanilla_transformer.data.file_formats import (
     open_data_set,
     read_pairs,
 )
-from vanilla_transformer.data.filters import are_swapped, pair_key, reasons_to_drop
-from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
+from vanilla_transformer.data.filters import Languages, are_swapped, pair_key, reasons_to_drop
+from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.files.file_contents import content_digest, text_digest
 from vanilla_transformer.files.text_files import suffix_of
 
@@ -153,7 +153,7 @@ def load_tables(
         if split == "train" and any(entry.name for entry in args.entries):
             held_out = _keys_of(tables, args.tags)
         of_split = [
-            (entry, _load_table(entry, split, opened.get(split), held_out, cache))
+            (entry, _load_table(entry, split, opened.get(split), held_out, args.tags, cache))
             for entry, opened in sources
             if entry.paths(split) or split in opened
         ]
@@ -167,6 +167,7 @@ def _load_table(
     split: str,
     data_set: Dataset | None,
     held_out: frozenset[int],
+    tags: Sequence[str],
     cache: Path | None,
 ) -> Dataset:
     """Loads the pairs of a corpus, those that are dropped included."""
@@ -178,11 +179,13 @@ def _load_table(
         split == "train",
         limits,
         sorted(held_out) if "held_out" in limits else None,
+        tags,
         [suffix_of(path) for path in paths],
         [content_digest(path) for path in paths],
         None if data_set is None else data_set._fingerprint,
     ]
-    rows = _judged_rows(corpus, split, data_set, limits, held_out)
+    reason_of = reasons_to_drop(limits, held_out)
+    rows = _judged_rows(corpus, split, data_set, reason_of, tags)
     origin = " and ".join(paths) or f"{corpus.dataset} ({split})"
     table = cached_table(rows, _FEATURES, text_digest(json.dumps(made_from)), origin, cache)
     columns = table.with_format("arrow")
@@ -200,16 +203,15 @@ def _judged_rows(
     corpus: Corpus,
     split: str,
     data_set: Dataset | None,
-    limits: Mapping[str, float | bool],
-    held_out: frozenset[int],
+    reason_of: Callable[[str, str, Languages], str],
+    tags: Sequence[str],
 ) -> Iterator[tuple[Any, ...]]:
     """Yields the rows of a table: the pairs, and the reason why each is dropped; "" keeps it.
 
-    A source may have the tag of the corpus already.
+    A source may have the tag of the corpus already; no tag counts for the reason.
     """
     begin = f"{corpus.tag} " if corpus.tag else ""
     of_all = corpus.languages or (None, None)
-    reason_of = reasons_to_drop(limits, held_out)
     for pair in read_pairs(corpus, split, data_set):
         source, target = pair.source or "", pair.target or ""
         if "\0" in source or "\0" in target:
@@ -221,7 +223,7 @@ def _judged_rows(
         yield (
             source if source.startswith(begin) else begin + source,
             target,
-            reason_of(source, target, languages),
+            reason_of(split_tag(source, tags)[1], target, languages),
             pair.line,
             pair.document or None,
             corpus.name or pair.corpus,
@@ -281,14 +283,9 @@ def _keys_of(
     tables: Mapping[str, Sequence[tuple[Corpus, Dataset]]], tags: Sequence[str]
 ) -> frozenset[int]:
     """Returns the keys of held-out pairs, whose sources may begin with the tag of a corpus."""
-
-    def plain(source: str) -> str:
-        tag, _, rest = source.partition(" ")
-        return rest if tag in tags else source
-
     whole = [rows for parts in tables.values() for _, rows in parts]
     pairs = (pair for rows in whole for pair in zip(rows["source"], rows["target"], strict=True))
-    return frozenset(pair_key(plain(source), target) for source, target in pairs)
+    return frozenset(pair_key(split_tag(source, tags)[1], target) for source, target in pairs)
 
 
 def name_row(args: DataArguments, split: str, row: Mapping[str, Any], index: int) -> str:
