@@ -190,6 +190,37 @@ def test_outputs_for_general_texts_outlive_a_wrong_option(trained, pairs, tmp_pa
     assert [path.stat().st_mtime_ns for path in (output / "own-outputs").iterdir()] == [before]
 
 
+@pytest.mark.parametrize(
+    ("words", "mine"),
+    [
+        (["out/data/train.jsonl"], "data/train.jsonl"),
+        (["recipe.yaml"], "data/pairs.tsv"),
+        (["new.tsv", "--test", "out/data/test.jsonl"], "data/test.jsonl"),
+        (["new.tsv", "--general-texts", "out/own-outputs/mine.en"], "own-outputs/mine.en"),
+        (["new.tsv"], "data/notes.txt"),
+        (["new.tsv"], "before/notes.txt"),
+        (["new.tsv"], "grown/data/old.tsv"),
+    ],
+)
+def test_no_file_of_a_person_in_the_output_directory_is_deleted(
+    trained, pairs, tmp_path, monkeypatch, words, mine
+):
+    """What a former adaptation has left there is deleted before another one begins."""
+    monkeypatch.chdir(tmp_path)
+    rows = list(read_lines(pairs / "old.tsv"))
+    (tmp_path / "new.tsv").write_text("".join(f"{row}\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text("corpora: [{train: out/data/pairs.tsv}]\n")
+    (tmp_path / "out" / mine).parent.mkdir(parents=True)
+    (tmp_path / "out" / "adapt.json").write_text("{}")
+    sides = (dict(zip(("source", "target"), row.split("\t"), strict=True)) for row in rows)
+    lines = (json.dumps(row) for row in sides) if mine.endswith(".jsonl") else rows
+    text = "".join(f"{line}\n" for line in lines)
+    (tmp_path / "out" / mine).write_text(text)
+    with pytest.raises(ValueError, match="choose another directory"):
+        run_subcommand("adapt", [str(trained), *words, "--output-dir", "out", "--epochs", "1"])
+    assert (tmp_path / "out" / mine).read_text() == text
+
+
 def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
     plain_pairs, tmp_path, capsys, monkeypatch
 ):

@@ -6,6 +6,7 @@ model, or the old one if the adapted one is not significantly better.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +28,13 @@ from vanilla_transformer.adapt.adaptation_data import (
     split_data,
 )
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.files.atomic_files import LOCK, replaced_directory, write_atomic
+from vanilla_transformer.files.atomic_files import (
+    LOCK,
+    check_lies_elsewhere,
+    foreign_names,
+    replaced_directory,
+    write_atomic,
+)
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.files.loading import check_on_hub, load_tokenizer
@@ -67,8 +74,7 @@ _SCORED_PAIRS = 250
 _MOST_PAIRS = 100_000
 """Test pairs above which a difference is none that anybody sees."""
 _OWN_OUTPUTS = "own-outputs"
-_STARTS = ("adapt.json", "before", "grown", "data")
-"""What an adaptation has written before its training begins, besides its own outputs."""
+_PAIRS = re.compile(r"(general-)?(train|validation|test)(-\d+)?\.jsonl")  # in `data`
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,8 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     folder = Path(options.output_dir)
     source = Path(options.model)
+    read_from = [options.model, *options.files, options.general_texts, *options.data().read_from]
+    check_lies_elsewhere(read_from, folder)
     if not source.exists():
         check_on_hub(options.model)
         source = Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
@@ -155,7 +163,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     record = folder / "adapt.json"
     recorded = read_object(record) if record.is_file() else None
     if contents and recorded != json.loads(json.dumps(identity)):
-        if recorded is None or not {path.name for path in contents} <= {*_STARTS}:
+        if recorded is None or not all(map(_precedes_training, contents)):
             raise ValueError(
                 f"`output_dir` {str(folder)!r} is in use, and not by an adaptation with these "
                 "options, files and model: choose another directory."
@@ -174,6 +182,15 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         counts[name] = sum(map(len, corpora.values()))
     print_message(f"Pairs: {', '.join(f'{name} {count:,}' for name, count in counts.items())}.")
     return _PreparedStart(splits, entries, before, _with_vocabulary(before, options, splits))
+
+
+def _precedes_training(path: Path) -> bool:
+    """Returns whether an adaptation writes a file or a folder, and all in it, before it trains."""
+    if path.name == "data":
+        return all(_PAIRS.fullmatch(file.name) for file in path.iterdir())
+    return path.name == "adapt.json" or (
+        path.name in ("before", "grown") and not foreign_names(path)
+    )
 
 
 def _digest_of_model(source: Path) -> str:

@@ -193,3 +193,9 @@ class DataArguments:
     def tags(self) -> list[str]:
         """The tags of `corpora`, each once."""
         return list(dict.fromkeys(entry.tag for entry in self.entries if entry.tag is not None))
+
+    @property
+    def read_from(self) -> list[str]:
+        """The files and data sets that hold the data."""
+        paths = [path for entry in self.entries for split in SPLITS for path in entry.paths(split)]
+        return [*paths, *(entry.dataset for entry in self.entries if entry.dataset)]

@@ -10,7 +10,6 @@ from typing import Any
 from datasets import Dataset, DatasetDict
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
@@ -135,8 +134,7 @@ def _files_of(arguments: RunArguments) -> list[str]:
     for name, value in arguments.given.items():
         if name != "output_dir":
             inputs += value if isinstance(value, list) else [value]
-    for entry in arguments.data.entries:
-        inputs += [entry.dataset, *(path for split in SPLITS for path in entry.paths(split))]
+    inputs += arguments.data.read_from
     return [str(path) for path in inputs if isinstance(path, str | PathLike)]
 
 
