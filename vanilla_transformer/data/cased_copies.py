@@ -47,7 +47,7 @@ def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None)
         in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
     )
     pairs = zip(rows.select(drawn)["source"], copies["source"], strict=True)
-    differing = [place for place, (old, new) in enumerate(pairs) if old != new]
+    differing = [number for number, (old, new) in enumerate(pairs) if old != new]
     return concatenate_datasets([rows, copies.select(differing)])
 
 

@@ -189,8 +189,8 @@ class _SeenPairs:
 
     def add(self, key: int) -> bool:
         """Returns whether a hash is new."""
-        place = self._sorted.searchsorted(key)
-        is_old = place < len(self._sorted) and self._sorted[place] == key
+        index = self._sorted.searchsorted(key)
+        is_old = index < len(self._sorted) and self._sorted[index] == key
         if is_old or key in self._recent:
             return False
         self._recent.add(key)

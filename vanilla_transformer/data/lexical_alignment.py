@@ -71,7 +71,7 @@ class Words:
         return np.array([self.numbers.get(word, -1) for word in words], np.int64)
 
 
-class _Places(NamedTuple):
+class _WordPairs(NamedTuple):
     """Each word of each source beside each word of its target.
 
     Attributes:
@@ -93,14 +93,14 @@ class Lexicon:
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         sources, targets = zip(*pairs, strict=True)
         self.sides = Words(sources), Words(targets)
-        places = self._places(pairs)
-        self.keys, pair = np.unique(places.keys, return_inverse=True)
+        cells = self._word_pairs(pairs)
+        self.keys, pair = np.unique(cells.keys, return_inverse=True)
         size = len(self.sides[1].numbers)
         # p(target word | source word), the other way round, and 0 for other pairs
         self.tables = [np.ones(len(self.keys) + 1), np.ones(len(self.keys) + 1)]
         for _ in range(_ROUNDS):
             for side, condition in enumerate((self.keys // size, self.keys % size)):
-                counts = np.bincount(pair, self._shares(places, pair, side), len(self.keys))
+                counts = np.bincount(pair, self._shares(cells, pair, side), len(self.keys))
                 probabilities = counts / np.bincount(condition, counts)[condition]
                 self.tables[side] = np.append(probabilities, 0)
 
@@ -110,23 +110,23 @@ class Lexicon:
         Returns:
             Numbers from 0 to 1, of shape (source words, target words).
         """
-        places = self._places([pair])
+        cells = self._word_pairs([pair])
         shape = len(self.sides[0].spans(pair[0])), len(self.sides[1].spans(pair[1]))
-        index = np.searchsorted(self.keys, places.keys)
-        known = self.keys.take(index, mode="clip") == places.keys
+        index = np.searchsorted(self.keys, cells.keys)
+        known = self.keys.take(index, mode="clip") == cells.keys
         index[~known] = -1  # the last one is 0
-        forth, back = (self._shares(places, index, side) for side in (0, 1))
+        forth, back = (self._shares(cells, index, side) for side in (0, 1))
         return (forth * back).reshape(shape)
 
-    def _shares(self, places: _Places, pair: Ints, side: int) -> Floats:
+    def _shares(self, cells: _WordPairs, pair: Ints, side: int) -> Floats:
         """Returns the share of each source word in its target word (0), or the other way round."""
-        shares = self.tables[side][pair] * places.weights + _LEAST
-        owners = places.sources if side else places.targets
+        shares = self.tables[side][pair] * cells.weights + _LEAST
+        owners = cells.sources if side else cells.targets
         return shares / np.bincount(owners, shares)[owners]
 
-    def _places(self, pairs: Iterable[tuple[str, str]]) -> _Places:
+    def _word_pairs(self, pairs: Iterable[tuple[str, str]]) -> _WordPairs:
         none = np.zeros(0, np.int64)
-        rows = [_Places(none, none, none, np.zeros(0))]
+        rows = [_WordPairs(none, none, none, np.zeros(0))]
         num_sources = num_targets = 0
         size = len(self.sides[1].numbers)
         for source, target in pairs:
@@ -137,7 +137,7 @@ class Lexicon:
             distance = np.abs((first + 0.5) / len(s) - (second + 0.5) / len(t))
             is_known = (s[first] >= 0) & (t[second] >= 0)
             rows.append(
-                _Places(
+                _WordPairs(
                     np.where(is_known, s[first] * size + t[second], -1),
                     first + num_sources,
                     second + num_targets,
@@ -146,4 +146,4 @@ class Lexicon:
             )
             num_sources += len(s)
             num_targets += len(t)
-        return _Places(*map(np.concatenate, zip(*rows, strict=True)))
+        return _WordPairs(*map(np.concatenate, zip(*rows, strict=True)))

@@ -70,11 +70,11 @@ class Mixture:
             rng = np.random.default_rng((self.seed, number, turn))
             runs = rng.permutation(-(-len(rows) // length))
             stop = min(skipped + count, len(rows))
-            places, missing = np.arange(skipped, stop), len(runs) * length - len(rows)
+            positions, missing = np.arange(skipped, stop), len(runs) * length - len(rows)
             # The last run of the corpus, which may be anywhere here, is shorter than the others.
-            places[places >= (runs.argmax() + 1) * length - missing] += missing
-            run = places // length
-            parts.append(rows.start + places + (runs[run] - run) * length)
+            positions[positions >= (runs.argmax() + 1) * length - missing] += missing
+            run = positions // length
+            parts.append(rows.start + positions + (runs[run] - run) * length)
             start, count = start + stop - skipped, count - (stop - skipped)
         return np.concatenate(parts)
 

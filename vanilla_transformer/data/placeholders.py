@@ -50,15 +50,15 @@ def with_placeholders(
 
     def change(sources: list[str], targets: list[str], numbers: list[int]) -> dict[str, list[str]]:
         pairs = list(zip(sources, targets, strict=True))
-        for place in np.flatnonzero(drawn[numbers]):
-            source, token, shown = pairs[place][0].partition(MEMORY_TOKEN)
-            texts = source, pairs[place][1], shown
+        for number in np.flatnonzero(drawn[numbers]):
+            source, token, shown = pairs[number][0].partition(MEMORY_TOKEN)
+            texts = source, pairs[number][1], shown
             changed = placeholders.in_pair(*texts)
             if not has_links or all(
                 len(new.split()) == len(old.split())
                 for new, old in zip(changed, texts, strict=True)
             ):
-                pairs[place] = changed[0] + token + changed[2], changed[1]
+                pairs[number] = changed[0] + token + changed[2], changed[1]
         return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
 
     key = Hasher.hash([rows._fingerprint, placeholders, share])

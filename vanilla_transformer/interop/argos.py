@@ -147,8 +147,8 @@ def export_to_argos(
         config = folder / "model" / "config.json"
         settings = {**read_object(config), "add_source_bos": first, "add_source_eos": last}
         config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
-        for place, content in zip(("sentencepiece.model", "target.spm"), pieces, strict=False):
-            (folder / place).write_bytes(content)
+        for file_name, content in zip(("sentencepiece.model", "target.spm"), pieces, strict=False):
+            (folder / file_name).write_bytes(content)
         (folder / "metadata.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
         (folder / "README.md").write_text(readme, encoding="utf-8")
         # Argos Translate unpacks a package over one of the same name, and keeps its other files.

@@ -19,7 +19,7 @@ from vanilla_transformer.interop.ctranslate2_variables import (
     ACTIVATIONS,
     PARAMETERS,
     STACKS,
-    module_places,
+    module_paths,
 )
 from vanilla_transformer.interop.exact_rewrites import (
     fold_residual_scale,
@@ -138,9 +138,9 @@ def make_specification(model: Any, positions: int | None = None, holds_start: bo
             _set_attentions(layer, config)
         _set_positions(stack_spec, stack, positions)
         layers = len(stack_spec.layer)
-        places = module_places(name, layers, config.norm_placement, config.gated_ffn)
-        for place, modules in places.items():
-            _set_weights(spec, place, modules, state.weights)
+        paths = module_paths(name, layers, config.norm_placement, config.gated_ffn)
+        for path, modules in paths.items():
+            _set_weights(spec, path, modules, state.weights)
     spec.decoder.scale_outputs = np.float32(config.logit_scale)
     return spec
 
@@ -274,12 +274,12 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
 
 
 def _set_weights(
-    spec: Any, place: str, modules: Sequence[str], weights: Mapping[str, torch.Tensor]
+    spec: Any, path: str, modules: Sequence[str], weights: Mapping[str, torch.Tensor]
 ) -> None:
     """Sets a norm, an embedding, or linear maps whose rows lie one after the other."""
     for theirs, ours in PARAMETERS.items():
         values = [weights[name] for m in modules if (name := f"{m}.{ours}") in weights]
-        if values and hasattr(target := index_spec(spec, place), theirs):
+        if values and hasattr(target := index_spec(spec, path), theirs):
             setattr(target, theirs, torch.cat(values).float())
 
 

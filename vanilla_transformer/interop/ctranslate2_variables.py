@@ -55,10 +55,10 @@ _UNREAD = re.compile(
 """Variables that change nothing here, or that are read where they are needed."""
 
 
-def module_places(
+def module_paths(
     stack: str, layers: int, norm_placement: str, gated_ffn: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Returns our modules of a stack by their place in a file; rows of several lie in this order.
+    """Returns our modules of a stack by their path in a file; rows of several lie in this order.
 
     A model may lack norms that are named here.
     """
@@ -85,16 +85,16 @@ def module_places(
         "layernorm_embedding": ("embed_norm",),
         "layer_norm": ("final_norm",),
         **{
-            f"layer_{layer}/{place}": tuple(f"layers.{layer}.{name}" for name in names)
+            f"layer_{layer}/{path}": tuple(f"layers.{layer}.{name}" for name in names)
             for layer in range(layers)
-            for place, names in inner.items()
+            for path, names in inner.items()
         },
     }
-    places = {
-        f"{stack}/{place}": tuple(f"model.{stack}.{name}" for name in names)
-        for place, names in here.items()
+    paths = {
+        f"{stack}/{path}": tuple(f"model.{stack}.{name}" for name in names)
+        for path, names in here.items()
     }
-    return places if stack == "encoder" else {**places, "decoder/projection": ("lm_head",)}
+    return paths if stack == "encoder" else {**paths, "decoder/projection": ("lm_head",)}
 
 
 # Fields and weights -------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class _Stack:
         self.head_dim = width // self.heads
         placement = "pre" if file.integer(f"{name}/pre_norm", 1) else "post"
         is_gated = f"{first}/ffn/linear_0_noact/weight" in file.variables
-        places = module_places(name, self.layers, placement, is_gated)
-        self.weights: Weights = dict(self._read_weights(places, width, keys))
+        paths = module_paths(name, self.layers, placement, is_gated)
+        self.weights: Weights = dict(self._read_weights(paths, width, keys))
         number = file.integer(f"{name}/activation", 0)
         if number not in ACTIVATIONS.values():
             self.problems.append(f"`{name}/activation` has the unknown number {number}")
@@ -191,16 +191,16 @@ class _Stack:
         }
 
     def _read_weights(
-        self, places: Mapping[str, Sequence[str]], queries: int, keys: int
+        self, paths: Mapping[str, Sequence[str]], queries: int, keys: int
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the weights by our names; several projections are cut out of one matrix."""
-        for place, modules in places.items():
-            if f"{place}/weight" not in self.file.variables:  # an old file has one table of sources
-                place = place.replace("embeddings_0", "embeddings")
+        for path, modules in paths.items():
+            if f"{path}/weight" not in self.file.variables:  # an old file has one table of sources
+                path = path.replace("embeddings_0", "embeddings")
             rows = [queries if module.endswith("q_proj") else keys for module in modules]
             for theirs, ours in PARAMETERS.items():
-                if f"{place}/{theirs}" in self.file.variables:
-                    values = self.file.weight(f"{place}/{theirs}")
+                if f"{path}/{theirs}" in self.file.variables:
+                    values = self.file.weight(f"{path}/{theirs}")
                     parts = values.split(rows) if len(modules) > 1 else [values]
                     for module, part in zip(modules, parts, strict=True):
                         yield f"{module}.{ours}", part
@@ -245,26 +245,26 @@ class _Stack:
 
     def _positions_of(self, layer: int) -> dict[str, Any]:
         """Returns the fields of positions in attention, and the table of relative ones."""
-        file, place = self.file, f"{self.name}/layer_{layer}/self_attention"
-        if f"{place}/relative_attention_bias" in file.variables:
-            table = file.weight(f"{place}/relative_attention_bias")
-            distance = file.integer(f"{place}/relative_attention_max_distance", 128)
+        file, path = self.file, f"{self.name}/layer_{layer}/self_attention"
+        if f"{path}/relative_attention_bias" in file.variables:
+            table = file.weight(f"{path}/relative_attention_bias")
+            distance = file.integer(f"{path}/relative_attention_max_distance", 128)
             return {
                 "position_embedding_type": "relative",
                 "relative_attention_num_buckets": len(table),
                 "relative_attention_max_distance": distance,
                 "table": table.tolist(),
             }
-        if f"{place}/rotary_dim" not in file.variables:
+        if f"{path}/rotary_dim" not in file.variables:
             return {}
-        width = file.integer(f"{place}/rotary_dim", 0) or self.head_dim
-        if file.integer(f"{place}/rotary_interleave", 1):
+        width = file.integer(f"{path}/rotary_dim", 0) or self.head_dim
+        if file.integer(f"{path}/rotary_interleave", 1):
             self.problems.append(
-                f"`{place}/rotary_interleave` is set: only halves have a counterpart"
+                f"`{path}/rotary_interleave` is set: only halves have a counterpart"
             )
         rope: dict[str, Any] = {
             "rope_type": "default",
-            "rope_theta": file.number(f"{place}/rotary_base", 10000.0),
+            "rope_theta": file.number(f"{path}/rotary_base", 10000.0),
         }
         if width != self.head_dim:
             rope["partial_rotary_factor"] = width / self.head_dim

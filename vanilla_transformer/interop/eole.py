@@ -140,8 +140,8 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
     ]
     problems = [
         problem
-        for place, options, known in groups
-        for problem in find_unknown_values(options, known, place)
+        for prefix, options, known in groups
+        for problem in find_unknown_values(options, known, prefix)
     ]
     with_default = [{**SAME_IN_BOTH, **options} for options in stacks.values()]
     problems += find_differences(with_default, SAME_IN_BOTH)

@@ -110,18 +110,18 @@ def reorder_cross_attention(layer: int, order: Sequence[int]) -> Rewrite:
     """
 
     def reorder(state: ModelState) -> ModelState:
-        place, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
+        module, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
         groups = state.heads_of("decoder") // state.fields["decoder_num_key_value_heads"]
         shared = [head // groups for head in order[::groups]]
         changed = {}
         for part, heads in (("q", order), ("k", shared), ("v", shared)):
-            for name in (f"{place}.{part}_proj.weight", f"{place}.{part}_proj.bias"):
+            for name in (f"{module}.{part}_proj.weight", f"{module}.{part}_proj.bias"):
                 if name in state.weights:
                     # (heads · head_dim, ...) to (heads, head_dim, ...)
                     by_head = state.weights[name].unflatten(0, (-1, width))
                     changed[name] = by_head[heads].flatten(0, 1)
         # The output projection reads the heads side by side: (d_model, heads, head_dim).
-        output = f"{place}.out_proj.weight"
+        output = f"{module}.out_proj.weight"
         columns = state.weights[output].unflatten(1, (-1, width))
         return state.with_weights({**changed, output: columns[:, order].flatten(1, 2)})
 

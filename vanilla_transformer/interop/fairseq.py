@@ -320,7 +320,7 @@ def _read_dictionary(path: Path) -> list[str]:
     tokens keep theirs. A row that has lost its symbol gets a made-up name.
     """
     words = list(SPECIAL_TOKENS)
-    places = {word: place for place, word in enumerate(words)}
+    ids = {word: index for index, word in enumerate(words)}
     problems = []
     text = path.read_text(encoding="utf-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
@@ -329,14 +329,14 @@ def _read_dictionary(path: Path) -> list[str]:
         word, _, count = entry.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not count.isdecimal():
             problems.append(f"line {number} is not a symbol and its count: {line!r}")
-        elif word in places and not overwrites:
+        elif word in ids and not overwrites:
             problems.append(f"line {number} repeats {word!r}")
-        former = places.get(word, len(words))
+        former = ids.get(word, len(words))
         if former < len(SPECIAL_TOKENS):
             word = f"<row{len(words)}>"
         elif former < len(words):
             words[former] = f"<row{former}>"
-        places[word] = len(words)
+        ids[word] = len(words)
         words.append(word)
     raise_problems(f"{str(path)!r} is not a dictionary of fairseq", problems[:20])
     return words

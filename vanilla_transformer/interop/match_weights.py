@@ -119,11 +119,11 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
 
 
 def find_unknown_values(
-    options: Mapping[str, Any], known: Mapping[str, Sequence[Any]], place: str = ""
+    options: Mapping[str, Any], known: Mapping[str, Sequence[Any]], prefix: str = ""
 ) -> list[str]:
-    """Returns a sentence for each option of a source, at a place, that has no counterpart here."""
+    """Returns a sentence for each option of a source that has no counterpart here."""
     return [
-        f"`{place}{name}` is {options[name]!r}: only {' or '.join(map(repr, values))} has a "
+        f"`{prefix}{name}` is {options[name]!r}: only {' or '.join(map(repr, values))} has a "
         "counterpart"
         for name, values in known.items()
         if name in options and options[name] not in values

@@ -9,7 +9,7 @@ All numbers are little-endian. Source of the layout: `ctranslate2.specs.model_sp
     number of variables: uint32; for each of them
         name: text
         number of axes: uint8; the size of each: uint32
-        type, a place in `TYPES`: uint8
+        type, an index of `TYPES`: uint8
         number of bytes: uint32; the bytes
     number of aliases: uint32; for each of them
         name: text
@@ -94,10 +94,10 @@ class ModelBin:
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """Returns an attribute, also of a model that has one for both stacks."""
-        for place in (name, name.partition("/")[2]):
-            if place in self.variables:
-                self.asked.add(place)
-                return float(self.tensor(place).reshape(()).item())
+        for known in (name, name.partition("/")[2]):
+            if known in self.variables:
+                self.asked.add(known)
+                return float(self.tensor(known).reshape(()).item())
         return default
 
     def integer(self, name: str, default: int) -> int:
@@ -118,13 +118,13 @@ def read_model_bin(path: str | Path) -> ModelBin:
 
 
 def _read_file(data: Any) -> ModelBin:
-    place = 0
+    offset = 0
 
     def skip(size: int) -> int:
-        """Steps over some bytes, and returns the place of the first one."""
-        nonlocal place
-        start, place = place, place + size
-        if place > len(data):
+        """Steps over some bytes, and returns the offset of the first one."""
+        nonlocal offset
+        start, offset = offset, offset + size
+        if offset > len(data):
             raise ValueError(f"it is cut off at byte {len(data):,}")
         return start
 
@@ -155,6 +155,6 @@ def _read_file(data: Any) -> ModelBin:
         variables[alias] = variables[name]
         if f"{name}_scale" in variables:
             variables[f"{alias}_scale"] = variables[f"{name}_scale"]
-    if place < len(data):
-        raise ValueError(f"{len(data) - place:,} bytes are left over")
+    if offset < len(data):
+        raise ValueError(f"{len(data) - offset:,} bytes are left over")
     return ModelBin(version, specification, variables, data)

@@ -47,8 +47,8 @@ def charsmap_steps(charsmap: bytes) -> list[normalizers.Normalizer]:
         normalizers.Replace(Regex(apart), _APART),
         normalizers.Precompiled(charsmap),
     ]
-    for value, forms in irregular.items():
-        pattern = f"(?<!{_JOIN})(?:{_pattern_of(forms)})(?!{_JOIN})"
+    for value, spellings in irregular.items():
+        pattern = f"(?<!{_JOIN})(?:{_pattern_of(spellings)})(?!{_JOIN})"
         steps.append(normalizers.Replace(Regex(pattern), value))
     if keys:
         steps += [normalizers.Replace(_JOIN, ""), normalizers.NFC()]
@@ -65,11 +65,11 @@ def read_charsmap(charsmap: bytes) -> dict[str, str]:
         return (unit >> 10) << (8 if unit & 1 << 9 else 0)
 
     @cache  # ends of keys are shared
-    def ends_below(place: int) -> list[tuple[bytes, str]]:
-        """Returns the rest of each key that goes through a place of the array, and its value."""
+    def ends_below(node: int) -> list[tuple[bytes, str]]:
+        """Returns the rest of each key that goes through a node of the array, and its value."""
         ends = []
         for byte in range(1, 256):
-            at = place ^ byte
+            at = node ^ byte
             if at < len(units) and units[at] & 0x800000FF == byte:
                 below = at ^ offset(units[at])
                 if units[at] >> 8 & 1:  # a key ends here
@@ -83,24 +83,24 @@ def read_charsmap(charsmap: bytes) -> dict[str, str]:
 
 
 def _inside_of(keys: Collection[str]) -> str:
-    """Returns a pattern of the places inside keys."""
+    """Returns a pattern of the positions inside keys."""
     heads = defaultdict[str, set[str]](set)  # by what follows up to the end of the key
     for key in keys:
-        # a shorter key has the places before its end
+        # a shorter key has the positions before its end
         shorter = max((end for end in range(2, len(key)) if key[:end] in keys), default=1)
-        for place in range(shorter, len(key)):
-            heads[key[place:]].add(key[:place])
+        for cut in range(shorter, len(key)):
+            heads[key[cut:]].add(key[:cut])
     tails = defaultdict[tuple[int, frozenset[str]], set[str]](set)
     for tail, before in heads.items():
         for length in set(map(len, before)):  # a pattern behind has one length
             same = frozenset(head for head in before if len(head) == length)
             tails[length, same].add(tail)
     later = "".join(sorted({tail[0] for tail in heads}))
-    places = "|".join(
+    positions = "|".join(
         f"(?={_pattern_of(after)})(?<={_pattern_of(before)})"
         for (_, before), after in tails.items()
     )
-    return f"(?=[{re.escape(later)}])(?:{places})"
+    return f"(?=[{re.escape(later)}])(?:{positions})"
 
 
 def _pattern_of(words: Iterable[str]) -> str:

@@ -93,9 +93,9 @@ def sentencepiece_backend(
     if spec.remove_extra_whitespaces:
         steps.append(normalizers.Replace(Regex(f"{_START} +| +{_END}"), ""))
         steps.append(normalizers.Replace(Regex(" {2,}"), " "))
-    places = _places_within(words, in_texts)
-    if places and not byte_fallback:
-        steps.append(normalizers.Replace(Regex(places), _BREAK))
+    positions = _positions_within(words, in_texts)
+    if positions and not byte_fallback:
+        steps.append(normalizers.Replace(Regex(positions), _BREAK))
     is_suffix = model.trainer_spec.treat_whitespace_as_suffix
     if spec.add_dummy_prefix:
         suffix = normalizers.Replace(Regex(_SUFFIX), " ")
@@ -103,7 +103,7 @@ def sentencepiece_backend(
     steps.append(normalizers.Replace(" ", space))
     steps += [normalizers.Replace(sign, piece) for piece, sign in stand_ins.items()]
     backend.normalizer = normalizers.Sequence(steps)
-    cuts = [*map(re.escape, whole), *([places] if places and byte_fallback else [])]
+    cuts = [*map(re.escape, whole), *([positions] if positions and byte_fallback else [])]
     if whole and model.trainer_spec.model_type == 2:
         cuts += _first_parts(backend.model, cuts[: len(whole)], words, in_texts)
     if cuts:
@@ -120,18 +120,18 @@ def sentencepiece_backend(
     return backend, lost
 
 
-def _places_within(words: Sequence[str], in_texts: Collection[str]) -> str:
-    """Returns a pattern of a place in each text such as `</s>`, which must not become that token.
+def _positions_within(words: Sequence[str], in_texts: Collection[str]) -> str:
+    """Returns a pattern of a position in texts such as `</s>`, which must not become that token.
 
     The score of the token is worse than any cut into pieces, but not worse than an unknown
-    character. The place is behind such a character, so no piece contains it. A second unknown one
-    there changes nothing else, as both are one `<unk>`; so does a cut where they become bytes.
+    character. The position is behind such a character, so no piece contains it. A second unknown
+    one there changes nothing else, as both are one `<unk>`; so does a cut where they become bytes.
     """
     rests = defaultdict[str, list[str]](list)
     for word in words:
-        place = next((n for n, sign in enumerate(word, 1) if sign not in in_texts), None)
-        if word not in in_texts and place is not None:
-            rests[re.escape(word[:place])].append(re.escape(word[place:]))
+        cut = next((n for n, sign in enumerate(word, 1) if sign not in in_texts), None)
+        if word not in in_texts and cut is not None:
+            rests[re.escape(word[:cut])].append(re.escape(word[cut:]))
     return "|".join(f"(?<={left})(?={'|'.join(right)})" for left, right in rests.items())
 
 
@@ -160,7 +160,7 @@ def _make_bpe(
 ) -> models.BPE:
     """Joins the parts of the piece with the best score first."""
     normal = {p: piece.score for p, piece in usable.items() if piece.type == NORMAL and p in ids}
-    order = {piece: place for place, piece in enumerate(normal)}
+    order = {piece: index for index, piece in enumerate(normal)}
     merges = [
         (-score, order[piece], piece[:cut], piece[cut:])
         for piece, score in normal.items()
@@ -238,9 +238,9 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
 def _score_of_join(piece: str, ranks: Mapping[tuple[str, ...], int]) -> float:
     """Returns the score of the pair that is joined last to a piece, as BPE joins its characters."""
     parts, last = list(piece), 0
-    while places := [(ranks[two], n) for n, two in enumerate(pairwise(parts)) if two in ranks]:
-        last, place = min(places)
-        parts[place : place + 2] = ["".join(parts[place : place + 2])]
+    while pairs := [(ranks[two], n) for n, two in enumerate(pairwise(parts)) if two in ranks]:
+        last, first = min(pairs)
+        parts[first : first + 2] = ["".join(parts[first : first + 2])]
     return -float(last) if len(parts) == 1 else NEVER
 
 

@@ -109,10 +109,10 @@ def align_vocabularies(
     if pad is None or zero_start:
         names = (*PADS, *(f"<pad{number}>" for number in range(1, 99)))
         pad = next(name for name in names if not any(name in each for each in words))
-        place = min(map(len, words))  # an id that both sides can have
-        words[1].insert(place, pad)
-        orders[1].insert(place, None)
-        notes.append(f"The token {pad} was added, with the embedding zero and the id {place}.")
+        index = min(map(len, words))  # an id that both sides can have
+        words[1].insert(index, pad)
+        orders[1].insert(index, None)
+        notes.append(f"The token {pad} was added, with the embedding zero and the id {index}.")
     start = pad if zero_start else settings.get("decoder_start_token")
     end, unknown = settings["eos_token"], settings["unk_token"]
     for name, token in (("eos_token", end), ("decoder_start_token", start)):
@@ -129,8 +129,8 @@ def align_vocabularies(
         wanted = {words[1].index(t): t for t in special.values() if t in words[1]}
         orders[0] = _order_with(words[0], wanted)
         words[0] = [
-            wanted.get(place, f"<row{place}>") if former is None else words[0][former]
-            for place, former in enumerate(orders[0])
+            wanted.get(index, f"<row{index}>") if former is None else words[0][former]
+            for index, former in enumerate(orders[0])
         ]
     ends = settings.get("add_source_eos") or pad != "<blank>"
     return Vocabularies(
@@ -150,17 +150,17 @@ def _make_unique(words: Sequence[str]) -> list[str]:
     """Renames tokens that are there before, such as T5's `<extra_id_0>`."""
     seen: set[str] = set()
     unique = []
-    for place, word in enumerate(words):
-        unique.append(f"<row{place}>" if word in seen else word)
+    for index, word in enumerate(words):
+        unique.append(f"<row{index}>" if word in seen else word)
         seen.add(word)
     return unique
 
 
 def _order_with(words: Sequence[str], wanted: Mapping[int, str]) -> Order:
     """Returns an order of rows in which some tokens have given ids; missing ones are added."""
-    place_of = {word: place for place, word in enumerate(words)}
-    fixed = {target: place_of.get(token) for target, token in wanted.items()}
-    rest = [place for place in range(len(words)) if place not in fixed.values()][::-1]
+    index_of = {word: index for index, word in enumerate(words)}
+    fixed = {target: index_of.get(token) for target, token in wanted.items()}
+    rest = [index for index in range(len(words)) if index not in fixed.values()][::-1]
     order: Order = []
     while rest or any(target >= len(order) for target in fixed):
         if len(order) in fixed:
@@ -265,20 +265,20 @@ def make_tokenizer(
     """
     if isinstance(supplied, Sequence) and not isinstance(supplied, str):
         return _build_tokenizer(vocabularies, (supplied[0], supplied[-1]), source_eos)
-    place = folder if supplied is None else supplied
-    if place is None:
+    path = folder if supplied is None else supplied
+    if path is None:
         return _build_tokenizer(vocabularies, (), source_eos)
     notes: tuple[str, ...] = ()
-    if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
-        tokenizer = load_tokenizer(place)
+    if not Path(path).exists() or any(Path(path, name).is_file() for name in _TRANSFORMERS):
+        tokenizer = load_tokenizer(path)
         differing = _differing_tokens(tokenizer, vocabularies.source)
         if not differing:
             return tokenizer, ()
-        problem = f"The tokenizer of {str(place)!r} has other ids, as of {differing[0]}"
+        problem = f"The tokenizer of {str(path)!r} has other ids, as of {differing[0]}"
         if supplied is not None:
             raise ValueError(f"{problem}: give the one that the model was trained with.")
         notes = (f"{problem}: it was left out.",)
-    files = find_pieces(Path(place))
+    files = find_pieces(Path(path))
     if supplied is not None and not files:
         raise FileNotFoundError(
             f"{str(supplied)!r} holds no tokenizer: give a model of SentencePiece (.model or "
@@ -360,12 +360,12 @@ def _differing_tokens(tokenizer: Any, words: Sequence[str]) -> list[str]:
     ]
 
 
-def find_pieces(place: Path) -> tuple[Path, ...]:
+def find_pieces(path: Path) -> tuple[Path, ...]:
     """Returns the models of SentencePiece for source and target; none, if there is no clear one."""
-    if place.is_file():
-        return (place, place)
-    pair = tuple(place / name for name in _PIECES)
-    if all(path.is_file() for path in pair):
+    if path.is_file():
+        return (path, path)
+    pair = tuple(path / name for name in _PIECES)
+    if all(file.is_file() for file in pair):
         return pair
-    files = sorted(path for end in ("*.model", "*.spm") for path in place.glob(end))
+    files = sorted(file for end in ("*.model", "*.spm") for file in path.glob(end))
     return (files[0], files[0]) if len(files) == 1 else ()
