@@ -1,1 +1,1 @@
-"""What a text holds: languages, lines, sentences, kept parts, terms, former translations, words."""
+"""Texts: their languages, lines, sentences, kept parts, terms, former translations and words."""

@@ -1,4 +1,4 @@
-"""What depends on a language: its tag, script, sentences, and how scores cut its words.
+"""Languages: their tags, scripts, words and sentences, and the tokenizers of their scores.
 
 Tags are those of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
 `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `sentencex` finds the
@@ -22,11 +22,12 @@ OTHER_TAGS = {
     **{"pb": "pt-BR", "zt": "zh-Hant", "ns": "nso"},
     **{"pbt_arab": "ps", "quy_latn": "qu", "fuv_latn": "ff"},
 }
-"""Codes of Argos Translate, LibreTranslate and M2M100 that are no tags of BCP 47, and those of NLLB
-for one language of a group in place of all; in small letters, with "_"."""
+"""Codes of Argos Translate, LibreTranslate and M2M100 that are no tags of BCP 47, and codes of NLLB
+for one language of a group, which stand for the group here; in small letters, with "_"."""
 
 _WITHOUT_MEANING = regex.compile(r"[-_](XX|Hang)(?=[-_]|$)", regex.I)
-"""What follows a language without a country in mBART, and Korean in NLLB, whose script is Kore."""
+"""Ends of tags that say nothing: of languages without a country in mBART, and of Korean in NLLB,
+whose script is Kore."""
 
 SCRIPT_PARTS = {
     "Jpan": ("Hani", "Hira", "Kana"),
@@ -53,7 +54,8 @@ _SENTENCE_SIGNS = regex.compile(
     rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
 )
 _GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
-"""Where no sentence ends: at a comma of Burmese, and where Japanese says that words are quoted."""
+"""Positions at which a sentence goes on: at a comma of Burmese, and behind words that Japanese
+quotes."""
 CLAUSE_SIGNS = regex.compile(
     r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
     rf"(?!\p{{Nd}})){_CLOSING}\s*"
@@ -121,7 +123,7 @@ def _read_tag(tag: str) -> langcodes.Language:
 
 
 def known_tag(tag: str | None) -> str | None:
-    """Returns a tag in the standard form; None for none, and for what is no language."""
+    """Returns a tag in the standard form; None for None, and for a name of no language."""
     try:
         return standard_tag(tag) if tag else None
     except ValueError:
@@ -138,7 +140,7 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
 
     A tag without a script or country takes the usual one, or any if that is not there: "zh" finds
     "zho_Hans", and "pt" "pt-BR". A tag with a script finds none with another.
-    What is no language, such as Marian's group "roa", is found by its own spelling alone.
+    A name of no language, such as Marian's group "roa", is found by its own spelling alone.
     """
     spellings: dict[str, str] = {}
     for spelling in supported:
@@ -167,7 +169,7 @@ def _agree_in_script(one: str, other: str) -> bool:
 
 
 def variant_of(tag: str, languages: Iterable[str]) -> str | None:
-    """Returns which of some languages a tag is, or else is a variant of; None: of none.
+    """Returns the one of some languages that a tag names or is a variant of; None: there is none.
 
     "en-US" and "eng" are "en"; "pt-BR" is "pt" unless "pt-BR" is among the languages.
     """
@@ -205,7 +207,7 @@ def to_upper(text: str, tag: str | None = None) -> str:
     A Turkish or Azerbaijani i keeps its dot, and Greek letters lose their accents.
 
     Args:
-        tag: That of the language; None: it is unknown.
+        tag: The tag of the language; None: it is unknown.
     """
     return str(_GREEK.sub(_without_accents, _with_dots(text, tag))).upper()
 
@@ -264,8 +266,8 @@ def may_be_in(text: str, tag: str) -> bool:
 def detect(text: str, supported: Sequence[str]) -> list[tuple[str, float]]:
     """Returns how probable each of some languages is for a text, the most probable first.
 
-    The probabilities are those among all languages that the detector knows: where a text is in none
-    of `supported`, all are low. Languages that the detector does not know are left out.
+    The probabilities are shares among all languages that the detector knows: they are all low for a
+    text in another language. Languages that the detector does not know are left out.
     """
     shares: dict[str, float] = {}
     for label, share in _detector().rank(text):
@@ -334,17 +336,17 @@ def is_spaced_script_at(text: str, position: int) -> bool:
 
 
 def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:
-    """Returns the places where a word or a sign begins or ends, in order.
+    """Returns the positions at which a word or a sign begins or ends, in order.
 
     Args:
-        tokens: Places between the tokens of a model: where words have no spaces, those alone count.
+        tokens: The positions between tokens of a model: the only borders of words without spaces.
     """
     return [
-        place
-        for place in (match.start() for match in _WORD_BORDER.finditer(text))
-        if place in tokens
-        or is_spaced_script_at(text, place)
-        or not _TWO_OF_WORD.fullmatch(text[place - 1 : place + 1])
+        position
+        for position in (match.start() for match in _WORD_BORDER.finditer(text))
+        if position in tokens
+        or is_spaced_script_at(text, position)
+        or not _TWO_OF_WORD.fullmatch(text[position - 1 : position + 1])
     ]
 
 
@@ -354,14 +356,14 @@ def word_parts(text: str) -> list[tuple[int, int]]:
 
 
 def unbroken_parts(text: str) -> list[tuple[int, int]]:
-    """Returns the spans between white space; in scripts without spaces, those of letters."""
+    """Returns the spans of text between white space; in scripts without spaces, of letters."""
     return [match.span() for match in _UNBROKEN.finditer(text)]
 
 
 def letter_runs(text: str) -> list[tuple[int, int, int]]:
-    """Returns the spans of the letters side by side of a text, and how long a word of them may be.
+    """Returns the spans of runs of letters, each with the longest word in it, in characters.
 
-    That is 0 for scripts with spaces: these letters are one word.
+    The length is 0 for scripts with spaces: such a run is one word.
     """
     longest = {"katakana": 6, "joined": 3, None: 0}
     return [(*match.span(), longest[match.lastgroup]) for match in _RUNS.finditer(text)]
@@ -369,12 +371,12 @@ def letter_runs(text: str) -> list[tuple[int, int, int]]:
 
 @lru_cache(maxsize=65536)
 def lemma(word: str, tag: str | None) -> str:
-    """Returns the basic form of a word: "Datei" for "Dateien"; the word where none is known.
+    """Returns the basic form of a word: "Datei" for "Dateien"; the word itself if none is known.
 
-    That of a Korean noun lacks its particle.
+    A Korean noun loses its particle.
 
     Args:
-        tag: That of the language; None: it is unknown.
+        tag: The tag of the language; None: it is unknown.
     """
     code = known_tag(tag)
     if tag is None or code is None:
@@ -392,7 +394,7 @@ def lemma(word: str, tag: str | None) -> str:
 
 
 def between_sentences(tag: str) -> str:
-    """Returns what stands between two sentences of a language: a space, or nothing."""
+    """Returns the text between two sentences of a language: a space, or nothing."""
     return "" if script_of(tag) in WITHOUT_SENTENCE_SPACES else " "
 
 

@@ -1,4 +1,4 @@
-"""The lines of texts, and what stands around them, which stays as it is."""
+"""The lines of texts; the white space and line breaks around them stay as they are."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,11 @@ _LINE_BREAKS = re.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+)")
 
 @dataclass(frozen=True)
 class TextLayout:
-    """A text whose segments are numbers into a list of segments.
-
-    Between these stand cuts, and the rest of the text, which stays as it is.
+    """A text as a row of parts.
 
     Attributes:
-        suggestion: What a memory has for the text.
+        parts: Numbers of segments in a list, cuts, and text that stays as it is.
+        suggestion: The translation that a memory has for the text.
     """
 
     parts: tuple[str | int | Cut, ...]
@@ -39,7 +38,7 @@ class TextLayout:
         return replace(self, parts=tuple(changed))
 
     def in_language(self, tag: Callable[[], str | None]) -> list[str | int]:
-        """Returns the parts, with cuts as the language of a tag joins the parts of a text."""
+        """Returns the parts, with the text that a language has at each cut; `tag` tells it."""
         return [part.in_language(tag()) if isinstance(part, Cut) else part for part in self.parts]
 
 

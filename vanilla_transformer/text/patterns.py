@@ -1,4 +1,4 @@
-"""What looks like code in a text, in one table: placeholders, addresses, paths, options, emoji."""
+"""Code in texts, in one table of patterns: placeholders, addresses, paths, options, emoji."""
 
 import html
 import unicodedata
@@ -11,13 +11,16 @@ import regex
 # Letters of other scripts may touch a part, as in 文件%s无法保存: its own words are Latin.
 _WORD = r"\p{Latin}\p{N}_"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+# A conversion of printf is %, flags, a width and a size, and a letter.
 _SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 _FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _CONVERSION = "[diouxXeEfFgGcspn@]"
+# A directive of strftime is % and these; a pattern of dates of Java and .NET repeats letters.
 _DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
 _DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
 _SEGMENT = rf"[{_WORD}.+@*-]"
 _AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"
+# Signs of prose about a command line: without one of them, "--" before a word may be a dash.
 _OPTION = "--[a-z][a-z0-9_-]*"
 _OPTIONS = regex.compile(
     r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]|\[?=)"  # --no-keep, --file=
@@ -56,15 +59,15 @@ def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
 
 
 class Pattern(NamedTuple):
-    """A row of the table: what parts that stay as they are in a translation look like.
+    """A row of the table: parts of one kind, which stay as they are in a translation.
 
     Attributes:
         kind: "placeholder", "code", "address", "path", "option" or "emoji".
         signs: Each part has one of them. Empty: it need not.
         expression: The regular expression of a part.
         example: Such parts.
-        prose: What looks alike, and is none.
-        is_sure: Whether no prose looks so: what an output invents is taken out.
+        prose: Texts that look alike, and have no such part.
+        is_sure: Whether no prose looks so: a part that an output invents is taken out.
         stands: Takes a part, its text and all that matches in this text; returns whether the part
             is code there. None: it always is.
     """
@@ -226,7 +229,7 @@ PATTERNS: Sequence[Pattern] = (
 
 
 _PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
-_STRICT = {  # what a placeholder is in a message with such a flag
+_STRICT = {  # the placeholders of a message with such a flag: it says that % is no percent sign
     "c": _PRINTF,
     "objc": _PRINTF,
     "perl": _PRINTF,
@@ -267,8 +270,8 @@ def find_patterns(
 
     Args:
         known: Parts of another text, which are found whatever stands beside them.
-        kind: The kind of what is looked for. None: any.
-        flags: Those of gettext that a message has, such as `c-format` and `no-c-format`.
+        kind: Parts of this kind only. None: of any kind.
+        flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
     found: list[tuple[tuple[int, int], Pattern]] = []
     taken: set[int] = set()
@@ -289,12 +292,12 @@ def find_patterns(
 
 
 def pattern_of(part: str) -> Pattern | None:
-    """Returns the row of a text that is one part, or None."""
+    """Returns the row of a text that is one part as a whole, or None."""
     return next((row for row in PATTERNS if _compiled(row.expression).fullmatch(part)), None)
 
 
 def normalized(part: str, is_numbered: bool = True) -> str:
-    """Returns a part as it is compared: `%d %%` and `%%%d` of other languages are `%d%%`.
+    """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
 
     The numbers of `%1$s` and `%2$s` count if it is numbered.
     """
@@ -322,7 +325,7 @@ def is_next(part: str) -> bool:
 
 
 def is_exact(part: str) -> bool:
-    """Returns whether a translation never has one more of a part; addresses and `$1` may repeat."""
+    """Returns whether a translation never repeats a part; it may repeat addresses and `$1`."""
     pattern = pattern_of(part)
     return pattern is not None and (pattern.is_sure or pattern.kind in ("path", "option", "emoji"))
 
@@ -330,7 +333,8 @@ def is_exact(part: str) -> bool:
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
     """Returns whether a part that a source lacks is a placeholder all the same, and no prose.
 
-    `of_source` has the rows of the parts that the source has.
+    Args:
+        of_source: The rows of the parts of the source.
     """
     if pattern.is_sure or pattern.kind != "placeholder" or pattern not in of_source:
         return pattern.is_sure
@@ -339,7 +343,7 @@ def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[
 
 
 def is_written_out(part: str, output: str) -> bool:
-    """Returns whether an output has the sign that a reference stands for, which is no markup."""
+    """Returns whether an output has the sign of a reference such as `&copy;`; not of markup."""
     sign = html.unescape(part)
     return sign not in (part, "&", "<", ">") and sign in output
 

@@ -1,4 +1,4 @@
-"""What a model reads of a text: other words stand in the place of some of its parts."""
+"""Readings: texts as a model reads them, with tokens or other words for some of their parts."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Reading:
 
     Attributes:
         original: The text.
-        edits: What the model reads in the place of parts of it, in order.
+        edits: The changes that make the text that the model reads, in order.
     """
 
     original: str
@@ -35,12 +35,12 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """What the model reads."""
+        """The text that the model reads."""
         return apply_edits(self.original, self.edits)
 
     @cached_property
     def undone(self) -> list[Edit]:
-        """What makes the original of what is read."""
+        """The edits that make the original of the text that the model reads."""
         undone, grown = [], 0
         for edit in self.edits:
             begin, original = edit.begin + grown, self.original[edit.begin : edit.end]
@@ -49,7 +49,7 @@ class Reading:
         return undone
 
     def in_original(self, span: Span) -> Span:
-        """Returns the part of the original that a part of what is read stands for."""
+        """Returns the part of the original that a part of the read text stands for."""
         return moved(span, self.undone)
 
     def without(self, spans: Sequence[Span]) -> "Reading":
@@ -70,7 +70,7 @@ class Reading:
         return reading if reading.text.strip() else self
 
     def edits_to_restore(self, output: str) -> list[Edit]:
-        """Returns what puts the parts that tokens stand for into an output with these tokens."""
+        """Returns the edits that put parts of the original into an output with their tokens."""
         if not self.edits:  # the usual case
             return []
         spans = {edit.text: (edit.begin, edit.end) for edit in self.edits}
@@ -84,12 +84,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Placeholders:
-    """The tokens that stand for what is kept, as a model has learnt to copy them.
+    """The tokens that stand for kept parts, as a model has learnt to copy them.
 
     Attributes:
         tokens: In the order in which they stand in a source.
-        whole_words: Whether they stand for parts between white space alone: the tokens of some
-            vocabularies are words.
+        whole_words: Whether they stand only for parts between white space, since the tokens of
+            the vocabulary are words.
     """
 
     tokens: tuple[str, ...]
@@ -97,18 +97,18 @@ class Placeholders:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Self:
-        """Returns those of a tokenizer's model, which may be none."""
+        """Returns the placeholders of a tokenizer, which may be none."""
         tokens = getattr(tokenizer, "placeholders", ())
         is_word = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
         return cls(tokens, is_word)
 
     def reading(self, text: str, spans: Sequence[Span]) -> Reading:
-        """Returns a reading with a token for each span; what is left over stays."""
+        """Returns a reading with a token for each span; spans beyond the last token stay."""
         pairs = zip(self._fitting(text, spans), self.tokens, strict=False)
         return Reading(text, [Edit(*span, token) for span, token in pairs])
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
-        """Returns a pair, and other targets, with tokens for what both sides have equally often."""
+        """Returns a pair, and other targets, with tokens for parts that both have equally often."""
         of_source = self._fitting(source, kept_spans(source))
         of_target = self._fitting(target, kept_spans(target)) if of_source else []
         counts = [
@@ -122,9 +122,11 @@ class Placeholders:
         return reading.text, *written
 
     def reading_of_target(self, text: str, spans: Sequence[Span], source: Reading) -> Reading:
-        """Returns a reading of a given target, as the model writes what it reads of the source.
+        """Returns a reading of a given target, with the tokens that its source has for equal parts.
 
-        The spans are kept from the source, whose parts the edits name.
+        Args:
+            spans: The kept parts of the target. A part that the source's reading leaves out is
+                left out here too.
         """
         parts: dict[str, deque[Edit]] = defaultdict(deque)
         for edit in source.edits:

@@ -20,9 +20,10 @@ _CHARACTER = regex.compile(r".", regex.DOTALL)
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a line is cut: the white space there, and what it stands between.
+    """A cut in a line.
 
     Attributes:
+        space: The white space that the line has there.
         between: "sentences" (or clauses), "words", or "letters" of one word.
     """
 
@@ -30,7 +31,7 @@ class Cut:
     between: str
 
     def in_language(self, tag: str | None) -> str:
-        """Returns what stands there in another language; None: in one with spaces."""
+        """Returns the text at the cut in another language; None: in a language with spaces."""
         if self.between == "letters":
             return self.space
         has_space = between_sentences if self.between == "sentences" else words_have_spaces
@@ -46,16 +47,17 @@ def cut_line(
     language: str | None = None,
     whole: Sequence[tuple[int, int]] = (),
 ) -> list[str | Cut]:
-    """Cuts a line into pieces that are short enough, at as few places as possible.
+    """Cuts a line into pieces that are short enough, with as few cuts as possible.
 
     Args:
         limit: Largest number of tokens of a piece. Only a single character may have more.
         language: The tag of the line's language; None: it is unknown.
-        whole: Parts that are cut only where they do not fit alone.
+        whole: Parts that are cut only if they alone are too long.
 
     Returns:
         Pieces and cuts by turns. With the spaces of the cuts they are the line.
     """
+    # The larger the units between cuts, the more of its context each piece keeps.
     kinds: list[tuple[str, Callable[[str], list[int]]]] = [
         ("sentences", lambda text: sentence_ends(text, language)),
         ("sentences", lambda text: [match.end() for match in CLAUSE_SIGNS.finditer(text)]),
@@ -64,7 +66,7 @@ def cut_line(
         ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
     ]
 
-    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+    inner = {position for begin, end in whole for position in range(begin + 1, end)}
 
     def cut(text: str, level: int, before: int) -> list[str | Cut]:
         if count_tokens(text) <= limit or level == len(kinds):
@@ -98,7 +100,7 @@ def split_sentences(
     line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
 ) -> list[str | Cut]:
     """Returns the sentences of a line and the cuts by turns; see `cut_line`."""
-    inner = {place for begin, end in whole for place in range(begin + 1, end)}
+    inner = {position for begin, end in whole for position in range(begin + 1, end)}
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     parts: list[str | Cut] = []
     last = 0

@@ -1,6 +1,6 @@
-"""Glossaries: which terms of a text have a translation that is decided, and how a model reads it.
+"""Glossaries: terms whose translation is given, in texts, and as a model reads them.
 
-A model that is trained so reads the target term behind the source term, as in
+A model that is trained with them reads the target term behind the source term, as in
 `open the<|term|> file<|trans|> Datei<|end|>.` (Dinu et al. 2019, "Training Neural Machine
 Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and Pinnis 2021).
 """
@@ -37,7 +37,7 @@ class Term:
     location: str = field(default="", compare=False)
 
     def key(self, language: str | None, inflected: bool) -> Key:
-        """Returns what the source has in common with equal texts, part by part."""
+        """Returns the key of the source, part by part: equal texts have equal keys."""
         parts = (self.source[slice(*span)] for span in word_parts(self.source))
         return tuple(_key_of(part, language, self.case, inflected) for part in parts)
 
@@ -51,7 +51,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Match:
-    """A term at a place of a text."""
+    """A term in a text."""
 
     begin: int
     end: int
@@ -162,19 +162,18 @@ def targets_in(
 def missing_targets(
     terms: Sequence[Term], output: str, language: str | None = None
 ) -> tuple[str, ...]:
-    """Returns the targets that an output has less often than all terms together; see `targets_in`.
+    """Returns the targets that an output has less often than its source has their terms.
 
-    A target within another one counts in both.
+    A target within another one counts in both. Inflected forms count as in `targets_in`.
     """
+    targets = [term.target for term in terms]
+
+    def count(finder: Glossary, texts: Iterable[str]) -> int:
+        return sum(len(finder.find(text, language)) for text in texts)
+
     finders = {term.target: term.target_finder for term in terms}
-    needed = {
-        target: sum(len(finder.find(term.target, language)) for term in terms)
-        for target, finder in finders.items()
-    }
     return tuple(
-        target
-        for target, finder in finders.items()
-        if len(finder.find(output, language)) < needed[target]
+        target for target, own in finders.items() if count(own, [output]) < count(own, targets)
     )
 
 

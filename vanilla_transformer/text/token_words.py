@@ -1,8 +1,8 @@
 """Tokens of ids, and the words of a text that they belong to, for every kind of tokenizer.
 
-A fast tokenizer says which part of the text each token is that it encodes. For others, the letters
-of the tokens are looked for in the text. For ids that a model has generated, it is read from what
-the first 1, 2, 3, ... ids decode to.
+A fast tokenizer tells the span of each token that it encodes. For other tokenizers, the letters of
+the tokens are looked for in the text. The spans of ids that a model has generated are read from the
+texts that the first 1, 2, 3, ... ids decode to.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -41,10 +41,10 @@ def map_grouped(
 def target_side(tokenizer: Any, language: str | None = None) -> Any:
     """Returns the tokenizer that encodes and decodes targets; no call of it changes the given one.
 
-    That of FSMT would encode them by the vocabulary of the source: a copy has that of the target.
+    FSMT's would encode targets by the vocabulary of the source: its copy has the target's.
 
     Args:
-        language: Code of the targets' language; see `in_language`.
+        language: The code of the targets' language; see `in_language`.
     """
     if getattr(tokenizer, "separate_vocabularies", False):
         return tokenizer.target_tokenizer()
@@ -74,7 +74,7 @@ def encode_pairs(
 
 
 def has_two_vocabularies(tokenizer: Any) -> bool:
-    """Returns whether sources and targets are of two vocabularies, in a tokenizer of any kind."""
+    """Returns whether a tokenizer of any kind has two vocabularies, for sources and targets."""
     flags = ("separate_vocabularies", "separate_vocabs")  # of this package, of Marian
     is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
     return is_fsmt or any(getattr(tokenizer, flag, False) for flag in flags)
@@ -83,7 +83,7 @@ def has_two_vocabularies(tokenizer: Any) -> bool:
 def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
     """Returns the ids by token of one side.
 
-    The tokenizers of Marian and FSMT have both vocabularies, but fail to return the target's.
+    The tokenizers of Marian and FSMT have both vocabularies, but do not return the target's.
     """
     vocabulary: dict[str, int]
     if side == "target" and hasattr(tokenizer, "get_tgt_vocab"):
@@ -96,7 +96,7 @@ def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
 
 
 def unnamed_ids(tokenizer: Any, rows: int) -> list[int]:
-    """Returns the ids of a matrix of target tokens that have no token: rows that only pad it."""
+    """Returns the ids of a target matrix without a token: rows that pad it to a size."""
     return sorted({*range(rows)} - {*vocabulary_of(tokenizer, "target").values()})
 
 
@@ -125,8 +125,7 @@ def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
     """Finds the parts of each text that are unknown to the vocabulary, whole letters.
 
-    A tokenizer that is not fast does not say which these are: they are the characters that are
-    unknown alone.
+    A tokenizer that is not fast does not tell them: a character is unknown if it alone is.
     """
     of_side = target_side(tokenizer) if side == "target" else tokenizer
     call = partial(call_tokenizer, of_side, side, truncation=False)
@@ -146,7 +145,7 @@ def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> lis
     missing = {sign for sign, ids in zip(characters, alone, strict=True) if unknown in ids}
     return [
         _whole_letters(
-            text, [(place, place + 1) for place, sign in enumerate(text) if sign in missing]
+            text, [(index, index + 1) for index, sign in enumerate(text) if sign in missing]
         )
         for text in texts
     ]
@@ -190,11 +189,11 @@ def spans_of_encoding(
 ) -> list[list[Span]]:
     """Finds the spans of the tokens that texts were encoded as; no text is refused.
 
-    A token of a tokenizer that is not fast has the span of its letters that stand in the text too.
-    One without such letters has what lies between the tokens beside it, or else the next letter.
+    A token of a tokenizer that is not fast has the span of its letters in the text. A token without
+    letters has the span between the tokens beside it, or else of the next letter.
 
     Args:
-        encoding: What the tokenizer returned for the texts of one side.
+        encoding: The tokenizer's result for the texts of one side.
 
     Returns:
         The span of each token; an empty one for special tokens.
@@ -212,11 +211,11 @@ def spans_of_encoding(
         spaced = f" {text}"
         blocks = SequenceMatcher(None, "".join(letters), spaced, False).get_matching_blocks()
         pairs = ((a + n, b + n) for a, b, size in blocks for n in range(size))
-        places = {of_token: place - 1 for of_token, place in pairs if not spaced[place].isspace()}
+        in_text = {of_token: index - 1 for of_token, index in pairs if not spaced[index].isspace()}
         spans: list[Span] = []
         begin = 0
         for part in letters:
-            known = [places[n] for n in range(begin, begin + len(part)) if n in places]
+            known = [in_text[n] for n in range(begin, begin + len(part)) if n in in_text]
             spans.append((known[0], known[-1] + 1) if known else (0, 0))
             begin += len(part)
         for number, (index, span) in enumerate(zip(ids, spans, strict=True)):
@@ -244,7 +243,7 @@ def spans_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[Span]:
 
 
 def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
-    """Returns what each token adds to the part of a text that the tokens before it decode to."""
+    """Returns the span that each token adds to the text of the tokens before it."""
     spans, begin = [], 0
     for prefix in prefixes:
         differs = (index for index, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b)

@@ -18,7 +18,7 @@ _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 def aligning_layer(layers: int) -> int:
-    """Returns the layer of a decoder, from 0, whose cross-attention aligns best.
+    """Returns the number, from 0, of a decoder's layer whose cross-attention aligns best.
 
     It is the last but one of six or more (Garg et al. 2019, "Jointly Learning to Align and
     Translate"), and the last one of fewer.
