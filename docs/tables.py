@@ -79,7 +79,7 @@ def expectations_table() -> str:
 def imports_table() -> str:
     """Makes the table of what each subpackage may import."""
     lines = ["| subpackage | may import, besides the files beside the subpackages |", "|---|---|"]
-    rows = run_path(str(DOCS.parent / "tests/room_imports.py"))
+    rows = run_path(str(DOCS.parent / "tests/helpers/room_imports.py"))
     folders = [name for name in rows["IMPORTS"] if (PACKAGE / name).is_dir()]
     for name in folders:
         below = [code_name(used) for used in rows["IMPORTS"][name] if used in folders]

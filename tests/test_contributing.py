@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 import yaml
-from toy import REPOSITORY, run_python
+from programs import REPOSITORY, run_python
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]

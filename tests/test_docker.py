@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import yaml
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.commands.program import parse
 

@@ -6,7 +6,7 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 
-from toy import REPOSITORY, run_python
+from programs import REPOSITORY, run_python
 
 from vanilla_transformer.extras import EXTRAS
 

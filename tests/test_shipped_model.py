@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from programs import REPOSITORY
 from safetensors.torch import load_file
-from toy import REPOSITORY
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vanilla_transformer import Translator

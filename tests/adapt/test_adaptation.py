@@ -9,9 +9,9 @@ import pytest
 import torch
 from converted_models import save_marian, save_of_many_languages, train_pieces
 from huggingface_hub import ModelCard
+from made_up_language import NOUNS, VERBS
 from safetensors.torch import load_file
-from small import run_in_two_processes
-from toy import NOUNS, VERBS
+from several_processes import run_in_two_processes
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.adapt import adaptation

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 import pytest
-from toy import command
+from programs import command
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator

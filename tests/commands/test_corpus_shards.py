@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from distributed import Client, LocalCluster
-from toy import command
+from programs import command
 
 from vanilla_transformer.commands import corpus_shards
 from vanilla_transformer.commands.options import UsageError

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 import torch
-from conftest import add_noise
-from toy import REPOSITORY, command
+from programs import REPOSITORY, command
+from tiny_models import add_noise
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands import evaluate

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 
 import pytest
-from toy import run_python
+from programs import run_python
 
 from vanilla_transformer.commands import program
 

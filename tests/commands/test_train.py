@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from small import launch
-from toy import REPOSITORY, arguments, run_python
+from made_up_language import arguments
+from programs import REPOSITORY, run_python
+from several_processes import launch
 
 from vanilla_transformer.commands import train
 from vanilla_transformer.commands.options import UsageError

@@ -8,7 +8,7 @@ from functools import partial
 from math import inf
 
 import pytest
-from toy import command
+from programs import command
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand

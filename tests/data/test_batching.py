@@ -9,7 +9,7 @@ from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import assert_resumes_exactly, model, record_batches, trainer
+from tiny_training import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer.data import mixing
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths

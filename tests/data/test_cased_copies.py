@@ -4,7 +4,7 @@ import json
 
 import pytest
 from datasets import Dataset
-from toy import arguments
+from made_up_language import arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.adapt.adaptation_data import AdaptArguments, split_data

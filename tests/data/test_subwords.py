@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import assert_resumes_exactly, model, record_batches, trainer
+from tiny_training import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import encode

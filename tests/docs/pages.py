@@ -3,14 +3,14 @@
 import re
 from dataclasses import dataclass
 
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = {
     "network": "downloads from another host",
     "hub": "uploads to the Hub, which needs an account",
-    "reopened": "needs a package of Argos Translate, or a training; tests/run/test_adaptation.py "
+    "reopened": "needs a package of Argos Translate, or a training; tests/adapt/test_adaptation.py "
     "and tests/interop/test_argos.py do the same",
     "cluster": "needs a cluster; tests/commands/test_corpus_shards.py has a scheduler and workers",
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from pages import NOT_RUN, PAGES, blocks
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.commands.program import main, parse
 from vanilla_transformer.commands.train import DRY_RUN

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from pages import DOCS
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 NOTEBOOKS = {path.stem: path for path in sorted((DOCS / "notebooks").glob("*.ipynb"))}
 SHIPPED = REPOSITORY / "model_cards" / "pronounce"

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from pages import DOCS, blocks
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.commands.program import SUBCOMMANDS
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from pages import DOCS
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 TOUR = (REPOSITORY / "docs/tour.md").read_text(encoding="utf-8")
 WAYS = TOUR.partition("## Four ways through the code")[2].partition("**An option**")[0]

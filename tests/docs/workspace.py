@@ -8,8 +8,8 @@ import pytest
 import torch
 from hf_models import make
 from pages import DOCS, blocks
+from programs import REPOSITORY
 from servers import serving
-from toy import REPOSITORY
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
 from vanilla_transformer.commands.program import main
@@ -90,7 +90,7 @@ def save_data(folder):
 
 def save_checkpoint_of_system_c(folder):
     """Saves a model of system C under a reader's own names, with the rules of the page."""
-    from parity.reference_systems import SystemC
+    from reference_systems import SystemC
 
     torch.manual_seed(0)
     sizes = {"d_model": 32, "heads": 8, "inner": 48, "layers": 1, "source": 71, "target": 97}
@@ -115,10 +115,10 @@ def save_checkpoints_of_trainers(folder):
     import fairseq_models
     import marian_models
     import opennmt_models
-    from own_model import FromScratch
-    from test_tutorial_layouts import Seq2Seq, weights_of
-    from torch_model import random_model
+    from handwritten_model import FromScratch
+    from nn_transformer_model import random_model
     from transformers import FSMTConfig, FSMTForConditionalGeneration
+    from tutorial_layouts import Seq2Seq, weights_of
 
     torch.manual_seed(0)
     (folder / "iwslt").mkdir()

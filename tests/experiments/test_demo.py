@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import demo
-import forks
+import programs
 from datasets import DatasetDict
 from pronunciations import load_cmudict, split_of
 
@@ -22,7 +22,7 @@ def load_few_examples():
 
 def run_in_fork(command, *, input, **options):
     """Runs a command in a process that has imported the package already."""
-    done = forks.run(*command[2:], input=input)
+    done = programs.run(*command[2:], input=input)
     assert done.returncode == 0, done.stderr
     return done
 

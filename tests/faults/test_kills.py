@@ -4,9 +4,9 @@ import json
 import random
 from pathlib import Path
 
-import forks
+import programs
 import pytest
-from small import SIZES
+from tiny_training import SIZES
 
 PROGRAM = Path(__file__).with_name("doomed_run.py")
 STEPS = {"max_steps": 10, "logging_steps": 1, "save_strategy": "steps", "save_steps": 3}
@@ -60,7 +60,7 @@ class Runs:
         options = {**files, "output_dir": output, "resume_from_checkpoint": True}
         options |= {**SIZES, **STEPS, **VARIANTS[variant]}
         words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        return forks.start(PROGRAM, *words, environment={"DOOM": doom})
+        return programs.start(PROGRAM, *words, environment={"DOOM": doom})
 
     def expected(self, variant):
         """Returns what an undisturbed run leaves."""

@@ -10,15 +10,14 @@ import threading
 
 import pytest
 import torch
-from conftest import make_batch, make_model
-from packed_sequences import (
+from gpu_stand_ins import (
     StandInRecorder,
     pack_in_one_size,
     pretend_to_pack,
     pretend_to_record_searches,
 )
-from small import losses, model, rows, trainer
-from watch import callback
+from tiny_models import make_batch, make_model
+from tiny_training import callback, losses, model, rows, trainer
 
 from vanilla_transformer.model import generation, recorded_search
 from vanilla_transformer.training import captured_steps

@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from conftest import make_model
+from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.engine_choice import Engines

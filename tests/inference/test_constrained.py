@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from conftest import make_model
-from toy import REPOSITORY
+from programs import REPOSITORY
+from tiny_models import make_model
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.text.terms import Match, Term, missing_targets

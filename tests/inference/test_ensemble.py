@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 import torch
-from conftest import make_model
-from toy import SIZES
+from made_up_language import SIZES
+from tiny_models import make_model
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer

@@ -1,7 +1,7 @@
 """Given pairs are read as `translate` reads its sources, and as it writes its outputs."""
 
 import pytest
-from conftest import make_model
+from tiny_models import make_model
 from transformers import set_seed
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer

@@ -9,7 +9,7 @@ from itertools import product
 from unicodedata import normalize
 
 import pytest
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.inference.quality import (
     QUALITY,

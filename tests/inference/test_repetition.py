@@ -1,7 +1,7 @@
 """Outputs that repeat themselves are searched once more, with both engines."""
 
 import pytest
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.inference import stages
 from vanilla_transformer.inference.repetition import repeats_itself

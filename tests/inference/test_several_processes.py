@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from small import run_in_two_processes
-from toy import NOUNS, VERBS
+from made_up_language import NOUNS, VERBS
+from several_processes import run_in_two_processes
 
 from vanilla_transformer.inference.translator import Translator
 

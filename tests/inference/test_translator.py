@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import NOUNS, VERBS
+from made_up_language import NOUNS, VERBS
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer

@@ -8,9 +8,9 @@ import ctranslate2
 import pytest
 import sentencepiece
 import torch
-from conftest import make_model
 from converted_models import save_marian, train_pieces
 from ctranslate2_models import write_spec
+from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand

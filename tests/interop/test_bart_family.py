@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from conftest import make_model
 from hf_models import (
     APART,
     assert_same_function,
@@ -11,6 +10,7 @@ from hf_models import (
     make,
     make_source,
 )
+from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.hf_families import FAMILIES

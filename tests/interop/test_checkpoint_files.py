@@ -4,7 +4,7 @@ import ast
 
 import pytest
 import torch
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 

@@ -3,7 +3,7 @@
 import ctranslate2
 import pytest
 import torch
-from conftest import make_model
+from tiny_models import make_model
 
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 

@@ -6,7 +6,6 @@ import struct
 import ctranslate2
 import pytest
 import torch
-from conftest import make_batch, make_model
 from ctranslate2.converters import opennmt_py
 from ctranslate2.specs import model_spec
 from ctranslate2_models import (
@@ -20,6 +19,7 @@ from ctranslate2_models import (
 from opennmt_models import SOURCE, TARGET, reference_model
 from opennmt_models import save as save_opennmt
 from test_ctranslate2 import VARIANTS
+from tiny_models import make_batch, make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand

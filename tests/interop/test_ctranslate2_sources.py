@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from conftest import make_model
 from converted_models import save_of_many_languages, unigram
 from ctranslate2.converters import TransformersConverter
 from ctranslate2_models import assert_same_searches, write_spec
 from hf_models import make
+from tiny_models import make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer
 
 from vanilla_transformer.interop.ctranslate2 import make_specification

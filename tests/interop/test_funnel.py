@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from parity.reference_systems import SystemB
+from programs import command
+from reference_systems import SystemB, weights_of, weights_of_a
 from safetensors.torch import save_file
-from test_tutorials import weights_of, weights_of_a
-from toy import Payload, command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
+from unsafe_pickle import Payload
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.formats import SOURCES, Imported

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import make_batch, make_model
+from tiny_models import make_batch, make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 import torch
-from conftest import make_batch, make_model
 from onnx_graphs import OnnxGraphs
+from tiny_models import make_batch, make_model
 
 FEW_LAYERS = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
 SLOW = pytest.mark.slow

@@ -6,13 +6,12 @@ import marian_models
 import opennmt_models
 import pytest
 import torch
-from conftest import make_model
 from hf_models import make
-from parity.reference_systems import SystemC
+from nn_transformer_model import random_model
+from reference_systems import SystemC, weights_of, weights_of_a
 from safetensors.torch import save_file
 from test_argos import pack, unpacked  # noqa: F401 - a fixture
-from test_tutorials import weights_of, weights_of_a
-from torch_model import random_model
+from tiny_models import make_model
 
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2

@@ -4,38 +4,13 @@ import re
 
 import pytest
 import torch
-from conftest import add_noise
-from own_model import EOS, PAD, SOS, WIDTH, FromScratch
+from handwritten_model import EOS, PAD, SOS, TABLE, WIDTH, FromScratch
+from tiny_models import add_noise
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.match_weights import WeightRule, fit_weights, rename_weights
 from vanilla_transformer.interop.rename_table import read_table, read_with_table
-
-TABLE = r"""
-config: {encoder_attention_heads: 3, decoder_attention_heads: 3, tie_word_embeddings: false,
-  share_encoder_decoder_embeddings: false, position_embedding_type: learned, lm_head_bias: true,
-  unk_token_id: 0, pad_token_id: 1, bos_token_id: 2, eos_token_id: 3, decoder_start_token_id: 2}
-zeros: ['.*_attn\.(q|k|v)_proj\.bias']
-weights:
-  '(\w+)\.tok\.weight': 'model.\1.embed_tokens.weight'
-  '(\w+)\.pos': 'model.\1.embed_positions.weight'
-  '(\w+)\.blocks\.(\d+)\.attn\.W_qkv': {transpose: true, split: [
-    'model.\1.layers.\2.self_attn.q_proj.weight',
-    'model.\1.layers.\2.self_attn.k_proj.weight',
-    'model.\1.layers.\2.self_attn.v_proj.weight']}
-  '(\w+)\.blocks\.(\d+)\.cross\.(q|k|v)\.(\d+)\.weight':
-    {stack: 4, to: 'model.\1.layers.\2.encoder_attn.\3_proj.weight'}
-  '(\w+)\.blocks\.(\d+)\.attn\.out\.(\w+)': 'model.\1.layers.\2.self_attn.out_proj.\3'
-  '(\w+)\.blocks\.(\d+)\.cross\.out\.(\w+)': 'model.\1.layers.\2.encoder_attn.out_proj.\3'
-  '(\w+)\.blocks\.(\d+)\.mlp\.0\.(\w+)': 'model.\1.layers.\2.feed_forward.fc1.\3'
-  '(\w+)\.blocks\.(\d+)\.mlp\.2\.(\w+)': 'model.\1.layers.\2.feed_forward.fc2.\3'
-  '(\w+)\.blocks\.(\d+)\.norms\.a\.(\w+)': 'model.\1.layers.\2.self_attn_post_norm.\3'
-  '(\w+)\.blocks\.(\d+)\.norms\.c\.(\w+)': 'model.\1.layers.\2.encoder_attn_post_norm.\3'
-  '(\w+)\.blocks\.(\d+)\.norms\.f\.(\w+)': 'model.\1.layers.\2.feed_forward_post_norm.\3'
-  'project\.(\w+)': 'lm_head.\1'
-  '.*\.causal': null
-"""
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from nn_transformer_model import HEADS, NAMES, TOKENS, WIDTH, random_model
 from torch import nn
-from torch_model import HEADS, NAMES, TOKENS, WIDTH, random_model
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand

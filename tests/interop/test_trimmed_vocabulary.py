@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from conftest import make_model
 from converted_models import save_of_kind, train_pieces
+from tiny_models import make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration

@@ -1,26 +1,11 @@
 """Conversion of the published systems: other names, and errors that list all problems."""
 
-from functools import partial
-
 import pytest
 import torch
-from parity.reference_systems import SystemA
+from reference_systems import INNER, WIDTH, weights_of_a
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.tutorials import convert_tutorial
-
-WIDTH, INNER = 8, 12
-
-
-def weights_of(system, layers=1):
-    """Random weights of a system under the documented names."""
-    torch.manual_seed(0)
-    sizes = {"source": 20, "target": 22, "d_model": WIDTH, "inner": INNER, "heads": 2}
-    weights = system({**sizes, "layers": layers}).state_dict()
-    return {name: torch.randn_like(tensor) for name, tensor in weights.items()}
-
-
-weights_of_a = partial(weights_of, SystemA)
 
 
 def test_sizes_are_read_from_the_weights_and_the_rest_from_the_preset():

@@ -7,8 +7,8 @@ from unicodedata import normalize
 
 import pytest
 import sentencepiece
-from conftest import make_model
-from toy import REPOSITORY
+from programs import REPOSITORY
+from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2

@@ -2,9 +2,9 @@
 
 import random
 
+import made_up_language
 import pytest
 import torch
-import toy
 from transformers import (
     DataCollatorWithPadding,
     Trainer,
@@ -20,7 +20,7 @@ from vanilla_transformer import (
 
 PEOPLE, PLACES = ["Anna", "Bob", "Carla", "Dan"], ["Paris", "Rome", "Oslo", "Lima"]
 GOOD, BAD = ["loves", "likes"], ["hates", "leaves"]
-SIZES = {**toy.SIZES, "dropout": 0.0}
+SIZES = {**made_up_language.SIZES, "dropout": 0.0}
 
 
 def sentences(count=160, seed=0):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, RepoUrl
-from small import model, stock
-from toy import REPOSITORY, arguments, main
+from made_up_language import arguments, main
+from programs import REPOSITORY
+from tiny_training import model, stock
 from transformers import pipeline
 
 from vanilla_transformer.commands import program

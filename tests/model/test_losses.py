@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from largest_tensor import LargestTensor
 from torch import nn
-from watch import LargestTensor
 
 from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from parallel_run import KINDS
-from small import run_in_two_processes
+from several_processes import run_in_two_processes
 
 from vanilla_transformer import (
     VanillaTransformerForSequenceClassification,

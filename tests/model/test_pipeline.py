@@ -5,8 +5,8 @@ from io import StringIO
 
 import pytest
 import torch
-from conftest import run_stranger
 from datasets import Dataset
+from strangers import run_stranger
 from transformers import (
     AutoModelForSeq2SeqLM,
     GenerationConfig,

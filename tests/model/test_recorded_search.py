@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import make_model
-from packed_sequences import pretend_to_record_searches
+from gpu_stand_ins import pretend_to_record_searches
+from tiny_models import make_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 import torch
-from conftest import run_stranger
 from safetensors import safe_open
+from strangers import run_stranger
 from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel
 
 from vanilla_transformer import (

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch import nn
-from watch import LargestTensor
 
 from vanilla_transformer.model import positions
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel

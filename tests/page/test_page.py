@@ -4,13 +4,13 @@ import json
 import signal
 import urllib.request
 
-import forks
+import programs
 import pytest
-from conftest import make_model
 from gradio_client import Client
 from playwright.sync_api import expect
+from programs import command
 from servers import Server, wait_until
-from toy import command
+from tiny_models import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
 
@@ -37,7 +37,7 @@ def nasty_model(tmp_path_factory):
 def address(trained, nasty_model):
     """The address of a page for two models, in a process of its own."""
     argv = ("page", trained, nasty_model, "--device", "cpu")
-    process = forks.start("vanilla_transformer", *argv)
+    process = programs.start("vanilla_transformer", *argv)
     try:
         wait_until(lambda: "Ctrl-C stops it" in process.stdout or process.poll() is not None)
         assert process.poll() is None, process.stderr

@@ -8,9 +8,9 @@ import tomllib
 import urllib.error
 import urllib.request
 
-import forks
+import programs
 import pytest
-from toy import REPOSITORY
+from programs import REPOSITORY
 
 SPACE = REPOSITORY / "scripts" / "space"
 
@@ -42,7 +42,7 @@ def opened_page(port, process, seconds=120):
 
 def test_the_app_starts(space, port):
     environment = {"GRADIO_SERVER_PORT": str(port), "GRADIO_ANALYTICS_ENABLED": "False"}
-    process = forks.start(space / "app.py", cwd=space, environment=environment)
+    process = programs.start(space / "app.py", cwd=space, environment=environment)
     try:
         assert "model: 1 + 1 layers" in opened_page(port, process)
     finally:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import add_noise
 from reference_systems import SystemA, SystemB, SystemC, SystemD, SystemE
+from tiny_models import add_noise
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
 from vanilla_transformer.interop.tutorials import convert_tutorial

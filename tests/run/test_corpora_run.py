@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
+from made_up_language import arguments, main
 from safetensors.torch import load_file
-from toy import arguments, main
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data import mixing

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import REPOSITORY, main
+from made_up_language import main
+from programs import REPOSITORY
 from transformers import AutoConfig
 
 from vanilla_transformer import (

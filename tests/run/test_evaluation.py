@@ -6,7 +6,7 @@ from logging import Logger
 import pytest
 import sacrebleu
 from datasets import Dataset
-from toy import arguments, main
+from made_up_language import arguments, main
 from transformers import GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand

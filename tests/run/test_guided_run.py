@@ -1,8 +1,8 @@
 """A run with guided alignment, from files to outputs with links."""
 
 import pytest
+from made_up_language import NOUNS, VERBS, arguments, main
 from test_run_refusals import contents
-from toy import NOUNS, VERBS, arguments, main
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.inference.translator import Translator

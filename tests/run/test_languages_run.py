@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from toy import NOUNS, VERBS, arguments, main
+from made_up_language import NOUNS, VERBS, arguments, main
 from transformers import AutoTokenizer
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer

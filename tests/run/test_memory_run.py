@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from toy import NOUNS, arguments, main
+from made_up_language import NOUNS, arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand

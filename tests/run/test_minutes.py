@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from toy import arguments, main
+from made_up_language import arguments, main
 
 from vanilla_transformer.run import pace
 from vanilla_transformer.run.defaults import TABLE, RunFacts

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from toy import arguments, main
+from made_up_language import arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main as program

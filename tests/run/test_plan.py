@@ -3,9 +3,9 @@
 from copy import deepcopy
 
 import pytest
-import small
+import tiny_training
 from datasets import Dataset, DatasetDict
-from toy import arguments
+from made_up_language import arguments
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
@@ -26,7 +26,7 @@ def plan_of(tmp_path, *options):
     parsed = parse_arguments([*given, *UNCHOSEN])
     data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
     directory = resolve_output_directory(parsed.training, parsed.model.overwrite)
-    texts = RunTexts(directory, None, ParallelData(data), None, {}, small.tokenizer(), "a")
+    texts = RunTexts(directory, None, ParallelData(data), None, {}, tiny_training.tokenizer(), "a")
     return make_plan(parsed, texts)
 
 

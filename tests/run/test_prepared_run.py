@@ -8,7 +8,7 @@ import datasets
 import numpy as np
 import pytest
 from datasets import Dataset
-from toy import arguments
+from made_up_language import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import encoding, shards

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_up_language import arguments, main
 from safetensors.torch import load_file
 from test_run_refusals import contents, copy  # noqa: F401 - a fixture
-from toy import arguments, main
+from tiny_training import callback
 from transformers import AutoModelForSeq2SeqLM
-from watch import callback
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.atomic_files import LOCK

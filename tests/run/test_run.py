@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from huggingface_hub import ModelCard
-from toy import arguments, main
+from made_up_language import arguments, main
 from transformers import GenerationConfig
 
 from vanilla_transformer.inference.translator import Translator

@@ -3,8 +3,9 @@
 import logging
 import re
 
-from small import _environment_of_a_program, start_two_processes
-from toy import REPOSITORY, SIZES, arguments, command, main
+from made_up_language import SIZES, arguments, main
+from programs import REPOSITORY, command
+from several_processes import environment_of_a_program, start_two_processes
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands import program
@@ -109,7 +110,7 @@ def test_of_two_processes_only_the_main_one_prints(corpus, tmp_path):
     out = tmp_path / "out"
     argv = arguments(corpus, out, "train", "validation", max_steps=4, use_cpu=True)
     program = REPOSITORY / "scripts" / "train.py"
-    environment = _environment_of_a_program()
+    environment = environment_of_a_program()
     running = start_two_processes(program, *argv, "--eval_strategy", "steps", **environment)
     assert [process.wait() for process in running] == [0, 0]
     assert "Saved in" in running[0].stderr

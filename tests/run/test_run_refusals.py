@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from toy import arguments, main
+from made_up_language import arguments, main
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer

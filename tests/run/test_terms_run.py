@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from toy import NOUNS, arguments, main
+from made_up_language import NOUNS, arguments, main
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand

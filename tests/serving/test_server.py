@@ -16,8 +16,9 @@ from urllib.error import HTTPError
 import pytest
 from browsers import chromium  # noqa: F401 - a fixture
 from libretranslatepy import LibreTranslateAPI
+from made_up_language import NOUNS, VERBS
+from programs import command
 from servers import FORM, JSON, read_answer, serving, wait_until
-from toy import NOUNS, VERBS, command
 
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.translator import Translator

@@ -5,7 +5,7 @@ workflow runs it on macOS and Windows.
 """
 
 import pytest
-from toy import REPOSITORY, run_python
+from programs import REPOSITORY, run_python
 
 
 @pytest.mark.slow

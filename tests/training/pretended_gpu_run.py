@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from pretended_gpu import NAME, PretendedGpu, register
-from small import linked_rows, losses, model, rows, trainer
+from tiny_training import linked_rows, losses, model, rows, trainer
 
 from vanilla_transformer.model import losses as loss_functions
 from vanilla_transformer.model import token_layout

@@ -18,7 +18,9 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from accelerate.utils import DistributedType
 from accelerate.utils.launch import prepare_multi_gpu_env
 from datasets import Dataset
-from small import REPOSITORY, linked_rows, losses, model, rows, trainer, write_report
+from programs import REPOSITORY
+from several_processes import write_report
+from tiny_training import linked_rows, losses, model, rows, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer.training.muon import make_muon

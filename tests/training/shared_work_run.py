@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import datasets
-from small import write_report
-from toy import arguments
+from made_up_language import arguments
+from several_processes import write_report
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import encoding

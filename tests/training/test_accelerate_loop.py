@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 import torch
 from accelerate import Accelerator
-from small import losses, model, rows, tokenizer, trainer
+from tiny_training import losses, model, rows, tokenizer, trainer
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, get_scheduler
 

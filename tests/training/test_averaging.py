@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
+from programs import command
 from safetensors.torch import load_file, save_file
-from small import model, tokenizer, trainer
-from toy import command
+from tiny_training import model, tokenizer, trainer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from packed_sequences import StandInRecorder, pack_in_one_size, pretend_to_pack
-from small import losses, model, rows, trainer
-from watch import callback
+from gpu_stand_ins import StandInRecorder, pack_in_one_size, pretend_to_pack
+from tiny_training import callback, losses, model, rows, trainer
 
 from vanilla_transformer.training import captured_steps
 from vanilla_transformer.training.captured_steps import CapturedSteps, choose_sizes, pack_batch

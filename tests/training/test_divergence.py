@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from small import trainer
-from watch import callback
+from tiny_training import callback, trainer
 
 from vanilla_transformer.training.divergence import DivergenceCheck, DivergenceError
 

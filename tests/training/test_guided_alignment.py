@@ -2,8 +2,16 @@
 
 import pytest
 import torch
-from small import assert_resumes_exactly, linked_rows, losses, model, rows, tokenizer, trainer
 from test_rdrop import gradients_of_a_step
+from tiny_training import (
+    assert_resumes_exactly,
+    linked_rows,
+    losses,
+    model,
+    rows,
+    tokenizer,
+    trainer,
+)
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.training.guided_alignment import (

@@ -1,7 +1,7 @@
 """`hyperparameter_search` of Trainer: each trial is the training that its values say."""
 
 import pytest
-from small import model, trainer
+from tiny_training import model, trainer
 
 optuna = pytest.importorskip("optuna", reason="needs the package `optuna`")
 

@@ -3,9 +3,16 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from small import assert_resumes_exactly, assert_same_weights, logged, losses, model, trainer
+from tiny_training import (
+    assert_resumes_exactly,
+    assert_same_weights,
+    callback,
+    logged,
+    losses,
+    model,
+    trainer,
+)
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer
-from watch import callback
 
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from small import assert_resumes_exactly, model, trainer
+from tiny_training import assert_resumes_exactly, model, trainer
 from torch import nn
 
 from vanilla_transformer.model.initialization import StackedLinear

@@ -9,8 +9,8 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import read_reports, run_in_two_processes
-from toy import REPOSITORY
+from programs import REPOSITORY
+from several_processes import read_reports, run_in_two_processes
 from transformers import AutoModelForSeq2SeqLM
 
 PROGRAM = Path(__file__).with_name("processes_run.py")

@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from small import assert_resumes_exactly, model, rows, tokenizer, trainer
+from tiny_training import assert_resumes_exactly, callback, model, rows, tokenizer, trainer
 from transformers import DataCollatorForSeq2Seq
-from watch import callback
 
 from vanilla_transformer.training.objectives import rdrop_loss, simcut_loss
 

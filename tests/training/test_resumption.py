@@ -7,7 +7,7 @@ import shutil
 import signal
 
 import pytest
-from small import (
+from tiny_training import (
     ScheduleFree,
     assert_resumes_exactly,
     assert_same_weights,

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from small import assert_resumes_exactly, rates, trainer
+from tiny_training import assert_resumes_exactly, rates, trainer
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small import _environment_of_a_program, read_reports, start_two_processes
+from several_processes import environment_of_a_program, read_reports, start_two_processes
 
 from vanilla_transformer.files.directory_lock import locked_directory
 
@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).with_name("shared_work_run.py")
 
 
 def start(corpus, folder, kind):
-    running = start_two_processes(PROGRAM, corpus, folder, kind, **_environment_of_a_program())
+    running = start_two_processes(PROGRAM, corpus, folder, kind, **environment_of_a_program())
     codes = [process.wait(120) for process in running]
     return codes, [process.stderr for process in running]
 

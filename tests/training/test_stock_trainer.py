@@ -1,9 +1,8 @@
 """A model that the stock `Seq2SeqTrainer` has evaluated and saved generates as it should."""
 
 import pytest
-from small import losses, model, rows, stock, tokenizer
+from tiny_training import callback, losses, model, rows, stock, tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, HfArgumentParser, pipeline
-from watch import callback
 
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
 from vanilla_transformer.model.sharing import GENERATION_TASK

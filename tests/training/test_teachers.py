@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from small import model, trainer
+from made_up_language import arguments, main
 from test_rdrop import batch, gradients_of_a_step
-from toy import arguments, main
+from tiny_training import model, trainer
 
 from vanilla_transformer.training.objectives import Teachers
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small import losses, model, rows, stock, tokenizer, trainer
+from tiny_training import losses, model, rows, stock, tokenizer, trainer
 from transformers import EarlyStoppingCallback
 
 from vanilla_transformer.training.metrics import GenerationMetrics

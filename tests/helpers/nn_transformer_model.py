@@ -1,7 +1,7 @@
 """A translator around nn.Transformer, as people write it."""
 
 import torch
-from conftest import add_noise
+from tiny_models import add_noise
 from torch import nn
 
 WIDTH, HEADS, SOURCES, TARGETS = 16, 4, 23, 19

@@ -21,7 +21,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 IMPORTED = [
     *("accelerate", "datasets", "langcodes", "sacrebleu", "tokenizers", "yaml"),
     "transformers.data.data_collator",
@@ -157,3 +157,22 @@ def run(program, *argv, **options):
     process = start(program, *argv, **options)
     process.wait()
     return subprocess.CompletedProcess(argv, process.returncode, process.stdout, process.stderr)
+
+
+def run_python(*argv, **options):
+    """Runs Python in a process of its own, as a user does."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *map(str, argv)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=300, **options
+    )
+
+
+def command(name, *argv, **options):
+    """Runs a subcommand of vanilla-transformer in a process of its own."""
+    return run("vanilla_transformer", name, *argv, **options)
+
+
+def experiment(name, *argv, **options):
+    """Runs a program of scripts/experiments in a process of its own."""
+    return run(REPOSITORY / "scripts" / "experiments" / name, *argv, **options)

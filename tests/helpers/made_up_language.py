@@ -1,15 +1,10 @@
 """A small made-up language pair, and the arguments of a run that learns it in seconds."""
 
-import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
-import forks
 import pytest
+from programs import command
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 NOUNS = {
     "dog": "Hund",
     "cat": "Katze",
@@ -94,25 +89,6 @@ def arguments(corpus, output_dir, *splits, **changes):
     return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
 
-def run_python(*argv, **options):
-    """Runs Python in a process of its own, as a user does."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *map(str, argv)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=300, **options
-    )
-
-
-def command(name, *argv, **options):
-    """Runs a subcommand of vanilla-transformer in a process of its own."""
-    return forks.run("vanilla_transformer", name, *argv, **options)
-
-
-def experiment(name, *argv, **options):
-    """Runs a program of scripts/experiments in a process of its own."""
-    return forks.run(REPOSITORY / "scripts" / "experiments" / name, *argv, **options)
-
-
 @pytest.fixture(scope="session")
 def trained(corpus, tmp_path_factory):
     """The directory of a finished run of `vanilla-transformer train` on the corpus."""
@@ -140,16 +116,6 @@ def padded(trained, tmp_path_factory):
     for saved in (model, tokenizer):
         saved.save_pretrained(folder)
     return str(folder)
-
-
-class Payload:
-    """What a pickle file may hold: a call of any function."""
-
-    def __init__(self, function=print):
-        self.function = function
-
-    def __reduce__(self):
-        return (self.function, ("the payload ran",))
 
 
 def main(argv):

@@ -309,3 +309,17 @@ class SystemE(nn.Module):
         source = self.encoder(source_ids, pairs(source_ids, source_ids))
         hidden = self.decoder(target_ids, target_mask, source, pairs(target_ids, source_ids))
         return self.output(hidden).log_softmax(dim=-1), hidden
+
+
+WIDTH, INNER = 8, 12
+
+
+def weights_of(system, layers=1):
+    """Random weights of a system under the documented names."""
+    torch.manual_seed(0)
+    sizes = {"source": 20, "target": 22, "d_model": WIDTH, "inner": INNER, "heads": 2}
+    weights = system({**sizes, "layers": layers}).state_dict()
+    return {name: torch.randn_like(tensor) for name, tensor in weights.items()}
+
+
+weights_of_a = partial(weights_of, SystemA)

@@ -22,7 +22,7 @@ if __name__ == "__main__":
         max_nodes=1,
         nproc_per_node=2,
         max_restarts=0,
-        start_method="fork",  # of a process that has imported torch: see forks.py
+        start_method="fork",  # of a process that has imported torch: see programs.py
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         monitor_interval=0.05,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
-import forks
+import programs
 
 GATED = Path(__file__).with_name("gated_server.py")
 JSON = {"Content-Type": "application/json"}
@@ -79,7 +79,7 @@ def wait_until(condition):
 def serving(*argv, program="vanilla_transformer", environment=None):
     """Starts a server on a free port; it is killed at the end unless it ended itself."""
     words = ["serve", *argv, "--port", 0] if program == "vanilla_transformer" else argv
-    process = forks.start(program, *words, environment=environment)
+    process = programs.start(program, *words, environment=environment)
     try:
         wait_until(lambda: process.poll() is not None or "Serving on" in process.stdout)
         assert process.poll() is None, process.stderr[-3000:]

@@ -6,15 +6,14 @@ import string
 
 import eole_models
 import fairseq_models
+import nn_transformer_model
 import opennmt_models
 import torch
-import torch_model
-from conftest import make_model
+from handwritten_model import TABLE, FromScratch
 from hf_models import APART, make
-from own_model import FromScratch
-from test_rename_table import TABLE
-from test_t5 import t5
-from test_tutorials import weights_of_a
+from reference_systems import weights_of_a
+from t5_models import t5
+from tiny_models import make_model
 from tokenizers import pre_tokenizers
 from transformers import (
     BartTokenizer,
@@ -171,7 +170,7 @@ def save_others(folder):
     torch.manual_seed(0)
     torch.save(FromScratch().state_dict(), paths["table"])
     (folder / "table.yaml").write_text(TABLE, encoding="utf-8")
-    torch.save(torch_model.random_model().state_dict(), paths["torch"])
+    torch.save(nn_transformer_model.random_model().state_dict(), paths["torch"])
     torch.save(weights_of_a(), folder / "system-a")
     return {
         "fairseq": (paths["fairseq"], {}),
@@ -181,11 +180,11 @@ def save_others(folder):
         "torch": (
             paths["torch"],
             {
-                "heads": torch_model.HEADS,
+                "heads": nn_transformer_model.HEADS,
                 "scale_embedding": True,
                 "positions": "learned:pos.weight",
-                "changes": torch_model.TOKENS,
-                **torch_model.NAMES,
+                "changes": nn_transformer_model.TOKENS,
+                **nn_transformer_model.NAMES,
             },
         ),
         "system-a": (folder / "system-a", {"heads": 2}),

@@ -1,16 +1,13 @@
 """A tiny model and a trainer on random rows, for tests of training runs."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
-import forks
 import torch
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
-from watch import StopAt, callback
+from transformers import (
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+    set_seed,
+)
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -20,7 +17,6 @@ from vanilla_transformer import (
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-REPOSITORY = Path(__file__).parents[2]
 WORDS = [f"w{i}" for i in range(30)]
 SIZES = {
     "d_model": 16,
@@ -68,6 +64,27 @@ def model(**changes):
     torch.manual_seed(0)
     sizes = {"vocab_size": len(tokenizer()), **SIZES, **changes}
     return VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**sizes))
+
+
+class StopAt(TrainerCallback):
+    """Stops the training after a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.step
+
+
+def callback(event, function):
+    """Returns a callback that calls a function of state, control and model at an event."""
+    made = TrainerCallback()
+
+    def called(args, state, control, model=None, **kwargs):
+        function(state, control, model)
+
+    setattr(made, event, called)
+    return made
 
 
 def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None, **options):
@@ -181,55 +198,3 @@ def record_batches(run):
 
 def rates(run):
     return logged(run, "learning_rate")
-
-
-def _environment_of_a_program():
-    """Returns the environment of a program that finds the package and the helpers of the tests."""
-    folders = [REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "training"]
-    paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return environment | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def launch(program, *arguments):
-    """Runs a program in two processes, as the README starts it, but in float32."""
-    environment = _environment_of_a_program()
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    command += ["--config_file", str(REPOSITORY / "scripts" / "accelerate" / "ddp.yaml")]
-    command += ["--mixed_precision", "no", str(program), *map(str, arguments)]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def start_two_processes(program, *arguments, **environment):
-    """Starts a program in two processes, which find each other."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    common = {**environment, **address, "WORLD_SIZE": "2"}
-    return [
-        forks.start(program, *arguments, environment={**common, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in "01"
-    ]
-
-
-def run_in_two_processes(program, *arguments):
-    """Runs a program in two processes of `torchrun`, which must end well; returns what it says."""
-    launcher = Path(__file__).with_name("under_torchrun.py")
-    environment = _environment_of_a_program()
-    done = forks.run(launcher, program, *arguments, environment=environment)
-    errors = [line for line in done.stderr.splitlines() if "rror" in line or "exitcode" in line]
-    assert done.returncode == 0, "\n".join(errors)[:4000] + done.stderr[-5000:]
-    return done.stderr
-
-
-def write_report(folder, name, rank, report):
-    """Writes what one of several processes has computed."""
-    Path(folder, f"{name}_{rank}.json").write_text(json.dumps(report))
-
-
-def read_reports(folder, name):
-    """Reads what the processes have computed, in their order."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}_?.json"))]

@@ -4,7 +4,7 @@ import math
 from argparse import Namespace
 
 import torch
-from conftest import add_noise
+from tiny_models import add_noise
 from torch import nn
 
 from vanilla_transformer.interop.sinusoids import sinusoids
