@@ -11,6 +11,7 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.row_languages import languages_of_rows
+from vanilla_transformer.run.parsing import parse_arguments
 
 PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("a man", "ein Mann")]
 
@@ -116,6 +117,20 @@ def test_dropped_pairs_are_counted_and_named(dirty, capsys):
     assert "  held_out drops 1\n    5: a boat → Ein Boot\n" in printed
     assert sorted(dirty.iterdir()) == before
     assert len(load(*entries, max_train_samples=2)["train"]) == 4
+
+
+@pytest.mark.parametrize("name", ["2024-05-01", "on", "12:30", "2024", "no", "1_0", "0x10", "y"])
+def test_a_name_in_a_recipe_is_the_name_of_a_corpus(tmp_path, name):
+    pairs = write(tmp_path / "pairs.tsv", *PAIRS)
+    (tmp_path / "recipe.yaml").write_text(
+        f"corpora:\n  - {{name: {name}, train: {pairs}, languages: [en, no], weight: 1e0}}\n"
+        f"  - {{name: other, train: {pairs}}}\n"
+    )
+    data = parse_arguments([str(tmp_path / "recipe.yaml")]).data
+    assert [entry.languages for entry in data.entries] == [["en", "no"], None]
+    assert sorted(load_parallel_data(data).shares) == sorted(
+        [name.replace("1e3", "1000.0"), "other"]
+    )
 
 
 REFUSED = {

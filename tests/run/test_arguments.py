@@ -96,6 +96,11 @@ def test_names_of_options_with_hyphens(tmp_path):
         ("a: {b: 2, c: [d, 0.5]}", ['--a={"b": 2, "c": ["d", 0.5]}']),
         ("a: ~", []),
         ("a: 2001-01-01", ["--a=2001-01-01"]),
+        ("a: {b: 2001-01-01, c: [en, no]}", ['--a={"b": "2001-01-01", "c": ["en", "no"]}']),
+        ("a: {on: 12:30, n: off, b: 1_000}", ['--a={"on": "12:30", "n": "off", "b": "1_000"}']),
+        ("a: {b: 010, c: 1e-3, d: '7'}", ['--a={"b": 10, "c": 0.001, "d": "7"}']),
+        ("a: {b: True, c: null, d: , e: .5}", ['--a={"b": true, "c": null, "d": null, "e": 0.5}']),
+        ("x: &x {b: yes}\na: {<<: *x, c: -1}", ['--x={"b": "yes"}', '--a={"b": "yes", "c": -1}']),
     ],
 )
 def test_values_of_a_recipe_are_as_they_are_written(tmp_path, text, words):

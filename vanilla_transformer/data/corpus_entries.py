@@ -118,9 +118,7 @@ class Corpus:
                 raise ValueError(
                     f"`corpora` has the unknown name {name!r}: choose from {', '.join(known)}."
                 )
-        corpus = cls(**values)
-        if not corpus.name:
-            corpus = cls(**{**values, "name": corpus.label})
+        corpus = cls(**{**values, "name": cls(**values).label})
         try:
             check_rules(RULES, corpus)
             has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     text = "\n".join(read_lines(path))
     try:
         values = yaml.load(text, _RecipeLoader)
-        # As text: YAML takes `no` for False and 010 for 8, but argparse reads them rightly.
+        # As text, of which an option makes what it is: 1e-3 may be a number or a name.
         written = yaml.load(text, yaml.BaseLoader)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(
@@ -54,10 +55,27 @@ def _as_word(value: Any, as_text: Any) -> str:
 
 
 class _RecipeLoader(yaml.SafeLoader):
-    """Refuses names that occur twice in one mapping, of which YAML would take the last."""
+    """Reads scalars by the core schema of YAML 1.2: `no`, `on`, 12:30 and 2024-05-01 are texts.
+
+    It refuses names that occur twice in one mapping, of which YAML would take the last.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [str(key.value).replace("-", "_") for key, _ in node.value]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"{repeated[0]!r} occurs twice")
         return super().construct_mapping(node, deep)
+
+
+_RecipeLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern in {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?\d+",
+    "float": r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?",
+    "merge": "<<",
+}.items():
+    _RecipeLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"({_pattern})\Z", re.ASCII), None
+    )
+_RecipeLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
