@@ -89,6 +89,15 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path):
     Seq2SeqTrainer.train(resumed, str(checkpoint))
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
+    # Its arguments may name it; a checkpoint of this number beside it is of another training.
+    run(tmp_path / "other", learning_rate=0.02)[0].train()
+    for folder in ("other", "empty"):
+        resumed, _ = run(tmp_path / folder)
+        with pytest.raises(ValueError, match=r"`checkpoint`\.$"):
+            Seq2SeqTrainer.train(resumed, str(checkpoint))
+    resumed, _ = run(tmp_path / "other", resume_from_checkpoint=str(checkpoint))
+    Seq2SeqTrainer.train(resumed, str(checkpoint))
+    assert_same_weights(resumed, whole)
 
 
 def test_the_best_mean_is_loaded_at_the_end(tmp_path):

@@ -96,6 +96,24 @@ def test_later_checkpoints_than_the_named_one_are_in_the_way(tmp_path):
     assert [path.name for path in select_checkpoints(branch.args.output_dir, 1)] == ["checkpoint-5"]
 
 
+@pytest.mark.parametrize("name", ["best", "latest", ".", "checkpoint-last"])
+def test_a_checkpoint_may_have_any_name(whole, copy, monkeypatch, name):
+    shutil.rmtree(copy / "checkpoint-6")
+    if name == "latest":
+        (copy / name).symlink_to("checkpoint-4")
+    elif name == ".":
+        monkeypatch.chdir(copy / "checkpoint-4")
+    else:
+        (copy / "checkpoint-4").rename(copy / name)
+    resumed = run(copy)
+    resumed.train(resume_from_checkpoint=name if name == "." else str(copy / name))
+    assert resumed.began_at == 4
+    assert_same_weights(resumed, whole)
+    again = run(copy)
+    with pytest.raises(ValueError, match="also holds checkpoint-6"):
+        again.train(resume_from_checkpoint=name if name == "." else str(copy / name))
+
+
 def test_a_checkpoint_with_a_cut_file_is_passed_over(whole, copy, caplog):
     weights = copy / "checkpoint-6" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])

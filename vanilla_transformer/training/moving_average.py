@@ -1,5 +1,6 @@
 """An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.training.sharding import refuse_sharded_weights
+from vanilla_transformer.training.store import Checkpoint
 
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """File of a checkpoint with the training weights, where the model is a running mean."""
@@ -63,9 +65,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self._other.n_averaged.fill_(state.global_step)
         self._model_holds_average = False
         if state.global_step:
-            names = (self.checkpoint, args.resume_from_checkpoint, _checkpoint_path(args, state))
-            folders = (Path(str(name)) for name in names)
-            self._load_training_weights(next(folder for folder in folders if folder.is_dir()))
+            self._load_training_weights(Path(self.checkpoint or _find_checkpoint(args, state)))
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
@@ -132,3 +132,15 @@ class ExponentialMovingAverage(TrainerCallback):
 
 def _checkpoint_path(args: TrainingArguments, state: TrainerState) -> Path:
     return Path(str(args.output_dir), f"checkpoint-{state.global_step}")
+
+
+def _find_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    """Returns the directory that a state comes from: Trainer does not tell it."""
+    for name in (args.resume_from_checkpoint, _checkpoint_path(args, state)):
+        logged = Checkpoint(Path(str(name))).state.get("log_history")
+        if json.dumps(logged) == json.dumps(state.log_history):
+            return Path(str(name))
+    raise ValueError(
+        f"The training goes on from step {state.global_step}, and its checkpoint is not in "
+        f"{args.output_dir!r}: give `ExponentialMovingAverage` its directory, `checkpoint`."
+    )

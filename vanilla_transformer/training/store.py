@@ -129,8 +129,8 @@ def resumed_checkpoint(run: Path, name: str | bool) -> Checkpoint | None:
 
     Args:
         run: Output directory of the training.
-        name: Directory of a checkpoint; it may have no list of sizes. True: the newest whole one of
-            the run. Others are then passed over with a warning.
+        name: Directory of a checkpoint, of any name; it may have no list of sizes. True: the newest
+            whole one of the run. Others are then passed over with a warning.
     """
     if name is True:
         return _newest_whole(list_checkpoints(run))
@@ -139,9 +139,9 @@ def resumed_checkpoint(run: Path, name: str | bool) -> Checkpoint | None:
         raise ValueError(f"{problem} {_REMEDY}")
     if chosen.is_of(run):
         listed = checkpoints_with_state(run)
-        if later := [c.path.name for c in listed if c.step > chosen.step]:
+        if later := [c.path.name for c in listed if c.step > chosen.state["global_step"]]:
             raise ValueError(
-                f"`resume_from_checkpoint` is {chosen.path.name}, but {str(run)!r} also holds "
+                f"`resume_from_checkpoint` is {chosen.path}, but {str(run)!r} also holds "
                 f"{', '.join(later)}: move what is later away, or choose another `output_dir`."
             )
     return chosen
@@ -274,5 +274,5 @@ def finished_figures(directory: OutputDirectory, inputs: Mapping[str, Any]) -> d
     # The defaults that a run has chosen yield to the options that are given now.
     names = inputs.keys() - {"defaults"}
     is_changed = any(ended.inputs.get(name) != inputs[name] for name in names)
-    is_left = ended.state["global_step"] < checkpoint.step
+    is_left = ended.state["global_step"] < checkpoint.state["global_step"]
     return {} if is_changed or is_left else read_object(folder / RESULTS)
