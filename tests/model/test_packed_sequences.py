@@ -10,6 +10,7 @@ from accelerate.utils import compile_regions
 from gpu_stand_ins import pack_in_one_size, pretend_to_pack
 from torch.nn.utils.rnn import pad_sequence
 
+from vanilla_transformer import VanillaTransformerForSequenceClassification
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.model import attention_functions
 from vanilla_transformer.training.captured_steps import MOST_SIZES, pack_batch, sizes_for
@@ -107,6 +108,57 @@ def test_packed_inputs_of_the_bare_models(tiny_model, tiny_batch):
     bounds |= {"cu_seq_lens_q": bounds["cu_seq_lens_k"], "max_length_q": 7}
     alone = model.get_encoder()(packed["input_ids"], **bounds).last_hidden_state
     torch.testing.assert_close(alone[0], states, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_classifier_has_an_answer_for_each_packed_sequence(
+    monkeypatch, tiny_model, tiny_batch, pooling, packs
+):
+    options = {"num_labels": 3, "classifier_pooling": pooling, "dropout": 0.0}
+    classifier = VanillaTransformerForSequenceClassification
+    model = tiny_model(classifier, attention="sdpa", **options).double()
+    batch = {name: tiny_batch()[name] for name in ("input_ids", "attention_mask")}
+    labels = torch.tensor([2, 0, 1])
+    padded, logits = step(model, **batch, labels=labels), model.eval()(**batch).logits
+    if packs:
+        pretend_to_pack(monkeypatch)
+    bounds = torch.tensor([0, 7, 11, 17])
+    ids = {"input_ids": batch["input_ids"][batch["attention_mask"] == 1][None]}
+    ids |= {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
+    ids |= {"max_length_q": 7, "max_length_k": 7}
+    torch.testing.assert_close(model(**ids).logits, logits)
+    torch.testing.assert_close(step(model, **ids, labels=labels), padded)
+
+
+@pytest.mark.parametrize("sources", [[0, 17], [0, 7, 17], [0, 4, 7, 11, 17]])
+def test_each_packed_target_has_a_source(tiny_model, sources):
+    ids = torch.randint(3, 40, (1, 17))
+    packed = {"input_ids": ids, "cu_seq_lens_k": torch.tensor(sources), "max_length_k": 17}
+    packed |= {"labels": ids[:, :14], "max_length_q": 6}
+    packed["cu_seq_lens_q"] = torch.tensor([0, 5, 11, 14])
+    with pytest.raises(ValueError, match="cu_seq_lens_k"):
+        tiny_model()(**packed)
+    bounds = {name: given for name, given in packed.items() if name not in ("input_ids", "labels")}
+    with pytest.raises(ValueError, match="cu_seq_lens_k"):
+        tiny_model().get_encoder()(ids, **bounds)
+
+
+@pytest.mark.parametrize("begins", [[0], [5], [0, 1, 11]])
+def test_packed_labels_that_begin_with_nothing_to_predict_need_the_input(
+    tiny_model, tiny_batch, begins
+):
+    """Padded ones are padding on the left, which attention to packed sequences cannot hide."""
+    model = tiny_model().double()
+    packed = pack_in_one_size(only_sources_and_labels(tiny_batch()), model.config)
+    read = packed.pop("decoder_input_ids")
+    packed["labels"][0, [4, 8]] = -100  # elsewhere it may be
+    model(**packed)
+    packed["labels"][0, begins] = -100
+    with pytest.raises(ValueError, match="decoder_input_ids"):
+        model(**packed)
+    found = model(**packed, decoder_input_ids=read)
+    assert found.loss.isfinite()
 
 
 def test_a_packed_batch_with_a_cache_or_without_bounds_is_refused(tiny_model, tiny_batch):

@@ -50,7 +50,7 @@ from .stacks import (
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
 )
-from .token_layout import PADDED, StepPlan, batch_shape
+from .token_layout import PADDED, SequencesLayout, StepPlan, batch_shape
 
 
 class EmbeddingModel(VanillaTransformerPreTrainedModel):
@@ -430,6 +430,8 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
     ) -> SequenceClassifierOutput:
         """Classifies, and computes the loss if labels are given.
 
+        A packed batch has an answer, and a label, for each sequence.
+
         Args:
             labels: A class for each sequence, (batch,); -100: none. For
                 "multi_label_classification" 0 or 1, and for "regression" numbers, (batch, labels).
@@ -441,10 +443,14 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
             cross-entropy, or the squared error; `logits` of shape (batch, labels); and what was
             asked for.
         """
+        bounds: Any = (kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q"))
         outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
         states = outputs.last_hidden_state  # (batch, source_len, d_model)
         is_token = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
-        if isinstance(attention_mask, torch.Tensor):
+        if bounds[0] is not None:
+            layout = SequencesLayout(bounds[0], int(bounds[1]))
+            states, is_token = layout.pad_heads(states[:, None])[:, 0], layout.is_token
+        elif isinstance(attention_mask, torch.Tensor):
             is_token &= tokens_of(attention_mask).to(states.device)
         pooled = self.pool(states, is_token)  # (batch, d_model)
         logits = self.classifier(self.dropout(pooled))

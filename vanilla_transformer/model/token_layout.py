@@ -259,7 +259,7 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
         not packed.
 
     Raises:
-        ValueError: If only some of the four are given.
+        ValueError: If only some of the four are given, or not as many sources as targets.
     """
     given = [arguments.pop(name, None) for name in _BOUNDS]
     missing = [value is None for value in given]
@@ -267,6 +267,11 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
         return []
     if any(missing):
         raise ValueError(f"A packed batch needs all of {', '.join(_BOUNDS)}.")
+    if len(given[0]) != len(given[2]):
+        raise ValueError(
+            f"`cu_seq_lens_k` has {len(given[2]) - 1} sources, and `cu_seq_lens_q` "
+            f"{len(given[0]) - 1} targets: give each target its source."
+        )
     return [(given[0], int(given[1])), (given[2], int(given[3]))]
 
 
