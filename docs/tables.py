@@ -21,7 +21,7 @@ from vanilla_transformer.text.patterns import PATTERNS
 
 DOCS = Path(__file__).parent
 PACKAGE = DOCS.parent / "vanilla_transformer"
-BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+END = "<!-- table: end -->\n"
 
 
 def fields_table() -> str:
@@ -115,22 +115,24 @@ def code_spans(text: str) -> str:
     return "`".join(pieces)
 
 
-def updated_page(page: str, table: str) -> str:
-    """Replaces the table between the two markers of a page."""
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    return before + BEGIN + table + END + after
+def updated_page(page: str, name: str, table: str) -> str:
+    """Replaces the table between its two markers in a page."""
+    begin = f"<!-- table: {name} -->\n"
+    before, rest = page.split(begin)
+    after = rest.split(END, 1)[1]
+    return before + begin + table + END + after
 
 
 TABLES = {
-    "config.md": fields_table,
-    "options.md": options_table,
-    "sizing.md": expectations_table,
-    "tour.md": imports_table,
-    "translating.md": kept_table,
+    "expectations": ("sizing.md", expectations_table),
+    "fields": ("config.md", fields_table),
+    "imports": ("tour.md", imports_table),
+    "kept parts": ("translating.md", kept_table),
+    "options": ("sizing.md", options_table),
 }
+"""The page of each table, and its maker."""
 
 if __name__ == "__main__":
-    for name, make_table in TABLES.items():
-        page = (DOCS / name).read_text(encoding="utf-8")
-        (DOCS / name).write_text(updated_page(page, make_table()), encoding="utf-8")
+    for name, (file, make_table) in TABLES.items():
+        page = (DOCS / file).read_text(encoding="utf-8")
+        (DOCS / file).write_text(updated_page(page, name, make_table()), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Measures how well the quality of outputs tells their chrF, on (source, target) pairs.
 
 The language is the last part of each file's name, as in `test.en-de.tsv`. Prints a row of the table
-of docs/checking.md for each file, and draws the outputs of the first one in ten groups.
+of docs/better.md for each file, and draws the outputs of the first one in ten groups.
 
     python scripts/experiments/quality_bins.py model_cards/program-texts test.en-de.tsv \
         --picture docs/pictures/quality.png

@@ -15,7 +15,7 @@ A system is one of
 - `log:FILE`: a training that was timed elsewhere. A line of the file has processor seconds, a tab,
   and the path of a file with the outputs for the held-out sources, from the folder of FILE.
 
-`docs/speedrun.md` has the rules for entries of others.
+`docs/benchmarks.md` has the rules for entries of others.
 
 The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
 validation texts, with the same search. The clock counts the processor time of the training process:

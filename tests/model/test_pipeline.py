@@ -7,9 +7,16 @@ import pytest
 import torch
 from datasets import Dataset
 from strangers import run_stranger
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     AutoModelForSeq2SeqLM,
+    BartConfig,
     GenerationConfig,
+    MarianConfig,
+    PreTrainedTokenizerFast,
+    T5Config,
     pipeline,
 )
 from transformers.pipelines.pt_utils import KeyDataset
@@ -188,6 +195,29 @@ def test_only_models_that_generate_name_it(tiny_model, pipe, trained, tmp_path):
     lifted = VanillaTransformerModel.from_pretrained(trained)
     lifted.save_pretrained(tmp_path / "lifted")
     assert "custom_pipelines" not in json.loads((tmp_path / "lifted/config.json").read_text())
+
+
+@pytest.mark.parametrize("config_class", [T5Config, BartConfig, MarianConfig])
+def test_models_of_transformers_have_a_pipeline_again(config_class, tmp_path):
+    """Version 5 of it has dropped "translation", "summarization" and "text2text-generation"."""
+    words = {word: index for index, word in enumerate(("<pad>", "</s>", "<unk>", "a", "dog"))}
+    backend = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    names = ["input_ids", "attention_mask"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_input_names=names, **special
+    )
+    ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config = config_class(vocab_size=len(words), d_model=16, bos_token_id=None, **ids)
+    torch.manual_seed(0)
+    model = AutoModelForSeq2SeqLM.from_config(config).eval()
+    for saved in (model, tokenizer):
+        saved.save_pretrained(tmp_path)
+    pipe = pipeline(GENERATION_TASK, model=str(tmp_path), device="cpu")
+    generated = model.generate(**tokenizer(["a dog"], return_tensors="pt"), max_new_tokens=5)
+    expected = tokenizer.batch_decode(generated, skip_special_tokens=True)
+    assert text_of(pipe("a dog", max_new_tokens=5)) == expected
 
 
 def test_pipelines_of_ones_own_are_kept(tmp_path):

@@ -58,7 +58,7 @@ class Options:
     )
     translations: list[str] = option(
         "former translations, which help with similar texts: .tsv of source and target, .tmx, .po, "
-        ".xliff (docs/memory.md)",
+        ".xliff (docs/better.md)",
         [],
         flag="--memory",
         metavar="FILE",

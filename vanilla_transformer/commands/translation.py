@@ -47,7 +47,7 @@ class Files(OutputFile):
     )
     previous: str | None = option(
         "a former version of --document: with --existing, what did not change since then keeps its "
-        "translation (docs/memory.md)",
+        "translation (docs/better.md)",
         metavar="FILE",
     )
     existing: str | None = option("the translation of --previous", metavar="FILE")
@@ -59,16 +59,16 @@ class Files(OutputFile):
     )
     review: int | None = option(
         "list so many percent of the outputs on standard error, the worst first, with their places "
-        "and their quality: those to read first (docs/checking.md)",
+        "and their quality: those to read first (docs/better.md)",
         ge=1,
         le=100,
     )
     quality: bool = option(
-        "add the quality of the outputs to --tsv, as a third column (docs/checking.md)", False
+        "add the quality of the outputs to --tsv, as a third column (docs/better.md)", False
     )
     fuzzy_below: int | None = option(
         "mark outputs of --document with a quality below this number: as fuzzy in .po, as in need "
-        "of review in .xlf (docs/checking.md)",
+        "of review in .xlf (docs/better.md)",
         ge=1,
         le=100,
     )
@@ -118,13 +118,13 @@ class Search(KeptOptions, GenerationOptions):
     )
     glossary: str | None = option(
         "terms that outputs must have: a .tsv of source and target, and optionally 1 or 0 for "
-        "`case` and `exact` (docs/terms.md)",
+        "`case` and `exact` (docs/better.md)",
         type=os.path.abspath,  # workers have another working directory
         metavar="FILE",
     )
     memory: list[str] = option(
         "former translations, whose texts are not translated again: .tsv of source and target, "
-        ".tmx, .po, .xliff (docs/memory.md)",
+        ".tmx, .po, .xliff (docs/better.md)",
         [],
         type=os.path.abspath,
         metavar="FILE",

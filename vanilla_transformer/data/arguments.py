@@ -103,12 +103,12 @@ class DataArguments:
     )
     terms: str | None = option(
         f"{ANNOTATE}: half of the training pairs show how some terms are translated, so that the "
-        "model learns to obey a glossary (docs/terms.md). Default: no.",
+        "model learns to obey a glossary (docs/better.md). Default: no.",
         choices=(ANNOTATE,),
     )
     memory: str | None = option(
         f"{ANNOTATE}: half of the training pairs that are similar to another one show the "
-        "translation of the other, so that the model learns to use a memory (docs/memory.md). "
+        "translation of the other, so that the model learns to use a memory (docs/better.md). "
         f"none: they do not. Default: {ANNOTATE} for a new model with one vocabulary, if at least "
         "one pair in 20 is similar to another one.",
         choices=(ANNOTATE, "none"),

@@ -43,7 +43,7 @@ TABLE = (
 
 The row up to 50,000 was measured, on the 29,000 pairs of Multi30k, with 0.003 for AdamW beside
 Muon. Four times that teaches more in short trainings at widths 64 to 256 and no less in that one,
-and smaller batches teach more at width 128 (docs/speedrun.md, "What to try"). The other rates of
+and smaller batches teach more at width 128 (docs/log.md). The other rates of
 the rows before it are those of the study of initial values (docs/log.md: muon:0.002:0.02 and
 adamw:0.002, at about their width). The rates of the rows after it were not searched: they fall as
 the width grows.

@@ -171,7 +171,7 @@ class Settings:
     )
     memory: str | None = option(
         "corrections: what /suggest adds to this file is the translation of its text from then on "
-        "(docs/memory.md)",
+        "(docs/better.md)",
         metavar="FILE",
     )
     address: Address = Address()
