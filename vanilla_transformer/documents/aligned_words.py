@@ -1,0 +1,139 @@
+"""The words of an output, each with the word of its source that it stands for.
+
+A word that both texts have is known. For the others, attention links an article with its noun, and
+now and then a word with one far away: they get the cheapest sequence of words of the source.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+
+import numpy as np
+import regex
+
+from vanilla_transformer.text.kept import Copies, Span, TokenLinks, kept_spans, stripped
+from vanilla_transformer.text.languages import word_borders
+
+_SIGNS = regex.compile(r"[\p{P}\s]*")
+_REACH = 12
+"""Words on each side of a linked one that may be meant, which bounds the time of long sentences."""
+# Two costs beside that of a word that is not linked, which is 1. Of the tags in English strings of
+# programs, scripts/experiments/markup_places.py has most at the right place in German with these.
+_FAR = 0.1
+"""Cost of each word between a link and the word that is chosen for it."""
+_JUMP = 0.7
+"""Cost of a step that is not to the next word."""
+
+
+class AlignedWords:
+    """The units of an output, which are words, signs and kept parts, and the words of its source.
+
+    Args:
+        others: Spans of the source, besides words, that both texts may have.
+
+    Attributes:
+        kept: The spans of the kept parts of the output.
+        units: The span of each unit, in order; `starts` and `stops` are their begins and ends.
+        texts: The text of each unit.
+        is_word: Whether a unit is a word or a kept part, and no sign.
+        begins, ends: The begin and the end of each word of the source.
+        words: For each unit that is a word the number of its word of the source.
+        is_known: Whether both texts have this word.
+        is_linked: Whether a unit is a word, known or with a word of the source that is not known.
+    """
+
+    def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
+        self.kept = {*kept_spans(output)}
+        units = [*_units(output, self.kept, links.targets)]
+        self.units = [span for span, _ in units]
+        self.starts = [start for start, _ in self.units]
+        self.stops = [stop for _, stop in self.units]
+        self.texts = [output[slice(*span)] for span in self.units]
+        self.is_word = np.array([is_word for _, is_word in units], bool)
+        kept = kept_spans(source)
+        words = [span for span, is_word in _units(source, kept, links.sources) if is_word]
+        self.begins, self.ends = [begin for begin, _ in words], [end for _, end in words]
+        same = [
+            *self._standing_once(source, output, [*words, *others]),
+            *Copies.find(source, kept, output).pairs,
+        ]
+        known = {unit: word for pair in same for unit, word in self._known_words(*pair)}
+        linked = self._linked_words(source, links) | {unit: [known[unit]] for unit in known}
+        self.words = np.zeros(len(self.units), int)
+        if words:
+            self.words[[*linked]] = _cheapest_sequence(linked, len(words), known)
+        self.is_known = np.isin(range(len(self.units)), [*known])
+        self.is_linked = self.is_known | self.is_word & ~np.isin(self.words, [*known.values()])
+
+    def _standing_once(
+        self, source: str, output: str, spans: Iterable[Span]
+    ) -> Iterator[tuple[Span, Span]]:
+        """Yields spans of the source whose text each side has once, with their spans there."""
+        for span in spans:
+            text = source[slice(*span)]
+            if source.count(text) == output.count(text) == 1:
+                start = output.index(text)
+                if start in self.starts and start + len(text) in self.stops:
+                    yield span, (start, start + len(text))
+
+    def _known_words(self, in_source: Span, in_output: Span) -> Iterator[tuple[int, int]]:
+        """Yields the units of a part that both texts have, with their words of the source."""
+        (begin, end), (start, stop) = in_source, in_output
+        for unit in range(bisect_left(self.starts, start), bisect_left(self.starts, stop)):
+            word = bisect_right(self.ends, begin + self.starts[unit] - start)
+            if self.is_word[unit] and word < bisect_left(self.begins, end):
+                yield unit, word
+
+    def _linked_words(self, source: str, links: TokenLinks) -> dict[int, list[int]]:
+        """Returns the words of the source that each word of the output is linked with."""
+        linked: dict[int, list[int]] = {int(unit): [] for unit in np.flatnonzero(self.is_word)}
+        for (start, stop), number in links.pairs():
+            begin, end = stripped(source, links.sources[number])
+            if not _SIGNS.fullmatch(source[begin:end]):
+                for unit in range(bisect_right(self.stops, start), bisect_left(self.starts, stop)):
+                    if self.is_word[unit]:
+                        linked[unit].append(bisect_right(self.begins, begin) - 1)
+        return linked
+
+
+def _units(
+    text: str, kept: Collection[Span], tokens: Collection[Span]
+) -> Iterator[tuple[Span, bool]]:
+    """Yields the words, signs and kept spans of a text, each with whether it is no sign."""
+    inside = {position for begin, end in kept for position in range(begin + 1, end)}
+    borders = {*chain(*kept), *word_borders(text, {*chain(*tokens)})} - inside
+    for span in pairwise(sorted(borders)):
+        if not text[slice(*span)].isspace():
+            yield span, span in kept or not _SIGNS.fullmatch(text[slice(*span)])
+
+
+def _cheapest_sequence(
+    linked: Mapping[int, Sequence[int]], count: int, known: Collection[int]
+) -> list[int]:
+    """Chooses a word of the source for each word of the output, by the algorithm of Viterbi.
+
+    A word that is not linked costs, and so does each step that is not to the next word.
+
+    Args:
+        linked: The words that each word of the output is linked with; it is certain for `known`.
+        count: Number of words of the source.
+    """
+    center, totals, steps = -1, np.zeros(1), []
+    states = np.array([-1])
+    for unit, words in linked.items():
+        center = min(Counter(words).most_common(1)[0][0] if words else center + 1, count - 1)
+        reach = 0 if unit in known else _REACH
+        before, states = states, np.arange(max(center - reach, 0), min(center + reach + 1, count))
+        costs = np.zeros(len(states))
+        if words:
+            costs = (states != center) + _FAR * abs(states - center)
+        jumps = states[:, None] != before + 1  # (states, before)
+        of_steps = totals + _JUMP * jumps
+        steps.append((states, of_steps.argmin(1)))
+        totals = costs + of_steps.min(1)
+    chosen, state = [], int(totals.argmin())
+    for states, origins in reversed(steps):
+        chosen.append(int(states[state]))
+        state = int(origins[state])
+    return chosen[::-1]
