@@ -1,1 +1,1 @@
-"""A document in, the same document out: tags, messages, file formats, files of memories."""
+"""A document in, the same document out: file formats, tags, messages, files of memories."""

@@ -56,7 +56,8 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         front_matter: The keys of the front matter of Markdown whose values are texts, too.
 
     Raises:
-        ValueError: If the kind is not known, or the content is of another one; it names the place.
+        ValueError: If the kind is not known, or the content is of another kind; it names the file
+            and the line.
     """
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
@@ -96,7 +97,7 @@ class _Cue(Place):
 
     Attributes:
         sizes: Number of characters of each of its lines.
-        breaks: What is between these lines.
+        breaks: The line breaks between them.
     """
 
     sizes: Sequence[int]
@@ -105,16 +106,16 @@ class _Cue(Place):
     def write(self, output: MarkedText) -> str:
         """Breaks an output into as many lines as its source has, with nearly the same shares."""
         text, tags, last = output.text, list(output.tags), 0
-        places = [place for place, character in enumerate(text) if character == " "] or [
-            place
-            for place, character in enumerate(text)
-            if character.isalnum() and not is_spaced_script_at(text, place)
+        borders = [index for index, character in enumerate(text) if character == " "] or [
+            index
+            for index, character in enumerate(text)
+            if character.isalnum() and not is_spaced_script_at(text, index)
         ]
         for number, line_break in enumerate(self.breaks, start=1):
             ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)
-            behind = [place for place in places if place > last]
+            behind = [border for border in borders if border > last]
             if behind:
-                last = min(behind, key=lambda place: abs(place - ideal))
+                last = min(behind, key=lambda border: abs(border - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
         written = MarkedText(text, tuple(tags)).write(self.escape)
@@ -171,7 +172,7 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
 
 
 def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
-    """Yields the lines of each text: those below times, up to a blank line or the next cue.
+    """Yields the lines of each text: the lines below times, up to a blank line or the next cue.
 
     In WebVTT, cues may have names, and notes stand between them.
     """

@@ -43,11 +43,11 @@ class Piece(NamedTuple):
     """A piece of HTML.
 
     Attributes:
-        begin: Where it begins.
-        text: It, as it is written.
+        begin: Its position in the source.
+        text: The piece, as it is written.
         kind: "text", which is translated; "begin", "end" or "empty", a tag or another thing in a
             text; "cut", a tag that ends a text.
-        name: That of the element, of a "begin" and an "end".
+        name: The name of the element, of a "begin" and an "end".
         is_preformatted: Whether it is in `pre`.
     """
 
@@ -61,12 +61,12 @@ class Piece(NamedTuple):
 def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
     """Reads HTML.
 
-    A text is what stands between the tags of blocks, such as `p`, and `br`; inline elements are
-    tags in it. Attributes, comments, document types, scripts, styles, and elements with
-    `translate="no"` or the class `notranslate` stay as they are; so do `code`, `kbd`, `samp`,
-    `var`, `textarea`, `svg`, `math` and `template`. What has `translate="yes"` in one of them is
-    translated. White space within a text counts as one space, and a line break between Chinese or
-    Japanese characters as nothing, except in `pre`.
+    A text ends at the tags of blocks, such as `p`, and at `br`; inline elements are tags in it.
+    Attributes, comments, document types, scripts, styles, and elements with `translate="no"` or the
+    class `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`,
+    `math` and `template`. Elements with `translate="yes"` in them are translated. White space
+    within a text counts as one space, and a line break between Chinese or Japanese characters as
+    nothing, except in `pre`.
     """
     source = source.replace("\0", "\ufffd")  # as browsers do
     groups = groupby(split_markup(source, dialect), lambda piece: piece.kind == "cut")
@@ -75,7 +75,7 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
 
 
 def _places(pieces: list[Piece]) -> Iterator[Place]:
-    """Yields what is between two tags of blocks: a text, or several around unpaired tags."""
+    """Yields the places between two tags of blocks: one text, or several around unpaired tags."""
     items: list[Item] = [
         html.unescape(piece.text)
         if piece.kind == "text"
@@ -88,7 +88,7 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
         for index, piece in enumerate(pieces)
         if piece.kind in ("begin", "end") and index not in partners
     ]
-    if lone:  # what they enclose is more than a text
+    if lone:  # their elements enclose more than this text
         for last, index in pairwise([-1, *lone, len(pieces)]):
             yield from _places(pieces[last + 1 : index])
         return
@@ -138,7 +138,7 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Piece]:
     """Yields the pieces of HTML, of which texts are as long as possible."""
     preformatted = 0
     open_elements = Counter[str]()
-    # The elements that begin or end what is kept: name, open elements of this name, is it kept?
+    # Elements around here that switch translation off or on: name, open elements of it, is it off?
     regions = [("", 0, False)]
     for begin, text, of_token, written_name, attributes in split_tags(source, dialect):
         was_kept = regions[-1][2]

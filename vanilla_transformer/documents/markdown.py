@@ -57,9 +57,9 @@ class _MarkdownPlace(Place):
 
     Attributes:
         signs: Characters as the source writes them, such as a star with a backslash.
-        around: The kind of token that it is in, such as "paragraph_open".
+        around: The kind of the token around it, such as "paragraph_open".
         structure: Its markup.
-        parser: Reads what is written, to compare its markup.
+        parser: Reads the written text, to compare its markup.
         env: The references of the file.
     """
 
@@ -70,7 +70,7 @@ class _MarkdownPlace(Place):
     env: Mapping[str, Any]
 
     def write(self, output: MarkedText) -> str:
-        """Emphasis around nothing, whose signs would be text, goes."""
+        """As for `Place`. Emphasis around nothing, whose signs would be text, is left out."""
         tags: list[Tag] = []
         for tag in output.tags:
             is_empty = tag.kind == "end" and _is_emphasis(tag) and tags[-1].kind == "begin"
@@ -162,7 +162,7 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
 
 
 def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:
-    """Yields the places of the texts, and of those in lists, that keys have as values."""
+    """Yields the places of texts that are values of keys, or stand in lists there."""
     try:
         root = yaml.compose(head[2])
     except yaml.MarkedYAMLError as error:
@@ -181,7 +181,7 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
 
 
 def _markup_of(children: Sequence[Any]) -> list[str]:
-    """Returns what a block has besides text, in any order."""
+    """Returns the markup of a block in alphabetical order, since a translation may move it."""
     return sorted(
         f"{child.type} {child.attrs} {child.type != 'image' and child.content}"
         for child in children
@@ -194,9 +194,10 @@ def _as_cell(text: str) -> str:
 
 
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
-    """Returns the texts of a block, and its markup as tags; nothing if that is not understood.
+    """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
-    `prefixes` are before its lines.
+    Args:
+        prefixes: The text before each of its lines, such as the "> " of a quotation.
     """
     items: list[Item] = []
     position, line, labels = 0, 0, list[int]()
@@ -251,7 +252,7 @@ def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
     """Writes a text with emphasis, with spaces where its signs would be text beside a letter.
 
     Args:
-        signs: How some signs are written. None: with a backslash before each that may be markup.
+        signs: Spellings of some signs. None: a backslash stands before each that may be markup.
     """
     written = ""
     parts: list[Item] = [*(part for part in output.parts() if part), ""]

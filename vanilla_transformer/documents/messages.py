@@ -1,4 +1,4 @@
-"""Texts of programs: branches of ICU's messages, and the sign before the letter of a key."""
+"""Texts of programs: the branches of ICU messages, and the signs before letters of keys."""
 
 import re
 from collections import deque
@@ -40,8 +40,8 @@ class Message(str):
     """A text of a program.
 
     Attributes:
-        flags: Those of gettext, such as `c-format`.
-        context: What tells it from equal texts; "": it has none. None: nobody knows.
+        flags: Flags of gettext, such as `c-format`.
+        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
     """
 
     __slots__ = ("context", "flags")
@@ -50,17 +50,20 @@ class Message(str):
 
 
 def as_message(marked: MarkedText, flags: frozenset[str], context: str | None) -> MarkedText:
-    """Returns a text as that of a program."""
+    """Returns a text as a text of a program."""
     message = Message(marked.text)
     message.flags, message.context = flags, context
     return replace(marked, text=message)
 
 
 def pair_of_messages(source: str, target: str, context: str | None = None) -> Pair:
-    """Returns the pair of a message, without what a text in the place of its source lacks."""
+    """Returns the pair of a message without signs of keys, and without tags around both sides.
+
+    `MessageDocument` and places take the same out of a text before it is translated.
+    """
     source, _, sign = _without_sign(source)
     target = _SIGN_BEHIND.sub("", target)
-    # A translator may put it before any letter.
+    # A translator may put the sign before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
     target = _without_sign(target)[0]
     (before, own, after), (other_before, translated, other_after) = (
@@ -72,7 +75,7 @@ def pair_of_messages(source: str, target: str, context: str | None = None) -> Pa
 
 
 def _without_sign(text: str) -> tuple[str, int, str]:
-    """Returns a text without the sign before the letter of a key, its place, and the sign."""
+    """Returns a text without the sign before the letter of a key, and its position and the sign."""
     signs = list(_ACCELERATOR.finditer(text)) if len(text) <= _LONGEST_LABEL else []
     if len(signs) != 1:
         return text, 0, ""
@@ -142,7 +145,7 @@ class _Text:
             return output
         text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
         kept = kept_spans(text, flags=self._flags)
-        place = next(
+        position = next(
             (
                 found.start()
                 for pattern in (rf"\b{letter}", letter, _LETTER)
@@ -151,24 +154,24 @@ class _Text:
             ),
             None,
         )
-        if place is None:  # as Chinese and Japanese programs have it
-            place, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
-        return MarkedText(
-            f"{text[:place]}{added}{text[place:]}", _moved(output.tags, place, len(added))
-        )
+        if position is None:  # as Chinese and Japanese programs have it
+            position, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
+        written = f"{text[:position]}{added}{text[position:]}"
+        return MarkedText(written, _moved(output.tags, position, len(added)))
 
 
-def _moved(tags: Sequence[Tag], place: int, count: int) -> tuple[Tag, ...]:
+def _moved(tags: Sequence[Tag], begin: int, count: int) -> tuple[Tag, ...]:
     return tuple(
-        replace(tag, position=tag.position + count) if tag.position > place else tag for tag in tags
+        replace(tag, position=tag.position + count) if tag.position > begin else tag for tag in tags
     )
 
 
 class _Branch(NamedTuple):
-    """A text of a message, between what is white space and tags.
+    """A text of a message, between white space and tags.
 
     Attributes:
-        contents: What each of its placeholders stands for; a number is that of a branch.
+        contents: The parts of the message that each placeholder of the text stands for; a number
+            stands for a branch.
     """
 
     before: tuple[Item, ...]
@@ -178,10 +181,10 @@ class _Branch(NamedTuple):
 
 
 class _Choices:
-    """A message in ICU's syntax: the text of each branch, with those within it before it.
+    """A message in ICU's syntax: the text of each branch, behind the texts of branches within it.
 
-    What a text has of the syntax is a placeholder such as `{0}` in it: a choice, `#`, and what is
-    quoted. A message that is not valid has no texts.
+    Choices, `#` and quoted parts are placeholders such as `{0}` in these texts. A message that is
+    not valid has no texts.
     """
 
     def __init__(self, marked: MarkedText) -> None:
@@ -230,7 +233,7 @@ class _Choices:
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
-        """Reads branches; returns the frame with their numbers, and the place behind it."""
+        """Reads branches; returns the frame with their numbers, and the position behind it."""
         text, parts, position = self._marked.text, list[str | int](), begin.end()
         first = begin.start()
         while branch := _BRANCH.match(text, position):
@@ -246,7 +249,7 @@ class _Choices:
         return [*parts, text[first : end.end()]], end.end()
 
     def _check_tags(self, position: int) -> None:
-        """Refuses a tag before a place: it is in a frame."""
+        """Refuses a tag before a position, which would be within a frame."""
         if self._tags and self._tags[0].position < position:
             raise ValueError
 

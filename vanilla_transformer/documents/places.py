@@ -1,4 +1,4 @@
-"""A file with places for its texts: what is around them stays as it is."""
+"""A file with places for its texts: everything around these stays as it is."""
 
 import re
 from abc import ABC, abstractmethod
@@ -24,11 +24,10 @@ Item = str | Tag
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stands in a file, and what of it stays. Each format writes its own.
+    """A text in a file, and the part of the file that its output replaces.
 
     Attributes:
-        begin: Where the part of the file begins that an output replaces.
-        end: Where it ends.
+        begin, end: The span of this part in the file.
         text: The text to translate.
         before: White space and tags before the text.
         after: White space and tags behind it.
@@ -47,11 +46,11 @@ class Place:
     encode: Callable[[str], str] = str
 
     def write(self, output: MarkedText) -> str:
-        """Returns what the file has in this place with an output."""
+        """Returns the part of the file with an output; each format has its own way."""
         return self.encode(self.with_edges(output.with_spaces().write(self.escape)))
 
     def with_edges(self, written: str) -> str:
-        """Returns a written output between what is before and behind the text."""
+        """Returns a written output between the items before and behind the text."""
         edges = (
             "".join(self.escape(item) if isinstance(item, str) else item.text for item in items)
             for items in (self.before, self.after)
@@ -63,13 +62,13 @@ class Document(ABC):
     """A file with texts.
 
     Attributes:
-        texts: What is to be translated.
-        locations: Where each of them is, such as "line 3".
-        parts: What the file has in each of these places. None: that cannot stand in another file.
-        keys: The name of each of them, if they have names.
-        language: That of the translations, as the file names it. "": it does not.
-        pairs: Its texts that are translated already, as a memory knows them.
-        marks_doubt: Whether it can say that a translation is to be checked.
+        texts: The texts to translate.
+        locations: The location of each text for a person, such as "line 3".
+        parts: The part of the file of each text. None: it cannot stand in another file.
+        keys: The name of each text, if they have names.
+        language: The language of the translations, as the file names it. "": it does not.
+        pairs: The texts that are translated already, as a memory has them.
+        marks_doubt: Whether the file can say that a translation is to be checked.
     """
 
     texts: Sequence[MarkedText]
@@ -82,9 +81,9 @@ class Document(ABC):
 
     @abstractmethod
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output in the place of each of `texts`; None: the text stays.
+        """Returns the file with an output for each of `texts`; None: the text stays.
 
-        It names the language of the outputs if it has a place for it.
+        The file names the language of the outputs if its format can.
         """
 
 
@@ -93,9 +92,9 @@ class FileTemplate(Document):
 
     Args:
         source: The content of the file.
-        places: Where its texts stand, in the order of their ends. One may be within a tag of
+        places: The places of its texts, in the order of their ends. A place may be within a tag of
             another one.
-        encoding: How characters are written; those that it lacks become references of XML.
+        encoding: Characters that it lacks become references of XML.
     """
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
@@ -110,7 +109,7 @@ class FileTemplate(Document):
         return self.join(outputs, language).encode(self._encoding, "xmlcharrefreplace")
 
     def join(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> str:
-        """Returns what `write` does, as a text."""
+        """Returns the file as a text; see `write`."""
         edits: list[Edit] = []
         for place, output in zip(self._places, outputs, strict=True):
             first = len(edits)
@@ -131,7 +130,7 @@ class FileTemplate(Document):
         return apply_edits(self._source, edits)
 
     def _filled(self, items: tuple[Item, ...], inner: Sequence[Edit]) -> tuple[Item, ...]:
-        """Returns what stands in a text or around it, with the outputs of places in its tags."""
+        """Returns items in or around a text, with the outputs of places within their tags."""
         if not inner:
             return items
         return tuple(
@@ -142,7 +141,7 @@ class FileTemplate(Document):
         )
 
     def _part(self, span: Span, edits: Sequence[Edit]) -> str:
-        """Returns a part of the file with those edits that are within it."""
+        """Returns a part of the file with the edits within it."""
         begin, end = span
         inner = [
             replace(edit, begin=edit.begin - begin, end=edit.end - begin)
@@ -167,7 +166,7 @@ def decode_markup(content: bytes) -> tuple[str, str]:
     encoding = declared[1].decode() if declared else "utf-8"
     encoding = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(content[:2], encoding)
     source = decode_text(content, encoding)
-    # Whoever sends ASCII may name any encoding.
+    # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     return source, "ascii" if content.isascii() and not is_utf_8 else encoding
 
@@ -236,7 +235,7 @@ def marked_text(items: Iterable[Item]) -> MarkedText:
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:
-    """Makes one tag of those that enclose no text, and of those with only signs between them."""
+    """Joins tags that enclose no text to one tag, and tags with only signs between them."""
     joined: list[Item] = []
     for item in items:
         if isinstance(item, Tag) and item.kind == "end":
@@ -269,14 +268,14 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
 def find_place(
     span: Span, items: Sequence[Item], make: Callable[..., Place] = Place
 ) -> Iterator[Place]:
-    """Yields the place of a text, of the class `make`, if there is something to translate in it."""
+    """Yields the place of a text, made by `make`, if the text has letters."""
     before, text, after = split_edges(items)
     if is_translated(text.text):
         yield make(*span, text, before, after)
 
 
 def partners_of(items: Sequence[Item]) -> dict[int, int]:
-    """Pairs the tags that open and close; what would cross another pair has no partner."""
+    """Returns the index of the partner of each tag of a pair; pairs that cross others are none."""
     partners: dict[int, int] = {}
     waiting: list[tuple[str, int]] = []
     counts = Counter[str]()

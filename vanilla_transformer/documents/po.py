@@ -49,7 +49,7 @@ def _strings_of(text: str) -> str:
 
 
 class PoFile(FileTemplate):
-    """A file of messages, whose texts are these, or the plural forms of their translations."""
+    """A file of messages; each translation of a message, such as a plural form, is a text."""
 
     marks_doubt = True
 
@@ -137,7 +137,7 @@ def _pairs(message: re.Match[str]) -> Iterator[Pair]:
 
 
 def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]]:
-    """Yields where a translation of a message stands, its source, what it says, and its form.
+    """Yields the span of each translation of a message, its source, its text, and its plural form.
 
     The form, such as "[2]", tells one of several plurals from the others.
     """
@@ -146,7 +146,7 @@ def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]
     targets = list(_TARGET.finditer(message["targets"]))
     for target in targets:
         is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
-        begin, end = (message.start("targets") + place for place in target.span(2))
+        begin, end = (message.start("targets") + position for position in target.span(2))
         source = _text_of(message["plural" if is_plural and message["plural"] else "id"])
         form = f"[{target[1]}]" if is_plural and len(targets) > 2 else ""
         yield (begin, end), source, _text_of(target[2]), form
@@ -157,18 +157,18 @@ def _flags_of(comments: str) -> frozenset[str]:
 
 
 def _of_kind(kind: str, comments: str) -> str:
-    """Returns what the comments of a kind say."""
+    """Returns the text of the comments of a kind."""
     own: list[str] = []
     for sign, text in _COMMENT.findall(comments):
         if sign == "~":
-            own = []  # those of an obsolete message, which is a comment, are not of this one
+            own = []  # comments before an obsolete message, which is a comment too, belong to it
         elif sign == kind:
             own.append(text)
     return "\n".join(own)
 
 
 def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
-    """Yields what takes the flag `fuzzy` and the former message out of comments."""
+    """Yields the edits that take the flag `fuzzy` and the former message out of comments."""
     first = comments.rfind("\n", 0, max(comments.rfind("#~"), 0)) + 1
     if "fuzzy" not in _flags_of(comments):
         return
@@ -183,6 +183,6 @@ def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
 
 
 def _text_of(strings: str) -> str:
-    """Returns what strings in quotes say."""
+    """Returns the text of strings in quotes."""
     written = "".join(part[1:-1] for part in re.findall(_STRING, strings))
     return codecs.escape_decode(written.encode())[0].decode("utf-8", "replace")  # as C does

@@ -1,9 +1,9 @@
 """One lexer of tags: those of HTML, of XML, and of the texts of programs and subtitles.
 
-The rules of HTML are those of its standard's tokenizer (section "Tokenization"), so far as they
-decide where text begins and ends: a test compares them with a parser that passes the standard's
-tests. Parsers that are kept by others either write markup anew or do not report where each part of
-it begins.
+HTML is read by the rules of its standard's tokenizer (section "Tokenization"), so far as they
+decide where text begins and ends: a test compares the result with a parser that passes the
+standard's tests. Parsers of other packages write markup anew, or do not tell where each part of it
+begins.
 """
 
 import re
@@ -22,15 +22,15 @@ TokenKind = Literal["text", "begin", "end", "empty", "raw", "other"]
 
 
 class Token(NamedTuple):
-    """A tag, what is between two of them, or another thing that is no text.
+    """A tag, the text between two tags, or another thing that is no text.
 
     Attributes:
-        begin: Where it begins in the source.
-        text: It, as it is written.
+        begin: Its position in the source.
+        text: The token, as it is written.
         kind: "begin", "end" and "empty" are tags, "raw" is the content of an element that has no
             markup, and "other" is a comment or the like.
-        name: That of a tag.
-        attributes: What a tag has behind its name.
+        name: The name of a tag.
+        attributes: The part of a tag behind its name.
     """
 
     begin: int
@@ -41,10 +41,10 @@ class Token(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """What tags look like.
+    """The syntax of tags.
 
     Attributes:
-        markup: Pattern of a tag, or of what is no text either.
+        markup: Pattern of a tag, or of another thing that is no text.
         raw: Elements whose content is no markup.
         has_empty: Whether `/>` ends an element.
     """
@@ -90,7 +90,7 @@ TEXT = Dialect(_markup(name="[A-Za-z0-9]+", others=r"\{\\[^{}]*\}", attributes=r
 
 
 def split_tags(source: str, dialect: Dialect) -> Iterator[Token]:
-    """Yields the tags of a source and what is between them, in order."""
+    """Yields the tags of a source and the texts between them, in order."""
     position = 0
     while match := dialect.markup.search(source, position):
         if match.start() > position:
@@ -112,7 +112,7 @@ def split_tags(source: str, dialect: Dialect) -> Iterator[Token]:
 
 
 def read_attributes(written: str) -> Iterator[tuple[str, str]]:
-    """Yields the names and values of what a tag has behind its name."""
+    """Yields the names and values of the attributes of a tag."""
     for name, value in _ATTRIBUTE.findall(written):
         yield name, value[1:-1] if value[:1] in ("'", '"') else value
 

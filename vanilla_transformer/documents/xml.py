@@ -1,7 +1,7 @@
-"""The texts of XML: of office programs, which pack it in zip files, and of files of messages.
+"""The texts of XML: files of office programs, which pack it in zip files, and files of messages.
 
-A table tells for each format which elements hold a text, and which of those within a text hold
-parts of it. All others stay as they are.
+A schema tells for each kind of file which elements hold a text, and which elements within a text
+hold parts of it. All other elements stay as they are.
 """
 
 import html
@@ -11,7 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import groupby, islice, product
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
@@ -34,20 +34,6 @@ from vanilla_transformer.text.memory import Pair
 _LINE_BREAK = re.compile(r"[\r\n]")
 _ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
-# Of a unit: that of its translation, of one that a person should check, and of both from a memory.
-_STATES = {
-    "segment": (' state="translated"', ' state="initial"') * 2,
-    "trans-unit": tuple(
-        f' state="{state}" state-qualifier="{qualifier}"'
-        for state, qualifier in (
-            ("translated", "mt-suggestion"),
-            ("needs-review-translation", "mt-suggestion"),
-            ("translated", "exact-match"),
-            ("needs-review-translation", "fuzzy-match"),
-        )
-    ),
-    "message": ("", ' type="unfinished"') * 2,
-}
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
 _ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
@@ -56,26 +42,26 @@ _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
 
 @dataclass(frozen=True)
 class XmlSchema:
-    r"""Which elements of a kind of file hold texts, by their names without prefixes.
+    r"""The elements of a kind of file, by their names without prefixes.
 
     Attributes:
-        blocks: Those that hold a text each; "a/b": those of name `b` in an `a`.
-        root: The outermost one. "": it is not asked.
+        blocks: Elements that hold a text each; "a/b": elements `b` in an `a`.
+        root: The outermost element. "": it may be any.
         members: Pattern of the names of the XML files in a zip file.
-        main: Pattern of the one that such a file cannot lack.
-        inline: Those that hold a part of a text. All others in a block are tags without text.
-        breaks: Those that part a text, as line breaks and tabs do.
-        run: The one around characters of the same properties `rPr`, which are in its `t`.
-        run_text: What opens such a `t`, without its prefix.
+        main: Pattern of the name of a member that such a file cannot lack.
+        inline: Elements that hold a part of a text. All others in a block are tags without text.
+        breaks: Elements that part a text, as line breaks and tabs do.
+        run: The element around characters of the same properties `rPr`, which are in its `t`.
+        run_text: The start tag of such a `t`, without its prefix.
         lines: Pattern of characters that part a text; other line breaks are spaces.
-        kept: Those in which nothing is translated.
-        kept_if: Patterns of values of attributes that say so.
+        kept: Elements in which nothing is translated.
+        kept_if: Patterns of attributes' values by name: elements with one are kept, too.
         kept_texts: Pattern of texts that stay.
         names: Patterns of members of a zip file, and of names in them: such texts stay, too.
-        target: The one that holds the translation of the `source` beside it.
-        languages: Where the language of the translations stands: the first tag that there is, and
-            an attribute.
-        flags: Those of gettext that all texts have. None: they are no messages.
+        target: The element that holds the translation of the `source` beside it.
+        languages: Tags, of which the first one in a file has the language of the translations, and
+            its attribute.
+        flags: The flags of gettext that all texts have. None: they are no messages.
         escapes: Whether texts have escapes of Android, such as `\n`.
     """
 
@@ -176,16 +162,16 @@ _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word'
 
 @dataclass
 class _Element:
-    """An element, a comment or the like, or text, and where it stands in the file.
+    """An element, a comment or the like, or text, with its positions in the file.
 
     Attributes:
-        tag: That which opens it.
-        attributes: What the tag has behind its name.
-        inside: Where its content begins.
-        close: Where its content ends.
-        text: What a text says. None: it is none.
-        is_block: Whether it holds a text.
-        is_in_block: Whether an element around it does.
+        tag: Its start tag.
+        attributes: The part of the tag behind its name.
+        begin, end: The begin of the start tag, and the end of the end tag.
+        inside, close: The begin and the end of the content.
+        text: The content of a text, without escapes. None: it is no text.
+        is_block: Whether it holds a text to translate.
+        is_in_block: Whether an element around it holds a text.
         is_kept: Whether nothing in it is translated.
     """
 
@@ -214,10 +200,10 @@ class _Element:
 
 @dataclass(frozen=True)
 class _XmlTag(Tag):
-    """An element within a text; or, if its text is empty, where another kind of run begins or ends.
+    """An element within a text; or, if its text is empty, the begin or end of other runs.
 
     Attributes:
-        run: What opens the run, with its properties. Empty: it is in no run.
+        run: The start of the run around it, with its properties. Empty: it is in no run.
     """
 
     run: str = ""
@@ -228,19 +214,18 @@ class _XmlPlace(Place):
     """A place in XML.
 
     Attributes:
-        schema: The kind of file.
-        prefix: That of the names of its elements, such as "w:".
-        run: What opens the runs outside of its pairs of tags.
-        breaks: What the file has for each line break of the text.
-        frames: What is written around all of it, around a doubtful output, and around these from a
-            memory. An output is written as often as there are gaps.
+        prefix: The prefix of the names of its elements, such as "w:".
+        run: The start of the runs outside of its pairs of tags.
+        breaks: The part of the file for each line break of the text.
+        frames: The texts around an output, by whether it is from a memory and whether it is
+            doubtful; it is written between each two of them. Empty: there are none.
     """
 
     schema: XmlSchema
     prefix: str
     run: str
     breaks: Sequence[str]
-    frames: Sequence[Sequence[str]] = (("", ""),) * 4
+    frames: Mapping[tuple[bool, bool], Sequence[str]] = field(default_factory=dict)
 
     def write(self, output: MarkedText) -> str:
         begin = f"<{self.prefix}{self.schema.run_text}>"
@@ -250,10 +235,11 @@ class _XmlPlace(Place):
             if run:
                 content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
             written.append(content)
-        return "".join(written).join(self.frames[2 * output.is_known + output.is_doubtful])
+        frame = self.frames.get((output.is_known, output.is_doubtful), ("", ""))
+        return "".join(written).join(frame)
 
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
-        """Yields what an output is written of, and what opens the run of each text."""
+        """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
         breaks, runs = iter(self.breaks), [self.run]
         # A stored translation has the spaces that a person gave it.
         spaced = output if output.is_known else output.with_spaces()
@@ -278,9 +264,9 @@ class _XmlPlace(Place):
 
 
 def _with_spaced_tags(marked: MarkedText) -> MarkedText:
-    """Returns a text whose tags know that they have spaces: those that stand between two.
+    """Returns a text in which tags between two spaces are marked as spaced.
 
-    A tag with one space may be one that nobody sees, such as a bookmark.
+    A tag with one space may be a tag that nobody sees, such as a bookmark.
     """
     tags: list[Tag] = []
     for position, row in groupby(marked.tags, key=attrgetter("position")):
@@ -364,7 +350,7 @@ class PackedDocument(Document):
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
         ]
-        # They name links and pictures by numbers, which other files may give to other ones.
+        # Parts name links and pictures by numbers, which differ from file to file.
         self.parts = [None for _ in self.texts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
@@ -385,8 +371,8 @@ class _Reader:
     """Finds the places of the texts of a well-formed file.
 
     Attributes:
-        pairs: Gets the texts that are translated already.
-        keys: Gets what each place is called, by elements of Android and .NET.
+        pairs: Is filled with the texts that are translated already.
+        keys: Is filled with the name of each place, from attributes of Android and .NET.
     """
 
     source: str
@@ -462,13 +448,15 @@ class _Reader:
                 return
         old = self.source[target.inside : target.close] if target else ""
         plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
-        frames = []
-        for state in _STATES[unit.name]:
-            is_of_unit = unit.name == "segment"
-            head = f"{_with_state(unit.tag, state) if is_of_unit else unit.tag}{before}"
-            head += _with_state(tag, "" if is_of_unit else state)
-            tail = f"</{name}>"
-            frames.append(_IN_PLURAL.split(f"{head}{plurals}{tail}") if count else [head, tail])
+        frames: dict[tuple[bool, bool], Sequence[str]] = {}
+        for is_known, is_doubtful in product((False, True), (False, True)):
+            state = _state_of(unit.name, is_known, is_doubtful)
+            if unit.name == "segment":  # XLIFF 2 tells the state of the unit
+                head = f"{_with_state(unit.tag, state)}{before}{_with_state(tag, '')}"
+            else:
+                head = f"{unit.tag}{before}{_with_state(tag, state)}"
+            frame = _IN_PLURAL.split(f"{head}{plurals}</{name}>") if count else [head, f"</{name}>"]
+            frames[is_known, is_doubtful] = frame
         for place in self._block(source, context):
             yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
 
@@ -506,13 +494,13 @@ class _Reader:
                 breaks=breaks,
             )
 
-    def _items(self, parent: _Element, breaks: list[str], place: int) -> Iterator[tuple[str, Item]]:
-        """Yields texts and tags, each with what opens its run.
+    def _items(self, parent: _Element, breaks: list[str], begin: int) -> Iterator[tuple[str, Item]]:
+        """Yields texts and tags, each with the start of its run.
 
         Args:
-            breaks: Gets what the file has where it parts the text, for a line break each.
-            place: That of the element around `parent`, if that is a run: tags of two elements are
-                no pair.
+            breaks: Is filled with the part of the file for each line break of the text.
+            begin: The begin of the element whose tags may be pairs: `parent`, or the element around
+                it if `parent` is a run.
         """
         schema, run = self.schema, ""
         if schema.run and parent.name == schema.run:
@@ -525,7 +513,7 @@ class _Reader:
                     yield from (("", item) for item in _read_escapes(element, parent, breaks))
                 elif schema.root:  # tags in it are written as text
                     text = _with_breaks(element.text, schema.lines, breaks)
-                    yield from (("", _as_text(item, place)) for item in split_text(text))
+                    yield from (("", _as_text(item, begin)) for item in split_text(text))
                 elif not schema.run or parent.name == "t":
                     yield "", _with_breaks(element.text, schema.lines, breaks)
             elif run and element.name == "t":
@@ -536,7 +524,7 @@ class _Reader:
                 breaks.append(f"{run}{self._source_of(element)}{end}")
                 yield run, "\n"
             elif schema.run and element.name == schema.run:
-                yield from self._items(element, breaks, place)
+                yield from self._items(element, breaks, begin)
             elif element.name in schema.inline and element.children and not element.is_kept:
                 name = str(element.begin)
                 yield "", _XmlTag(0, element.tag, "begin", name)
@@ -545,7 +533,7 @@ class _Reader:
             elif element.name != "rPr":
                 kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
                 names = map(element.attribute, ("startRef", "rid", "id"))
-                name = f"{place} {next(filter(None, names), '')}"
+                name = f"{begin} {next(filter(None, names), '')}"
                 span = element.begin, element.end
                 yield run, _XmlTag(0, self._source_of(element), kind, name, span, run)
 
@@ -554,7 +542,7 @@ class _Reader:
 
 
 def _with_runs(items: Sequence[tuple[str, Item]], usual: str) -> Iterator[Item]:
-    """Yields texts and tags, with a pair of tags around texts whose runs are not the usual ones."""
+    """Yields texts and tags, with a pair of tags around texts whose run is not the usual one."""
     current, name = usual, ""
     for number, (run, item) in enumerate(items):
         if isinstance(item, Tag):  # the runs of a pair of tags are within it
@@ -574,7 +562,7 @@ def _with_runs(items: Sequence[tuple[str, Item]], usual: str) -> Iterator[Item]:
 
 
 def _as_text(item: Item, parent: int) -> Item:
-    """Returns a text, or a tag that XML holds as text, so that it is no tag of the XML itself."""
+    """Returns a text, or a tag that XML holds as text: it is escaped, and pairs within `parent`."""
     if isinstance(item, str):
         return item
     text = html.escape(item.text, quote=False)
@@ -584,9 +572,9 @@ def _as_text(item: Item, parent: int) -> Item:
 def _with_breaks(
     text: str, lines: str, breaks: list[str], frame: tuple[str, str] = ("", "")
 ) -> str:
-    """Returns a text with a line break for each sign that parts it; other ones are spaces.
+    """Returns a text with a line break for each sign that parts it; other line breaks are spaces.
 
-    `breaks` gets what the file has there, in a frame.
+    `breaks` is filled with these signs, each in a frame.
     """
     parts = re.split(f"({lines})", text)
     breaks += [sign.join(frame) for sign in parts[1::2]]
@@ -594,13 +582,13 @@ def _with_breaks(
 
 
 def _read_escapes(element: _Element, block: _Element, breaks: list[str]) -> Iterator[Item]:
-    r"""Yields what a text of Android says; `\n` parts it, and quotes around it are tags.
+    r"""Yields the content of a text of Android; `\n` parts it, and quotes around it are tags.
 
     White space at an edge of a string is a tag, too: it may be an escape.
     """
     text, is_first, is_last = element.text or "", False, False
     if block.is_block:
-        is_first, is_last = (element is block.children[place] for place in (0, -1))
+        is_first, is_last = (element is block.children[index] for index in (0, -1))
     begin = _BEGIN.match(text).end() if is_first else 0  # type: ignore[union-attr]  # it matches nothing, too
     end = _END.search(text, begin).start() if is_last else len(text)  # type: ignore[union-attr]
     if begin:
@@ -624,6 +612,17 @@ def _read_escapes(element: _Element, block: _Element, breaks: list[str]) -> Iter
         yield _LINE_BREAK.sub(" ", item[position:])
     if text[end:]:
         yield _XmlTag(0, text[end:])
+
+
+def _state_of(unit: str, is_known: bool, is_doubtful: bool) -> str:
+    """Returns the attributes of a unit of XLIFF 2 or 1.2, or of Qt, with such a translation."""
+    if unit == "message":
+        return ' type="unfinished"' if is_doubtful else ""
+    if unit == "segment":
+        return f' state="{"initial" if is_doubtful else "translated"}"'
+    state = "needs-review-translation" if is_doubtful else "translated"
+    match = "fuzzy-match" if is_doubtful else "exact-match"
+    return f' state="{state}" state-qualifier="{match if is_known else "mt-suggestion"}"'
 
 
 def _with_state(tag: str, state: str) -> str:
