@@ -1,5 +1,7 @@
 """Copies of training pairs in capitals and in title case, so that a model learns such texts too."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,8 @@ from vanilla_transformer.text.languages import to_title, to_upper
 _WORDS = regex.compile(
     r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"
 )
-"""Words that change: not tags, placeholders, markup, options, names of files and addresses, and
-what has a digit."""
+"""Words that change: not tags, placeholders, markup, options, names of files, addresses and words
+with a digit."""
 
 
 def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None) -> Dataset:
@@ -25,9 +27,9 @@ def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None)
 
     Args:
         rows: Pairs with the columns "source" and "target". Other columns are copied as they are;
-            those of languages decide what a capital letter is.
-        share: Number of copies in relation to that of the pairs. None: no copies.
-        tag: Word before the sources that stays as it is; None: there is none.
+            the columns of languages decide which letter is the capital of another.
+        share: Number of copies in relation to the number of pairs. None: no copies.
+        tag: The word before the sources, which stays as it is; None: there is none.
     """
     if share is None:
         return rows
@@ -36,9 +38,9 @@ def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None)
     def in_other_case(row: dict[str, Any], number: int) -> dict[str, str]:
         text = row["source"].removeprefix(begin)
         head = row["source"].removesuffix(text)
-        change = (_in_title_case, _in_capitals)[number % 2]
+        change = (to_title, to_upper)[number % 2]
         (languages,) = languages_of({name: [value] for name, value in row.items()}, 1)
-        source, target = map(change, (text, row["target"]), languages)
+        source, target = map(partial(_with_words, change), (text, row["target"]), languages)
         return {"source": head + source, "target": target}
 
     key = Hasher.hash([rows._fingerprint, share, begin, "cased copies"])
@@ -57,9 +59,5 @@ def drawn_rows(count: int, share: float) -> NDArray[np.int64]:
     return np.sort(rows)
 
 
-def _in_capitals(text: str, language: str | None) -> str:
-    return str(_WORDS.sub(lambda word: to_upper(word[0], language), text))
-
-
-def _in_title_case(text: str, language: str | None) -> str:
-    return str(_WORDS.sub(lambda word: to_title(word[0], language), text))
+def _with_words(change: Callable[..., str], text: str, language: str | None) -> str:
+    return str(_WORDS.sub(lambda word: change(word[0], language), text))

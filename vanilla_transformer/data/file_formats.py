@@ -1,8 +1,8 @@
-"""Reads pairs from files and data sets of every form, and keeps what is read in a cache.
+"""Reads pairs from files and data sets of every format, and keeps them in a cache.
 
-CSV and JSON have readers of their own. Those of `datasets` name no line that is not UTF-8; the one
-of CSV shifts the columns of a file without a message if a text of its first row holds an unquoted
-comma, the one of JSON takes texts like 2020-01-31 for dates and may crash on a damaged file.
+CSV and JSON have readers of their own. The readers of `datasets` name no line that is not UTF-8.
+Their CSV shifts the columns of a file without a message if a text of its first row holds an
+unquoted comma. Their JSON takes texts like 2020-01-31 for dates, and may crash on a damaged file.
 """
 
 import csv
@@ -105,13 +105,11 @@ Row = tuple[int, Mapping[str, Any]]
 
 def _read_table(path: str) -> Iterator[Row]:
     """Yields the rows of a file, whose ending names the format. Columns of CSV are text."""
-    suffix = Path(path.removesuffix(".gz")).suffix
-    if suffix == ".csv":
-        return _read_csv(path)
-    if suffix in (".json", ".jsonl"):
-        return _read_json(path)
-    if suffix == ".parquet" and not path.endswith(".gz"):
+    readers = {".csv": _read_csv, ".json": _read_json, ".jsonl": _read_json}
+    if path.endswith(".parquet"):
         return _read_parquet(path)
+    if read := readers.get(Path(path.removesuffix(".gz")).suffix):
+        return read(path)
     raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
 
 
@@ -154,7 +152,7 @@ def _read_json(path: str) -> Iterator[Row]:
 
 
 def _parse_or_none(text: str) -> Any:
-    """Returns what a JSON text holds; None also if it is damaged."""
+    """Returns the value of a JSON text; None also if it is damaged."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -247,8 +245,8 @@ def cached_table(
 
     Args:
         rows: Values in the order of the features. They are not read if the file is there.
-        key: Digest of what the rows depend on, besides the code that reads them.
-        origin: What errors call the rows.
+        key: A digest of everything that the rows depend on, besides the code that reads them.
+        origin: The name of the rows in errors.
     """
     key = text_digest(json.dumps([readers_digest(), features.to_dict(), key]))
     path = (folder or cache_folder()) / f"{key}.arrow"

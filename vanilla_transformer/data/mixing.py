@@ -1,6 +1,6 @@
-"""Which pairs an epoch holds, and in which blocks, where they are too many to be looked at at once.
+"""The pairs of each epoch, in blocks where they are too many to be sorted at once.
 
-Corpora may have shares that are not those of their sizes.
+Corpora may have other shares of an epoch than their sizes give them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,9 +47,9 @@ class Mixture:
         return sum(self.counts.values())
 
     def blocks(self, epoch: int) -> Iterator[Ints]:
-        """Yields the indices of the pairs of an epoch, from 0, in blocks of the same shares.
+        """Yields the indices of the pairs of an epoch, counted from 0.
 
-        A block has about `PAIRS_OF_A_BLOCK`.
+        Each block has about `PAIRS_OF_A_BLOCK` pairs, in the shares of the epoch.
         """
         parts = -(-len(self) // PAIRS_OF_A_BLOCK)
         for part in range(parts):
@@ -64,7 +64,7 @@ class Mixture:
     def _take_rows(self, number: int, start: int, count: int) -> Ints:
         """Returns rows of the endless order of a corpus, from a position on."""
         rows, parts = self._rows[number], [np.zeros(0, np.int64)]
-        length = _length_of_runs(rows)
+        length = PAIRS_OF_A_RUN if len(rows) > PAIRS_OF_A_BLOCK else 1
         while count:
             turn, skipped = divmod(start, len(rows))
             rng = np.random.default_rng((self.seed, number, turn))
@@ -77,7 +77,3 @@ class Mixture:
             parts.append(rows.start + positions + (runs[run] - run) * length)
             start, count = start + stop - skipped, count - (stop - skipped)
         return np.concatenate(parts)
-
-
-def _length_of_runs(rows: range) -> int:
-    return PAIRS_OF_A_RUN if len(rows) > PAIRS_OF_A_BLOCK else 1

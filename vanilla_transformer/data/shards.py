@@ -36,10 +36,10 @@ MakeShard = Callable[[range], tuple[pa.Table, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Shards:
-    """What a folder of shards holds.
+    """The shards of a folder.
 
     Attributes:
-        key: What the shards were made from, and how.
+        key: A digest of everything that the shards were made from.
         shards: For each shard "rows", and the facts of its maker.
     """
 
@@ -55,7 +55,7 @@ class Shards:
 
     @classmethod
     def of(cls, rows: Dataset) -> Self | None:
-        """Returns the shards that a data set holds; None: it is another, or only a part of them."""
+        """Returns the shards of a data set; None: it has none, or only a part of them."""
         folders = {Path(str(file["filename"])).parent for file in rows.cache_files}
         if len(folders) != 1 or rows._indices is not None:
             return None
@@ -94,7 +94,7 @@ def make_shards(
 
     Args:
         folder: The folder. It is made; shards with the same key in it are kept.
-        key: Names what the shards are made from, and how.
+        key: A digest of everything that the shards are made from.
         tell: Takes the number of rows that are done.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def make_shards(
     made = data.DataLoader(
         tasks,
         batch_size=None,
-        collate_fn=partial(_outcome_of, make, key),
+        collate_fn=partial(_write_shard, make, key),
         num_workers=processes if processes > 1 else 0,
         worker_init_fn=_without_threads,
     )
@@ -140,26 +140,22 @@ def _without_threads(_: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _outcome_of(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[str, Any] | Exception:
-    """Writes a shard; returns an error, to which the loader would add the traceback of a worker."""
-    try:
-        return _write_shard(make, key, task)
-    except Exception as error:
-        return error
-
-
 def _shard_path(folder: Path, number: int) -> Path:
     return folder / f"{number:05}.arrow"
 
 
-def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[str, Any]:
-    """Writes the shard of some rows; returns what an index says of it."""
+def _write_shard(make: MakeShard, key: str, task: tuple[Path, range]) -> dict[str, Any] | Exception:
+    """Writes the shard of some rows; returns its facts for the index, or an error."""
     path, rows = task
-    table, facts = make(rows)
-    facts = {"rows": len(rows), **facts}
-    described = {**table.schema.metadata, _FACTS: json.dumps({"key": key, **facts})}
-    schema = table.schema.with_metadata(described)
-    write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
+    try:
+        table, facts = make(rows)
+        facts = {"rows": len(rows), **facts}
+        described = {**table.schema.metadata, _FACTS: json.dumps({"key": key, **facts})}
+        schema = table.schema.with_metadata(described)
+        content = table.replace_schema_metadata(schema.metadata).combine_chunks()
+        write_tables(path, schema, [content])
+    except Exception as error:  # the loader would raise it with the traceback of a worker
+        return error
     return facts
 
 
@@ -175,7 +171,7 @@ def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> N
 
 
 def _read_shard(path: Path, key: str) -> dict[str, Any] | None:
-    """Returns what an index says of a shard; None: it is missing, cut off, or of another key."""
+    """Returns the facts of a shard; None: it is missing, cut off, or of another key."""
     try:
         with pa.memory_map(str(path)) as stream:
             table = pa.ipc.open_stream(stream).read_all()

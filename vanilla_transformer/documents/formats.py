@@ -23,19 +23,7 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
-from vanilla_transformer.documents.xml import (
-    ANDROID,
-    DOCX,
-    EPUB,
-    ODT,
-    PPTX,
-    QT,
-    RESX,
-    XLIFF,
-    XLSX,
-    PackedDocument,
-    read_xml,
-)
+from vanilla_transformer.documents.xml import SCHEMAS, PackedDocument, read_xml
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
 _TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
@@ -184,12 +172,10 @@ def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
         rows: list[list[re.Match[str]]] = [[]]
         for before, line in pairwise(lines[first:last]):
             is_next = len(_LINE_BREAK.findall(source, before.end(), line.start())) == 1
-            if not is_next:
+            if not (is_next and line[0].strip()):
                 rows.append([])
             if line[0].strip():
                 rows[-1].append(line)
-            else:
-                rows.append([])
         yield from filter(None, rows[:1] if has_names else rows)
 
 
@@ -226,28 +212,23 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
 
 
 _READ_XHTML = partial(_read_html, dialect=XHTML)
-FORMATS: dict[str, Callable[[bytes], Document]] = {
+_FORMATS: dict[str, Callable[[bytes], Document]] = {
+    **{
+        suffix: partial(PackedDocument if schema.members else read_xml, schema=schema)
+        for suffix, schema in SCHEMAS.items()
+    },
     ".arb": partial(_read_json, has_notes=True),
-    ".docx": partial(PackedDocument, schema=DOCX),
-    ".epub": partial(PackedDocument, schema=EPUB, read=_READ_XHTML),
+    ".epub": partial(PackedDocument, schema=SCHEMAS[".epub"], read=_READ_XHTML),
     ".htm": _read_html,
     ".html": _read_html,
     ".json": _read_json,
     ".markdown": _read_markdown,
     ".md": _read_markdown,
-    ".odp": partial(PackedDocument, schema=ODT),
-    ".odt": partial(PackedDocument, schema=ODT),
     ".po": PoFile,
     ".pot": PoFile,
-    ".pptx": partial(PackedDocument, schema=PPTX),
-    ".resx": partial(read_xml, schema=RESX),
     ".srt": _read_subtitles,
-    ".ts": partial(read_xml, schema=QT),
     ".txt": _read_lines,
     ".vtt": partial(_read_subtitles, has_references=True),
     ".xhtml": _READ_XHTML,
-    ".xlf": partial(read_xml, schema=XLIFF),
-    ".xliff": partial(read_xml, schema=XLIFF),
-    ".xlsx": partial(PackedDocument, schema=XLSX),
-    ".xml": partial(read_xml, schema=ANDROID),
 }
+FORMATS = dict(sorted(_FORMATS.items()))

@@ -84,76 +84,83 @@ class XmlSchema:
     escapes: bool = False
 
 
+_INLINE_OF_ANDROID = frozenset(
+    "a annotation b big em font i s small span strike strong sub sup u".split()  # noqa: SIM905
+)
 _ANY_LINE = r"\t|\r\n?|\n"
-DOCX = XmlSchema(
-    members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
-    main=r"word/document\d*\.xml",
-    blocks=frozenset({"p"}),
-    inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
-    breaks=frozenset({"br", "cr", "tab"}),
-    run="r",
-    run_text='t xml:space="preserve"',
-)
-PPTX = XmlSchema(
-    members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
-    main=r"ppt/slides/[^/]+\.xml",
-    blocks=frozenset({"p"}),
-    breaks=frozenset({"br"}),
-    run="r",
-)
-XLSX = XmlSchema(
-    members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
-    main=r"xl/worksheets/[^/]+\.xml",
-    blocks=frozenset({"is", "is/t", "si", "si/t"}),
-    run="r",
-    run_text='t xml:space="preserve"',
-    lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
-    names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
-)
-ODT = XmlSchema(
-    members=r"content\.xml|styles\.xml",
-    main=r"content\.xml",
-    blocks=frozenset({"h", "p"}),
-    inline=frozenset({"a", "meta", "span"}),
-    breaks=frozenset({"line-break", "tab"}),
-    kept=frozenset({"annotation", "tracked-changes"}),
-)
-EPUB = XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset())
-XLIFF = XmlSchema(
-    root="xliff",
-    blocks=frozenset({"segment", "trans-unit"}),
-    inline=frozenset({"g", "mrk", "pc"}),
-    lines=_ANY_LINE,
-    kept_if={"translate": "no"},
-    target="target",
-    languages=(
-        (rf"""<(?:\w+:)?xliff(?=\s{_ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
-        (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
+SCHEMAS = {
+    ".docx": XmlSchema(
+        members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
+        main=r"word/document\d*\.xml",
+        blocks=frozenset({"p"}),
+        inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
+        breaks=frozenset({"br", "cr", "tab"}),
+        run="r",
+        run_text='t xml:space="preserve"',
     ),
-)
-QT = XmlSchema(
-    root="TS",
-    blocks=frozenset({"message"}),
-    lines=_ANY_LINE,
-    target="translation",
-    languages=((r"<TS(?=[\s>])", "language"),),
-    flags=frozenset({"qt-format"}),
-)
-RESX = XmlSchema(
-    root="root",
-    blocks=frozenset({"data/value"}),
-    lines=_ANY_LINE,
-    kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
-    flags=frozenset(),
-)
-ANDROID = XmlSchema(
-    root="resources",
-    blocks=frozenset({"plurals/item", "string", "string-array/item"}),
-    inline=frozenset("a annotation b big em font i s small span strike strong sub sup u".split()),  # noqa: SIM905
-    kept_if={"translatable": "false"},
-    kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
-    escapes=True,
-)
+    ".pptx": XmlSchema(
+        members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
+        main=r"ppt/slides/[^/]+\.xml",
+        blocks=frozenset({"p"}),
+        breaks=frozenset({"br"}),
+        run="r",
+    ),
+    ".xlsx": XmlSchema(
+        members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
+        main=r"xl/worksheets/[^/]+\.xml",
+        blocks=frozenset({"is", "is/t", "si", "si/t"}),
+        run="r",
+        run_text='t xml:space="preserve"',
+        lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
+        names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
+    ),
+    ".odt": XmlSchema(
+        members=r"content\.xml|styles\.xml",
+        main=r"content\.xml",
+        blocks=frozenset({"h", "p"}),
+        inline=frozenset({"a", "meta", "span"}),
+        breaks=frozenset({"line-break", "tab"}),
+        kept=frozenset({"annotation", "tracked-changes"}),
+    ),
+    ".epub": XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset()),
+    ".xlf": XmlSchema(
+        root="xliff",
+        blocks=frozenset({"segment", "trans-unit"}),
+        inline=frozenset({"g", "mrk", "pc"}),
+        lines=_ANY_LINE,
+        kept_if={"translate": "no"},
+        target="target",
+        languages=(
+            (rf"""<(?:\w+:)?xliff(?=\s{_ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
+            (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
+        ),
+    ),
+    ".ts": XmlSchema(  # of Qt
+        root="TS",
+        blocks=frozenset({"message"}),
+        lines=_ANY_LINE,
+        target="translation",
+        languages=((r"<TS(?=[\s>])", "language"),),
+        flags=frozenset({"qt-format"}),
+    ),
+    ".resx": XmlSchema(  # of .NET
+        root="root",
+        blocks=frozenset({"data/value"}),
+        lines=_ANY_LINE,
+        kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
+        flags=frozenset(),
+    ),
+    ".xml": XmlSchema(  # of Android
+        root="resources",
+        blocks=frozenset({"plurals/item", "string", "string-array/item"}),
+        inline=_INLINE_OF_ANDROID,
+        kept_if={"translatable": "false"},
+        kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
+        escapes=True,
+    ),
+}
+"""The schemas by the ends of names of files; zip files have members."""
+SCHEMAS |= {".odp": SCHEMAS[".odt"], ".xliff": SCHEMAS[".xlf"]}
 _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
     **dict.fromkeys(("ept", "ex", "ec", "em", "end"), "end"),
