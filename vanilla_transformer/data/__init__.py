@@ -1,1 +1,1 @@
-"""Corpora to batches: entries, filters, rows, token ids, shards, token budgets, subwords."""
+"""Corpora to batches: entries, files and data sets, filters, token ids, token budgets."""

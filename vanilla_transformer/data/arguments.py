@@ -31,8 +31,8 @@ RULES = (
 class DataArguments:
     """Names the data of a run and limits how much of them is used.
 
-    Each option that names data stands for an entry, as those of `corpora`: a data set of the Hub or
-    a directory that holds one, one file of a split, or two plain text files of a split.
+    Each option that names data stands for an entry like the entries of `corpora`: a data set of the
+    Hub or a directory that holds one, one file of a split, or two plain text files of a split.
     """
 
     _argument_group_name = "data"
@@ -96,7 +96,7 @@ class DataArguments:
     placeholder_share: float | None = option(
         "Share of the training pairs in which tokens such as <ph1> stand for placeholders, "
         "addresses and emoji that both sides have, so that the model learns to copy them. 0: none. "
-        "Default: 0.5 if at least one pair in 100 has such parts. Only for new models and those "
+        "Default: 0.5 if at least one pair in 100 has such parts. Only for new models and models "
         "that have learnt these tokens.",
         ge=0,
         le=1,
@@ -140,9 +140,9 @@ class DataArguments:
 
     @cached_property
     def entries(self) -> list[Corpus]:
-        """All data as entries: those of `corpora`, and those that the other options stand for.
+        """All data as entries: the entries of `corpora`, and those of the other options.
 
-        Where an entry names no languages, it has those of the options.
+        An entry that names no languages has the languages of the options.
         """
         corpora, others = read_entries(self.corpora or ()), self._entries_of_options()
         given = [split for entry in others for split in SPLITS if entry.may_have(split)]

@@ -12,7 +12,7 @@ from vanilla_transformer.rules import Rule, check_rules, refuse
 from vanilla_transformer.text.languages import standard_tag
 
 INLINE = ("keep", "drop")
-"""What becomes of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
+"""Treatments of the codes of inline elements of a .tmx, such as `<ph>&lt;br/&gt;</ph>`."""
 _FILES = ("train", "validation", "test")
 
 
@@ -44,8 +44,8 @@ RULES = (
     Rule(
         ("columns",),
         lambda value, _: _is_no_list(value, (2, 3)),
-        "`{name}` {value!r} must name the source and the target, such as [1, 2], and a third one "
-        "that of the document.",
+        "`{name}` {value!r} must name the source and the target, such as [1, 2], and the document "
+        "as a third one.",
     ),
     Rule(
         ("inline",),
@@ -71,8 +71,8 @@ class Corpus:
     """One entry of `corpora`, or data that other options name.
 
     Attributes:
-        name: Its name in messages, scores and the card: by default that of the first file. "":
-            other options name the data, of which no filter drops more than empty pairs.
+        name: Its name in messages, scores and the card: by default the name of the first file. "":
+            other options name the data, of which filters drop only empty pairs.
         train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
             text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
         validation: Validation pairs, in the same form.
@@ -132,7 +132,7 @@ class Corpus:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         if self.name:
             return str(self.name)
         named = next((value for name in (*_FILES, "dataset") if (value := getattr(self, name))), "")
@@ -176,7 +176,7 @@ def read_entries(texts: Sequence[str]) -> list[Corpus]:
 def shares_of(
     corpora: Sequence[Corpus], sizes: Mapping[str, float], temperature: float | None
 ) -> dict[str, float] | None:
-    """Returns the share of the pairs of an epoch that each corpus has; None: that of its size.
+    """Returns the share of each corpus in the pairs of an epoch; None: the share of its size.
 
     Args:
         sizes: Number of training pairs of each corpus that has any, by its name.

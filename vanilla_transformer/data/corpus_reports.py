@@ -1,4 +1,4 @@
-"""What was read of each corpus, and what its filters have dropped."""
+"""Reports of corpora: the pairs that were read, and the pairs that filters have dropped."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class CorpusReport:
 
     Attributes:
         pairs: Number of all its pairs.
-        used: Number of those in use.
+        used: Number of the pairs in use.
         copies: Number of their copies in other case.
         share: Share of the pairs of an epoch.
         dropped: Number of pairs that each filter has dropped, by its name.
@@ -59,7 +59,7 @@ def count_reasons(table: Dataset) -> Counter[str]:
 
 
 def rows_with_reason(table: Dataset, reason: str) -> NDArray[bool_]:
-    """Returns which rows a filter drops; those of the reason "" are kept."""
+    """Returns for each row whether a filter drops it; the reason "" finds the kept rows."""
     is_dropped = pc.equal(table.with_format("arrow")["reason"][:], reason)
     rows: NDArray[bool_] = is_dropped.to_numpy(zero_copy_only=False)
     return rows

@@ -70,7 +70,7 @@ def encode(
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
     Links between words become links between all their tokens. Pairs that are in files are encoded
-    into files, shard by shard: what is there already is not encoded again.
+    into files, shard by shard; shards that are there already are kept.
 
     Args:
         data: A data set, or several splits, with the text columns "source" and "target", and
@@ -123,7 +123,7 @@ def encode(
 
 
 def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
-    """Returns the digest of texts; of those that are encoded in files, it is written there."""
+    """Returns the digest of texts; the files of encoded texts hold it."""
     shards = Shards.of(encoded)
     if shards is None:
         return rows_digest(texts)
@@ -132,7 +132,7 @@ def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Returns a digest of what a tokenizer saves, without where it comes from or its last call."""
+    """Returns a digest of a tokenizer's files, without its origin and its last options."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_warning()  # without a message for each file
     plain: Any = copy(tokenizer)
@@ -198,7 +198,7 @@ class RowDirections:
 
 
 class PairEncoder:
-    """Encodes some pairs, given by side, as `encode` does, and counts what is truncated."""
+    """Encodes pairs, given by side, as `encode` does, and counts the truncated texts."""
 
     def __init__(
         self,
@@ -259,14 +259,14 @@ class PairEncoder:
 
 
 class _Side:
-    """Encodes the texts of one side and language, and counts those that are truncated."""
+    """Encodes the texts of one side and language, and counts the truncated ones."""
 
     def __init__(
         self, name: str, tokenizer: Any, limit: int | None, truncated: Counter[str]
     ) -> None:
         self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, truncated
         self.call = partial(call_tokenizer, tokenizer, name)
-        # What encodes texts without a limit of length, in the least time.
+        # The fastest encoder without a limit of length.
         self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
         if hasattr(tokenizer, "batch_ids"):
             self._whole_ids = partial(tokenizer.batch_ids, side=name)
@@ -276,7 +276,7 @@ class _Side:
         return ids
 
     def ids_of(self, texts: list[str]) -> list[list[int]]:
-        """Returns the ids of texts; what is too long is cut as the tokenizer truncates it."""
+        """Returns the ids of texts; the tokenizer truncates a text that is too long."""
         ids, limit = self._whole_ids(texts), self.limit
         if limit and (long := [index for index, row in enumerate(ids) if len(row) > limit]):
             self.truncated[self.name] += len(long)

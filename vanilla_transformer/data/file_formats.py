@@ -191,7 +191,7 @@ def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) ->
             if missing := [name for name in missing if name not in row]:
                 raise ValueError(
                     f"{origin}, line {number} has no column {missing[0]!r}; its columns are "
-                    f"{list(row)}. Name those of source and target by `source_column` and "
+                    f"{list(row)}. Name source and target by `source_column` and "
                     "`target_column`."
                 )
         for name in columns:

@@ -1,4 +1,4 @@
-"""What drops a pair of a corpus from the training: one table of filters."""
+"""Filters that drop pairs of a corpus from the training, in one table."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -111,7 +111,11 @@ _unnumbered = partial(normalized, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
-    """Returns the placeholders of a text in order, given those of the other side; none like %1."""
+    """Returns the placeholders of a text in order, except numbered ones such as %1.
+
+    Args:
+        known: The placeholders of the other side.
+    """
     parts = [text[slice(*span)] for span, _ in find_patterns(text, known, "placeholder")]
     return [part for part in parts if not _NUMBERED.match(part)]
 
@@ -119,8 +123,8 @@ def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
 def _is_other_placeholder(source: str, target: str, *_: Any) -> bool:
     """Returns whether the sides differ in placeholders.
 
-    A number after a percent sign stands on the other side too, in whatever form: it is a
-    placeholder of Qt there, or the same share.
+    A number after a percent sign must stand on the other side too: as the same placeholder of Qt,
+    or as the same percentage, in any spelling.
     """
     if not any(sign in side for side in (source, target) for sign in "%{$@"):
         return False

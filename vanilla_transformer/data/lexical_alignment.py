@@ -76,8 +76,8 @@ class _WordPairs(NamedTuple):
 
     Attributes:
         keys: Number of the pair of words; -1 with an unknown one.
-        sources: Number of the source word among those of all texts.
-        targets: Number of the target word among those of all texts.
+        sources: Number of the source word among the source words of all texts.
+        targets: Number of the target word among the target words of all texts.
         weights: The preference for the diagonal.
     """
 

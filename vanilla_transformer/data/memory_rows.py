@@ -1,8 +1,8 @@
 """Training pairs that show the translation of a similar text, so that a model uses a memory.
 
-It stands behind the source (Bulte and Tezcan 2019, "Neural Fuzzy Repair"). Some pairs show that of
-an unrelated text, so that the model learns to leave it (Hoang et al. 2022, "Improving Robustness
-of Retrieval Augmented Translation via Shuffling of Suggestions").
+This translation stands behind the source (Bulte and Tezcan 2019, "Neural Fuzzy Repair"). Some pairs
+show the translation of an unrelated text, so that the model learns to ignore it (Hoang et al. 2022,
+"Improving Robustness of Retrieval Augmented Translation via Shuffling of Suggestions").
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _SHARE = 0.5  # of the pairs that have a similar one
 _UNRELATED = 0.05  # of the others
 _ENOUGH = 0.05  # of the pairs have a similar one
 _LOOKED_AT = 500  # pairs
-_BLOCK = 50_000  # pairs that are searched: as they come, since those of one program are neighbours
+_BLOCK = 50_000  # neighbours that are searched: pairs of one program stand side by side
 
 
 def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
@@ -45,7 +45,7 @@ def annotate_memory(
 ) -> Dataset:
     """Puts the translation of a similar text behind the sources of half of the pairs that have one.
 
-    It is never that of an equal source.
+    The source of this translation is never equal.
 
     Args:
         rows: Pairs with the columns "source" and "target".

@@ -1,4 +1,4 @@
-"""Loads the data of a run: reads, filters and joins its corpora, and counts what is dropped."""
+"""Loads the data of a run: reads, filters and joins its corpora, and counts the dropped pairs."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class ParallelData:
             "source" (with the tag of its corpus), "target" and "line"; and where any row has them,
             "corpus" (a name), "document", the languages of the row, "references" (a list of texts)
             and "alignment".
-        reports: What was read of each corpus of the training data that has a name.
+        reports: A report of each corpus of the training data that has a name.
         shares: The share of each corpus in an epoch, by its name; None: each pair is used once.
     """
 
@@ -138,7 +138,7 @@ def load_tables(
     if not args.entries:
         raise ValueError(
             "No data are given: name them by `train_file`, or `train_source` and `train_target` "
-            "(those to score: `test_file`, or `test_source` and `test_target`), `dataset_name` or "
+            "(data to score: `test_file`, or `test_source` and `test_target`), `dataset_name` or "
             "`corpora`."
         )
     sources = [(each, open_data_set(each) if each.dataset else {}) for each in args.entries]
@@ -170,7 +170,7 @@ def _load_table(
     tags: Sequence[str],
     cache: Path | None,
 ) -> Dataset:
-    """Loads the pairs of a corpus, those that are dropped included."""
+    """Loads the pairs of a corpus, with the dropped ones."""
     paths, limits = corpus.paths(split), corpus.limits(split)
     # The content counts, not the names, and no weight changes a table.
     changes: dict[str, Any] = {**dict.fromkeys(SPLITS), "dataset": None, "weight": None}

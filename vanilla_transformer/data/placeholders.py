@@ -1,4 +1,4 @@
-"""Tokens in the place of placeholders in training pairs, so that a model learns to copy them."""
+"""Tokens for placeholders in training pairs, so that a model learns to copy them."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def share_of_placeholders(rows: Dataset, share: float | None) -> float:
     """Returns the share of the pairs whose placeholders become tokens.
 
     Args:
-        share: That of the options. None: one half where at least 1% of the pairs have placeholders,
-            otherwise 0.
+        share: The share that the options give. None: one half if at least 1% of the pairs have
+            placeholders, otherwise 0.
     """
     if share is not None:
         return share
@@ -38,9 +38,9 @@ def with_placeholders(
     """Puts tokens for placeholders into a share of some pairs, always the same ones.
 
     Args:
-        rows: Pairs with the columns "source" and "target". Pairs with links whose words would be
-            others stay, as all other columns do.
-        tokenizer: Tells the tokens; without any, the pairs stay.
+        rows: Pairs with the columns "source" and "target". Pairs with links stay if the number of
+            their words would change, as the links count words.
+        tokenizer: Has the tokens; if it has none, the pairs stay.
     """
     placeholders = Placeholders.of(tokenizer)
     if not placeholders.tokens:

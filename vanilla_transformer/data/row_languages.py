@@ -1,4 +1,4 @@
-"""In which languages the rows of a table are: two columns, which the loader fills, tell it."""
+"""The languages of the rows of a table, in two columns, which the loader fills."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.text.languages import standard_tag
 
 LANGUAGE_COLUMNS = ("source_language", "target_language")
-"""Columns that name the languages of each row; a table lacks one that it knows nothing of."""
+"""Columns that name the languages of each row; a table lacks a column without any name."""
 
 
 def languages_of(columns: Mapping[str, Sequence[Any]], count: int) -> list[Languages]:
@@ -28,7 +28,7 @@ def languages_of_rows(rows: Dataset) -> list[Languages]:
 
 
 def with_languages(rows: Dataset, languages: Languages) -> Dataset:
-    """Returns rows that have these languages where their columns name none."""
+    """Returns rows with these languages, except where their columns name others."""
     columns = zip(*languages_of_rows(rows), strict=True)
     for name, own, language in zip(LANGUAGE_COLUMNS, columns, languages, strict=True):
         if language is not None:
@@ -45,11 +45,10 @@ def split_tag(source: str, tags: Sequence[str]) -> tuple[str, str]:
 
 
 def distinct_directions(rows: Dataset, tags: Collection[str] = ()) -> list[tuple[Any, ...]]:
-    """Returns the languages of source and target that occur together, and the tags with them.
+    """Returns the triples of source language, target language and tag that occur in a table.
 
     Args:
-        tags: Words that a source may begin with to say what the target shall be; "" stands for none
-            of them.
+        tags: Words at the begin of a source that ask for a kind of target; "" stands for none.
     """
     found: dict[tuple[Any, ...], None] = {}
     names = [name for name in LANGUAGE_COLUMNS if name in rows.column_names]

@@ -98,7 +98,7 @@ class SubwordSampler:
     def __call__(
         self, text: str, rng: Random, language: str | None = None
     ) -> tuple[list[int], list[Span]]:
-        """Returns the token ids of a text, and the words that they come from.
+        """Returns the token ids of a text, and the spans of their words.
 
         Args:
             language: Its code, for a tokenizer that puts a token of it beside texts.
@@ -148,7 +148,7 @@ class SubwordSampler:
 
 
 def _segmenter(model: dict[str, Any], dropout: float) -> BpeDropout | None:
-    """Returns what cuts the words of a vocabulary; None: they are encoded without sampling."""
+    """Returns the sampler of a vocabulary's words; None: they are encoded without sampling."""
     if model["type"] != "BPE":
         return None
     affixes = ("continuing_subword_prefix", "end_of_word_suffix")

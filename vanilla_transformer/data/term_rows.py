@@ -1,4 +1,4 @@
-"""Training pairs whose sources show how terms of theirs are translated, so that a model obeys.
+"""Training pairs whose sources show the translation of some terms, so that a model obeys them.
 
 The terms come from the pairs themselves, by word alignment (Dinu et al. 2019); half of their
 targets are in the basic form, so that the model learns to inflect (Bergmanis and Pinnis 2021).
@@ -132,7 +132,7 @@ def _is_term(
 ) -> bool:
     """Returns whether some words of a text are a term: letters alone, and not all of them common.
 
-    A word beside them that is linked with nothing may belong to it: then they are none.
+    They are none if a word beside them has no link, since it may belong to the term.
     """
     names = [text[slice(*span)] for span in spans]
     matters = [

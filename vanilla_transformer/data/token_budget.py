@@ -103,7 +103,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield batch.tolist()
 
     def _batches_of_epoch(self) -> Iterator[Ints]:
-        """Yields the batches of the epoch, or those of the first draw if it always needs more."""
+        """Yields the batches of the epoch, or of the first draw if all draws need too many."""
         epoch, rng = self.epoch, np.random.default_rng((self.seed, self.epoch))
         for _ in range(_DRAWS):
             start = rng.bit_generator.state
@@ -152,7 +152,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield rows[order], _cut_greedily(source[order], target[order], self.max_tokens)
 
     def _choose_num_batches(self) -> int:
-        """Returns the number of batches of every epoch, given that of the first draw."""
+        """Returns the number of batches of every epoch: a bit more than the first draw has."""
         drawn, processes, slack = self._first_count, self.num_processes, 1.0
         if self.shuffle:
             slack = _SLACK + _DEVIATIONS * self._deviation_of_epochs()
@@ -209,7 +209,7 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
     """Refuses examples that do not fit into a batch.
 
     Args:
-        name: Returns what an error calls the example with an index.
+        name: Returns the name of the example with an index, for an error.
     """
     longest, tokens = 0, -1
     for start in range(0, len(source), mixing.PAIRS_OF_A_BLOCK):
@@ -232,8 +232,7 @@ def token_lengths(
 
     Args:
         dataset: A `datasets.Dataset`, or any iterable of mappings. If it has an attribute
-            `unsampled` (a data set whose tokens change in each epoch), the lengths are those of
-            that attribute.
+            `unsampled`, since its tokens change in each epoch, the lengths of that data set count.
         column: Column of token ids, such as "input_ids" or "labels".
     """
     rows: Any = getattr(dataset, "unsampled", dataset)

@@ -1,4 +1,4 @@
-"""How many characters of texts a vocabulary lacks: a model can neither read nor write them."""
+"""The characters of texts that a vocabulary lacks: a model can neither read nor write them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
