@@ -28,7 +28,7 @@ from vanilla_transformer.text.patterns import is_next
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of that of a model.
 
-In the table of docs/memory.md, copying it has 40.8 / 39.7 / 43.4 BLEU (de, fr, ja) from 0.6 to 0.8,
+In the table of docs/better.md, copying it has 40.8 / 39.7 / 43.4 BLEU (de, fr, ja) from 0.6 to 0.8,
 and a model that does not read it 34.7 / 42.2 / 36.7; from 0.4 to 0.6, 25.3 / 26.9 / 24.7 and
 39.6 / 42.0 / 39.8.
 """
