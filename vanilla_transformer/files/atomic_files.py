@@ -1,4 +1,4 @@
-"""Writes files and directories that exist whole or not at all, never over what is still needed."""
+"""Writes files and directories that exist whole or not at all, never over files still needed."""
 
 import errno
 import os
@@ -59,8 +59,8 @@ def write_atomic(path: Path, text: str) -> None:
 def replaced_file(path: str | Path) -> Iterator[Path]:
     """Makes a file that replaces an older one, if there is one, when it is complete.
 
-    What is yielded is a path beside it, which does not exist yet. Nobody else uses its name, so
-    that several processes may write the same file: the last one stays.
+    Yields a path beside it, which does not exist yet. Nobody else uses its name, so that several
+    processes may write the same file: the last one stays.
     """
     unfinished = Path(f"{path}.{token_hex(4)}.partial")
     try:
@@ -75,8 +75,8 @@ def replaced_directory(path: str | Path) -> Iterator[Path]:
     """Makes a directory that replaces an older one, if there is one, when it is complete.
 
     The content of an older one is deleted last: after an error it is as it was. The directory
-    itself stays, because it may be a mount point or the working directory. What is yielded is a
-    path for the new directory, which does not exist yet.
+    itself stays, because it may be a mount point or the working directory. Yields a path for the
+    new directory, which does not exist yet.
     """
     target = Path(path).resolve()
     exists = target.is_dir()
@@ -112,8 +112,8 @@ def check_output_directory(
     """Checks that a model may be saved in a directory.
 
     Args:
-        read_from: Files and directories that the new model is made from. None, and what does not
-            exist, such as a name on the Hub, passes.
+        read_from: Files and directories that the new model is made from. None, and a path that does
+            not exist, such as a name on the Hub, passes.
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
@@ -133,7 +133,7 @@ def check_output_directory(
 def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
     """Checks that nothing that is read lies in a directory that is overwritten.
 
-    None, and what does not exist, passes.
+    None, and a path that does not exist, passes.
     """
     for source in read_from:
         if source and os.path.lexists(source) and _lies_in(Path(source), folder):
@@ -144,7 +144,7 @@ def check_lies_elsewhere(read_from: Iterable[str | None], folder: Path) -> None:
 
 
 def foreign_names(folder: Path) -> list[str]:
-    """Lists what lies in a folder and is no part of a saved model, a run or an export, in order.
+    """Lists the names in a folder that are no part of a saved model, a run or an export, in order.
 
     Files of a model are known beside its config alone: another README.md is a person's.
     """
@@ -161,9 +161,9 @@ def _is_ours(path: Path, beside_config: bool) -> bool:
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
-    """Returns whether a path, or what it links to, is a folder or lies in it."""
+    """Returns whether a path, or the target of its link, is a folder or lies in it."""
     both = path.resolve(), Path(os.path.normpath(path.parent.resolve() / path.name))
-    return any(place.is_relative_to(folder.resolve()) for place in both)
+    return any(each.is_relative_to(folder.resolve()) for each in both)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def explained_full_disk(path: Path) -> Iterator[None]:
                 name = path / "model.safetensors"
         raise OSError(
             f"{str(name)!r} cannot be written whole: no space left on the disk, or a limit on the "
-            "size of files. What was saved before is kept: make room, and go on from there."
+            "size of files. Earlier files are kept: make room, and go on from there."
         ) from error
 
 

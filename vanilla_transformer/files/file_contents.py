@@ -38,7 +38,7 @@ def text_digest(text: str) -> str:
 def rows_digest(rows: "Dataset") -> str:
     """Returns the SHA-256 digest of a table without the numbers of its lines, in hexadecimal.
 
-    The order of its rows counts, that of its columns does not.
+    The order of its rows counts, the order of its columns does not.
     """
     digest = hashlib.sha256()
     names = sorted({*rows.column_names} - {"line"})
@@ -49,9 +49,9 @@ def rows_digest(rows: "Dataset") -> str:
 
 @cache
 def readers_digest() -> str:
-    """Returns a digest of the code that reads and judges data, for the keys of what it makes.
+    """Returns a digest of the code that reads and judges data, for the keys of its cache.
 
-    So nothing is taken from a cache that other code has made.
+    So nothing is taken from a cache that other code has filled.
     """
     package = Path(__file__).parents[1]
     files = [path for room in ("data", "files", "text") for path in package.glob(f"{room}/*.py")]

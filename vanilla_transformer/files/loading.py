@@ -44,19 +44,19 @@ def load_weights(path: str, **changes: Any) -> Any:
                 "is damaged or was cut off: copy it again, or use an earlier checkpoint."
             ) from error
         raise
-    # transformers initializes anew what it does not find, and leaves out what it does not know.
+    # transformers initializes weights that it does not find, and leaves out unknown ones.
     misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
     if misfits:
         raise ValueError(
-            f"The weights in {path!r} are not those of a model with an encoder and a decoder and "
-            f"this config ({misfits}): leave the fields of config.json as they were saved, or "
+            f"The weights in {path!r} do not fit a model with an encoder and a decoder and this "
+            f"config ({misfits}): leave the fields of config.json as they were saved, or "
             "train a new model."
         )
     return model
 
 
 def load_generation_settings(path: str, config: Any) -> GenerationConfig:
-    """Loads the settings of `generate()` that are saved with a model, or those of its config."""
+    """Loads the settings of `generate()` that are saved with a model, or else its config's."""
     try:
         return GenerationConfig.from_pretrained(path)
     except OSError:
@@ -67,7 +67,7 @@ def load_generation_settings(path: str, config: Any) -> GenerationConfig:
 
 @cache
 def check_on_hub(path: str) -> None:
-    """Checks that a path exists, or is a name on the Hub: what loads it would ask for minutes."""
+    """Checks that a path exists, or is a name on the Hub: loaders would ask the Hub for minutes."""
     if Path(path).exists():
         return
     try:

@@ -41,7 +41,7 @@ def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with _open_packed(file, kind) as stream:
             yield stream
     except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
-        # An error of the system has a number, those of the decompressors have none.
+        # An error of the system has a number, an error of a decompressor has none.
         if not kind or getattr(error, "errno", None):
             raise
         raise ValueError(
@@ -100,7 +100,7 @@ def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
 
 
 def on_one_line(text: str) -> str:
-    """Returns a text with spaces in the place of line breaks."""
+    """Returns a text with spaces for line breaks."""
     return _LINE_BREAK.sub(" ", text)
 
 

@@ -39,7 +39,7 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
 
     Args:
         languages: The codes of source and target.
-        inline: "keep" or "drop": what becomes of the codes of inline elements.
+        inline: "keep" or "drop" the codes of inline elements.
     """
     known, damaged = dict[str, str | None](), list[int]()
     with open_bytes(path) as stream:
@@ -73,9 +73,9 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
 
 
 def _decode_xml(stream: BinaryIO) -> Iterator[str]:
-    """Yields a document in parts, with a sign in the place of each character that XML forbids.
+    """Yields a document in parts, with a sign for each character that XML forbids.
 
-    Its encoding is that of its byte order mark, or the one that it declares, or UTF-8.
+    Its byte order mark tells its encoding, or else its declaration; otherwise it is UTF-8.
     """
     block = stream.read(_BYTES_PER_STEP)
     declared = _DECLARED_ENCODING.match(block)

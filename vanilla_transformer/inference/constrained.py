@@ -3,7 +3,7 @@
 The beams are shared out among banks, which hold hypotheses that lack equally many tokens of the
 terms (Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation"), by
 turns and from the bank that lacks the fewest (Hu et al. 2019). All else is the beam search of
-transformers: how hypotheses end, and which of those that have ended is the best.
+transformers: how hypotheses end, and which of the ended ones is the best.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,13 @@ _PENALTY = -1e5
 
 
 class WordJoins(NamedTuple):
-    """Between which tokens there is no border of words: those of one set before those of another.
+    """Pairs of tokens without a border of words between them.
+
+    They are a token that can be continued, and behind it a token that continues.
 
     Attributes:
-        can_be_continued: Whether a token ends with a letter that one may follow, (vocab,).
-        continues: Whether a token begins with a letter that follows that of the last one, (vocab,).
+        can_be_continued: Whether a token ends with a letter of a word that may go on, (vocab,).
+        continues: Whether a token begins with a letter of the word before it, (vocab,).
     """
 
     can_be_continued: torch.Tensor
@@ -41,7 +43,7 @@ class WordJoins(NamedTuple):
 
     @classmethod
     def find(cls, tokenizer: Any, size: int) -> "WordJoins":
-        """Finds those of the ids of targets below a size, by what pairs of tokens decode to."""
+        """Finds the pairs of target ids below a size, by the texts that pairs decode to."""
         joins = cls(torch.zeros(size, dtype=torch.bool), torch.zeros(size, dtype=torch.bool))
         ids = [index for index in vocabulary_of(tokenizer, "target").values() if index < size]
         words = filter(str.isalpha, tokenizer.batch_decode([[index] for index in ids]))
@@ -56,7 +58,7 @@ class WordJoins(NamedTuple):
         for index, text, other in zip(ids, with_right, with_left, strict=True):
             joins.can_be_continued[index] = _divides_word(text, len(text) - behind)
             joins.continues[index] = _divides_word(other, before)
-        for mask in joins:  # what is not written parts no words
+        for mask in joins:  # tokens that are not written part no words
             mask[[*{*tokenizer.all_special_ids} - {tokenizer.eos_token_id}]] = True
         return joins
 
@@ -65,8 +67,8 @@ class WordJoins(NamedTuple):
         return self.can_be_continued[left] & self.continues[right]
 
 
-def _divides_word(text: str, place: int) -> bool:
-    return any(begin < place < end for begin, end in word_parts(text))
+def _divides_word(text: str, position: int) -> bool:
+    return any(begin < position < end for begin, end in word_parts(text))
 
 
 def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | None:
@@ -105,8 +107,8 @@ def with_terms(
 
     Args:
         terms: The terms of each source. One that is too long for an output is left out.
-        joins: Those of the vocabulary: a term is whole words.
-        settings: What `generate()` will be given.
+        joins: The pairs of the vocabulary that are no border: a term is whole words.
+        settings: The settings that `generate()` will be given.
     """
     searching, banks = copy(model), _Banks(terms, joins, settings)
     searching._get_top_k_continuations = banks.top_continuations
@@ -212,7 +214,7 @@ class _Banks:
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
         counts += is_whole.any(-1)
         lacking = (self.needed[:, None] - counts).clamp(min=0)  # (batch, candidates, terms)
-        # What is within other terms comes with them.
+        # A term within other terms comes with them.
         alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
         missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
         missing -= (progress.amax(-1) * lacking.sign()).amax(-1)
@@ -274,13 +276,12 @@ class _Banks:
 
 def _count(part: Ids, whole: Ids, joins: WordJoins) -> int:
     """Returns how often a term is within another one, as words."""
-    places = range(len(whole) - len(part) + 1)
     return sum(
-        whole[place : place + len(part)] == part
+        whole[begin : begin + len(part)] == part
         and not any(
             joins.join(whole[border - 1], whole[border])
-            for border in (place, place + len(part))
+            for border in (begin, begin + len(part))
             if 0 < border < len(whole)
         )
-        for place in places
+        for begin in range(len(whole) - len(part) + 1)
     )

@@ -96,7 +96,7 @@ def plot_alignment(
         target: Tokens of the target, of length target_len; they are the rows.
         weights: Weights from 0 to 1, of shape (target_len, source_len), such as the mean over the
             heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
-        links: Pairs (place in the source, place in the target) that get a dot, such as a word
+        links: Pairs (index in the source, index in the target) that get a dot, such as a word
             alignment. Places count from 0.
 
     Raises:
@@ -150,7 +150,7 @@ def draw_alignment(
 def _check_weights(
     weights: torch.Tensor, dims: tuple[int, ...], query_len: int, key_len: int
 ) -> torch.Tensor:
-    """Returns weights in float32 on the CPU; those of other tokens would get wrong names."""
+    """Returns weights in float32 on the CPU; weights of other tokens would get wrong names."""
     weights = torch.as_tensor(weights).detach().float().cpu()
     if weights.dim() not in dims or weights.shape[-2:] != (query_len, key_len):
         raise ValueError(
@@ -182,12 +182,12 @@ def _draw_weights(axes: Any, weights: torch.Tensor) -> Any:
 def _name_cells(axes: Any, axis: str, labels: Labels, cell: float, size: float = 8) -> None:
     """Names the columns ("x") or rows ("y") of a heat map, as far as there is room."""
     step = max(1, math.ceil(0.017 * size / cell - 0.05))  # in long texts, not all have room
-    places = range(0, len(labels.texts), step)
-    texts = [labels.texts[place] for place in places]
+    ticks = range(0, len(labels.texts), step)
+    texts = [labels.texts[tick] for tick in ticks]
     room = cell * step
     upright = axis == "y" or labels.width(size) <= 1.1 * room
     style = {"fontsize": size, "rotation": 0 if upright else 90, **labels.style}
-    getattr(axes, f"set_{axis}ticks")(places, texts, **style)
+    getattr(axes, f"set_{axis}ticks")(ticks, texts, **style)
     axes.tick_params(length=0)
 
 

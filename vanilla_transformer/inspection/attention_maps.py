@@ -57,7 +57,7 @@ class AttentionMaps:
         return plot_heads(weights[layer], *self.axes_of(kind), title=title)
 
     def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
-        """Returns the tokens that attend and those attended to, as `plot_heads` takes them."""
+        """Returns the tokens that attend and the tokens attended to, as `plot_heads` takes them."""
         rows = self.source if kind == "encoder" else self.predicted
         return rows, self.fed if kind == "decoder" else self.source
 

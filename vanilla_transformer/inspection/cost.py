@@ -1,9 +1,9 @@
-"""Counts what a model costs: parameters, floating point operations (FLOPs) and memory.
+"""Counts the cost of a model: parameters, floating point operations (FLOPs) and memory.
 
 torch's own counter counts the matrix products of a copy of the model that has shapes and no values.
 A product of matrices (m, k) and (k, n) has 2·m·n·k FLOPs, a multiplication and an addition for each
 term (Kaplan et al. 2020, §2.1). Norms, activations, softmax and positions have far fewer
-operations, and are left out. Sequences have no padding, and all scores count, also those that the
+operations, and are left out. Sequences have no padding, and all scores count, also scores that the
 causal mask hides. The memory of activations is not estimated: it depends on the attention
 implementation, on padding and on gradient checkpointing.
 """
@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs. `str()` has a line for each number.
+    """The cost of a model. `str()` has a line for each number.
 
     Attributes:
         parameters: Number of parameters. A tied one counts once.
@@ -70,7 +70,7 @@ def cost(model: Any, source_length: int = 128, target_length: int = 128, batch: 
     steps, inputs = [0, 0, 0], {"input_ids": source}
     if config.is_encoder_decoder:
         encoder = shapes.get_encoder()
-        with torch.no_grad():  # the counter takes no view of what needs gradients
+        with torch.no_grad():  # the counter takes no view of a tensor that needs gradients
             encoded = encoder(**inputs)
         call = {"encoder_outputs": encoded, "decoder_input_ids": source[:, :1], "use_cache": True}
         steps = [_count_flops(lambda: shapes(**call, past_key_values=cache)) for _ in steps]

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _JOINERS = "\u200c\u200d"
-_VARIATIONS = range(0xFE00, 0xFE10)  # they choose between forms of the character before
+_VARIATIONS = range(0xFE00, 0xFE10)  # they choose a variant of the character before
 _SPACE = "\N{OPEN BOX}"
 _FALLBACK_FONTS = (
     *("Noto Sans", "Noto Emoji", "Symbola", "WenQuanYi", "Droid Sans Fallback", "Unifont"),
     *("Arial Unicode MS", "Malgun Gothic", "Microsoft YaHei", "Apple SD Gothic", "Hiragino Sans"),
 )
-"""How the names of fonts begin that have many scripts; matplotlib takes what others lack."""
+"""Begins of the names of fonts with many scripts, for characters that the usual font lacks."""
 
 
 def new_figure(size: tuple[float, float], dpi: float = 100) -> "Figure":
@@ -35,7 +35,7 @@ def add_title(figure: "Figure", title: str) -> None:
 
 
 def add_scale(figure: "Figure", image: Any, axes: Any, name: str) -> None:
-    """Draws the colours of an image and what they mean beside the axes."""
+    """Draws the colours of an image and their meaning beside the axes."""
     shrink = min(0.8, 4 / figure.get_figheight())
     bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02)
     bar.set_label(name, fontsize=10, parse_math=False)
@@ -78,7 +78,7 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
 
 def _show_characters(text: str) -> str:
-    """Replaces what cannot be seen, and what would change the text around it."""
+    """Replaces characters that cannot be seen, or would change the text around them."""
     text = re.sub("^ +| +$", lambda spaces: _SPACE * len(spaces[0]), text)
     return "".join(
         char if char.isprintable() or char in _JOINERS else char.encode("unicode_escape").decode()

@@ -94,7 +94,7 @@ ARGOS_VERSION = "1.11"
 """The version of Argos Translate that packages are written for."""
 
 _TEXTS, _TOKENS = 200, 12  # random texts that must be cut alike, and their length
-_TAG = re.compile(r"<.*>|>>.*<<|__.*__|.*_.*")  # what Argos Translate cannot write
+_TAG = re.compile(r"<.*>|>>.*<<|__.*__|.*_.*")  # Argos Translate cannot write these
 
 
 def export_to_argos(
@@ -111,11 +111,11 @@ def export_to_argos(
 
     Args:
         source: Directory of the model, which may hold models of SentencePiece.
-        languages: Code and name of the language of sources, and of that of targets.
+        languages: Code and name of the language of sources, and of the language of targets.
         sentencepiece: As `supplied` of `pieces_of`.
 
     Returns:
-        What a user must know, one sentence each.
+        Notes for the user, one sentence each.
     """
     from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 

@@ -39,7 +39,7 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
 
 
 class InertObject:
-    """Keeps what was stored of an object whose class is not loaded, and does nothing."""
+    """The stored values of an object whose class is not loaded; it does nothing."""
 
     def __init__(self, *args: Any) -> None:
         self.args = args
@@ -60,7 +60,7 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
 
 
 def _to_plain(value: Any) -> Any:
-    """Turns namespaces, inert objects and what they hold into dictionaries, lists and values.
+    """Turns namespaces and inert objects, with their contents, into dictionaries, lists and values.
 
     The nodes of omegaconf keep their value as `_content` or `_val`.
     """
@@ -121,11 +121,11 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def parse_yaml(text: str | bytes, name: str, loader: Any = None) -> Any:
-    """Reads YAML; the error for what is no YAML gives the name.
+    """Reads YAML; the error for a text that is none gives the name.
 
     Args:
-        loader: What makes values of it. None: they stay texts, as `no`, a word of a vocabulary;
-            no alias is multiplied.
+        loader: The class that makes values of it. None: values stay texts, such as `no`, a word of
+            a vocabulary; no alias is multiplied.
     """
     try:
         return yaml.load(text, loader or getattr(yaml, "CBaseLoader", yaml.BaseLoader))

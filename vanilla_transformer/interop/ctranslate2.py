@@ -75,7 +75,7 @@ _VALUES = {
 def problems_for_ctranslate2(
     config: VanillaTransformerConfig, holds_start: bool = True
 ) -> list[str]:
-    """Lists what CTranslate2 cannot compute; see `convert_to_ctranslate2`."""
+    """Lists the settings that CTranslate2 cannot compute; see `convert_to_ctranslate2`."""
     problems = fields_beyond(config, _VALUES, _ANY)
     problems += [
         f"`{name}` is None, but an export holds that token."
@@ -167,7 +167,7 @@ def set_vocabularies(
 
 
 def _set_attentions(layer: Any, config: VanillaTransformerConfig) -> None:
-    """Sets what the constructor of a layer's specification does not take."""
+    """Sets the options of attention that the constructor of a layer's specification lacks."""
     own, cross = layer.self_attention, getattr(layer, "attention", None)
     if config.attention_scale is not None:
         for attention in filter(None, (own, cross)):
@@ -179,7 +179,7 @@ def _set_attentions(layer: Any, config: VanillaTransformerConfig) -> None:
 
 
 def _set_positions(spec: Any, stack: Any, positions: int | None) -> None:
-    """Copies what positions are computed from."""
+    """Copies the tables and options of positions."""
     config = stack.config
     if config.position_embedding_type == "relative":
         for layer in spec.layer:  # all share the table of the stack
@@ -219,10 +219,11 @@ class AligningHeads:
 
 
 def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
-    """Chooses the heads that CTranslate2 returns the attention of: those that align here.
+    """Chooses the heads whose attention CTranslate2 returns: the heads that align here.
 
-    CTranslate2 averages the first heads of one layer, so those of `config.alignment_heads` become
-    the first ones. Heads that share keys and values stay together. None: it cannot average them.
+    CTranslate2 averages the first heads of one layer, so the heads of `config.alignment_heads`
+    become the first ones. Heads that share keys and values stay together. None: it cannot average
+    them.
     """
     if config.alignment_heads is None:
         return AligningHeads(aligning_layer(config.decoder_layers), 0, None)

@@ -38,11 +38,11 @@ def read_ctranslate2(
     """Reads a directory of CTranslate2: see `interop.formats`.
 
     Args:
-        tokenizer: SentencePiece model, or that of the source and that of the target; directory that
-            holds one or two of them or a tokenizer of transformers, or name on the Hub. None: what
-            lies in the directory, or else words and subwords between spaces.
-        source_eos: Whether the tokenizer ends sources with the end token. None: what
-            `interop.vocabularies` makes of the config and the padding token.
+        tokenizer: SentencePiece model, or one for the source and one for the target; directory that
+            holds one or two of them or a tokenizer of transformers, or name on the Hub. None: the
+            files of the directory, or else words and subwords between spaces.
+        source_eos: Whether the tokenizer ends sources with the end token. None: as
+            `interop.vocabularies` concludes from the config and the padding token.
     """
     folder = Path(source)
     file = read_model_bin(folder / "model.bin")

@@ -1,11 +1,11 @@
-"""The variables of a CTranslate2 model: where our modules stand, and what the others mean.
+"""The variables of a CTranslate2 model: the paths of our modules, and the meaning of the others.
 
-Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what it computes:
+Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from its outputs:
 
 - weights in `int8` have a scale per row, weights in `int16` one scale: a weight is number / scale;
 - projections of self-attention lie in one matrix, keys and values of cross-attention in another;
 - an attribute that is missing has a default: the epsilon of norms is 1e-5, without a bias 1e-6;
-  sinusoids that are not stored are those of fairseq from position 1 on.
+  sinusoids that are not stored are fairseq's from position 1 on.
 """
 
 import math
@@ -153,7 +153,7 @@ class _Stack:
         weights: Its weights by our names.
         fields: Config fields of this stack.
         common: Config fields that must be the same in both stacks.
-        problems: What has no counterpart here, a sentence each.
+        problems: A sentence for each option without a counterpart here.
         is_rounded: Whether the file holds its sinusoids in 16 bits.
     """
 

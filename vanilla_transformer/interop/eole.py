@@ -3,8 +3,8 @@
 A model is a directory: `config.json` holds the options that differ from Eole's defaults, weights
 are in `model.00.safetensors`, words in `vocab.json`. Facts about them come from Eole 0.6.4
 (`config/models`, `encoders/transformer`, `decoders/transformer`, `modules/embeddings`). Layers,
-sinusoids and special tokens are those of OpenNMT-py; the default epsilon of norms is 1e-5. Scores
-are multiplied by `attn_scaling` to the power of -1/2.
+sinusoids and special tokens are as in OpenNMT-py; the default epsilon of norms is 1e-5. Scores are
+multiplied by `attn_scaling` to the power of -1/2.
 """
 
 from collections.abc import Mapping
@@ -123,7 +123,7 @@ def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _stack_options(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
-    """Returns the options of a stack: its own ones, and those of the model for both stacks."""
+    """Returns the options of a stack: its own ones, and the model's for both stacks."""
     model = config.get("model") or {}
     return {**model, **(model.get(stack) or {})}
 

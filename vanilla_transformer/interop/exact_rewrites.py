@@ -1,6 +1,6 @@
 """Rewrites a model into one with other fields that computes the same function.
 
-Other systems have fewer fields than this package. A rewrite moves what a field computes into the
+Other systems have fewer fields than this package. A rewrite moves the effect of a field into the
 weights: a factor goes into the matrix before it, a missing bias becomes a bias of zeros, and so on.
 A rewrite that does not apply to a model returns it as it is.
 """
@@ -86,7 +86,7 @@ def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
 
 
 def repeat_key_value_heads(state: ModelState) -> ModelState:
-    """Gives each query head keys and values of its own: copies of those that it shared."""
+    """Gives each query head keys and values of its own, as copies of the shared ones."""
     groups = {
         stack: state.heads_of(stack) // state.fields[f"{stack}_num_key_value_heads"]
         for stack in _STACKS
@@ -142,7 +142,7 @@ def fold_residual_scale(state: ModelState) -> ModelState:
 def fold_attention_scale(target: float | None) -> Rewrite:
     """Makes the rewrite that moves a factor on the scores into the queries, but for a target.
 
-    As that of the field, None is 1/sqrt(width of a head).
+    None is 1/sqrt(width of a head), as for the field.
     """
 
     def fold(state: ModelState) -> ModelState:
@@ -219,7 +219,7 @@ def split_waves(state: ModelState) -> ModelState:
 def tabulate_positions(offset: int) -> Rewrite:
     """Makes the rewrite that stores the vectors of all positions in a table, as learned ones are.
 
-    Before them are `offset` rows: those that a table already has there, or zeros.
+    Before them are `offset` rows: the rows that a table already has there, or zeros.
     """
 
     def tabulate(state: ModelState) -> ModelState:

@@ -10,7 +10,7 @@ the options come from fairseq 0.12.2 (`models/transformer`, `modules/multihead_a
 - a stack ends with a norm if its `normalize_before` is on, except in checkpoints of the first
   versions, which have a `version` below 2 (encoder) or 3 (decoder).
 
-Dictionaries (`dict.de.txt`) become a tokenizer. Its texts are those that fairseq reads: words and
+Dictionaries (`dict.de.txt`) become a tokenizer. It reads the same texts as fairseq: words and
 subwords separated by spaces.
 """
 
@@ -91,8 +91,8 @@ def read_fairseq(
     """Reads a checkpoint of a fairseq `transformer` model: see `interop.formats`.
 
     Args:
-        dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
-            the checkpoint, if they are there.
+        dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: the
+            checkpoint's, if they are there.
     """
     checkpoint = read_training_checkpoint(source, INERT_CLASSES)
     weights = checkpoint.get("model")
@@ -290,7 +290,7 @@ def _read_tokenizer(
 def _dictionary_names(options: Mapping[str, Any]) -> list[str]:
     """Returns the names of the dictionaries of the source and the target.
 
-    A task of several pairs (`en-de,en-fr`) may have one for all; else those of the first pair.
+    A task of several pairs (`en-de,en-fr`) may have one for all; else the first pair names them.
     """
     if fixed := options.get("fixed_dictionary"):
         return [Path(fixed).name] * 2
@@ -302,7 +302,7 @@ def _dictionary_names(options: Mapping[str, Any]) -> list[str]:
 
 
 def _language_tokens(options: Mapping[str, Any]) -> list[str]:
-    """Returns what fairseq's multilingual tasks append to each dictionary as they start."""
+    """Returns the tokens that fairseq's multilingual tasks append to each dictionary."""
     languages = options.get("langs") or []
     if isinstance(languages, str):
         languages = languages.split(",")

@@ -3,8 +3,8 @@
 A reader is one function `read_...(source, **options)` that returns an `Imported`. It raises an
 OSError if a file does not exist, and a ValueError if a file is broken or holds code, if an option
 of the source has no counterpart here, or if the weights do not fit. One error lists all problems of
-a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that holds them,
-and `changes` are config fields that differ from those of the source.
+a kind. `read_state_dict` reads files of weights; `key` names the entry that holds them, and
+`changes` are config fields that differ from the fields of the source.
 
 This module imports neither torch nor transformers, so the command line can read it at once.
 """
@@ -31,7 +31,7 @@ class Imported:
         source_logits: Computes the logits of the source. None: its library cannot run.
         source_model: The source, if it is a model of transformers: its greedy output is compared.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
-        keeps: What must live until `source_logits` has run, such as a temporary folder.
+        keeps: An object that must live until `source_logits` has run, such as a temporary folder.
         outcome: A sentence on the comparison, once the model is saved.
     """
 

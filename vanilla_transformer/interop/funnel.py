@@ -1,7 +1,7 @@
 """Converts a model of another system: read, compare, save with a probe and a card.
 
-A reader of `interop.formats.SOURCES` reads the source and matches its weights; what follows is the
-same for every source.
+A reader of `interop.formats.SOURCES` reads the source and matches its weights; all further steps
+are the same for every source.
 """
 
 from collections.abc import Sequence

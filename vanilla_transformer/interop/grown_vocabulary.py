@@ -56,5 +56,5 @@ def grow_vocabulary(
         "larger",
         f"It has {len(tokens):,} new tokens, whose rows are the means of the pieces that they were "
         "cut into: train it.",
-        "Logits of old tokens are those of the source for texts that are cut as before.",
+        "Logits of old tokens equal the source's for texts that are cut as before.",
     )

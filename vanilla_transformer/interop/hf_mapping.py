@@ -36,7 +36,7 @@ _HEAD_BIAS = "lm_head.bias"
 
 @dataclass(frozen=True)
 class Family:
-    """A class of transformers that computes what a config here can express.
+    """A class of transformers whose models a config here can express.
 
     Attributes:
         options: Its options by name of our field, where both mean the same.
@@ -44,7 +44,7 @@ class Family:
         write_options: The inverse of `read_fields`.
         names: Rules for the names of weights, in both directions. A rule with `sinusoids` drops a
             table that both sides compute.
-        rewrites: What turns more models into ones that the class computes.
+        rewrites: Rewrites that turn more models into ones that the class computes.
         limits: Returns the values of our fields that the class computes instead of ours, where its
             config does not show it.
     """
@@ -73,19 +73,19 @@ class Family:
         return self.model_class.__name__
 
     def fields_of(self, config: PreTrainedConfig) -> dict[str, Any]:
-        """Returns our fields for a config of this class, without those that the weights show."""
+        """Returns our fields for a config of this class, but for fields that the weights show."""
         same = {ours: getattr(config, theirs, None) for ours, theirs in self.options.items()}
         return same | self.read_fields(config)
 
     def config_for(self, ours: VanillaTransformerConfig) -> PreTrainedConfig:
-        """Returns the config of the class that says what ours says, as far as it can."""
+        """Returns the config of the class with the same meaning as ours, as far as it can."""
         same = {theirs: getattr(ours, name, None) for name, theirs in self.options.items()}
         options: dict[str, Any] = copy.deepcopy(same | self.write_options(ours))
         return self.config_class(**options)
 
 
 def copy_generation_config(model: PreTrainedModel) -> GenerationConfig:
-    """Returns a copy of what `generate()` of a model uses, which its config no longer changes."""
+    """Returns a copy of a model's settings of `generate()`, which its config no longer changes."""
     settings = copy.deepcopy(model.generation_config.to_dict())
     settings.pop("_from_model_config", None)
     return GenerationConfig.from_dict(settings)
@@ -150,7 +150,7 @@ def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> li
     except Exception as error:  # classes of transformers raise errors of several types
         reason = " ".join(str(error).split())
         raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
-    # What survives the way there and back is what the class computes.
+    # Fields that survive the way there and back are computed by the class.
     back.lm_head_bias = ours.lm_head_bias  # the weights show it
     wanted, computed = fields_with_effect(ours), fields_with_effect(back) | family.limits(ours)
     return [

@@ -95,8 +95,8 @@ def read_marian(
     """Reads a model of Marian: see `interop.formats`.
 
     Args:
-        vocabularies: Files of the vocabularies: one, or the source's and the target's. None: those
-            that the file of options beside the model names, or that lie there.
+        vocabularies: Files of the vocabularies: one, or the source's and the target's. None: the
+            files that the options beside the model name, or that lie there.
     """
     path = find_model(Path(source))
     stored = read_npz(path)
@@ -289,7 +289,7 @@ def _name_rules(ties_output: bool) -> Rules:
 
 
 def _read_options_beside(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads the files of options beside a model: `marian-decoder`'s, then those of the training."""
+    """Reads the files of options beside a model: of `marian-decoder`, then of the training."""
     for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
         if (file := path.with_name(name)).is_file():
             options = parse_yaml(file.read_bytes(), name, yaml.SafeLoader)
@@ -311,7 +311,7 @@ def _find_vocabularies(path: Path) -> list[Path]:
     """Returns the files of the vocabularies: one, or the source's and the target's."""
     folder = path.parent
     for options in _read_options_beside(path):
-        # Only the names count: the paths are those of the machine that trained the model.
+        # Only the names count: the paths are of the machine that trained the model.
         files = [folder / re.split(r"[/\\]", str(each))[-1] for each in options.get("vocabs") or []]
         if files and all(file.is_file() for file in files):
             return files
@@ -325,7 +325,7 @@ def _find_vocabularies(path: Path) -> list[Path]:
                 return [each[0] for each in pair]
     raise FileNotFoundError(
         f"{str(folder)!r} holds no vocabularies that are named by decoder.yml: name them with "
-        "--vocabularies, one, or that of the source and that of the target."
+        "--vocabularies, one, or the source's and the target's."
     )
 
 

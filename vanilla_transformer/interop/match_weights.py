@@ -1,6 +1,6 @@
 r"""Gives the weights of a source the names of this package, and fits them to a config.
 
-A rule is a regular expression for a whole name, and what becomes of the weights that match it:
+A rule is a regular expression for a whole name, and a treatment of the weights that match it:
 
 - a name, which may refer to groups of the expression, as in `re.sub` (`\1`);
 - None: the weight is not needed;
@@ -47,7 +47,7 @@ Weights = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class WeightRule:
-    """What becomes of weights, if they do not only get another name.
+    """A treatment of weights that does not only give them another name.
 
     Attributes:
         names: New names; none: the weight is dropped.
@@ -71,7 +71,7 @@ class WeightRule:
 
 Target = str | WeightRule | None
 Rules = Mapping[str, Target]
-"""What becomes of weights, by regular expression for their names."""
+"""Treatments of weights, by regular expression for their names."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def layer_rules(
     """Returns the rules for the modules in layers, whose weights are `...weight` and `...bias`.
 
     Args:
-        layer: Expression for what stands before the names: group 1 is "(encoder|decoder)", and
-            group 2 the number.
+        layer: Expression for the text before the names: group 1 is "(encoder|decoder)", and group 2
+            the number.
         both: Our module in a layer by expression for theirs, whose groups begin with 3; `encoder`
-            and `decoder` hold those of one stack alone.
+            and `decoder` hold modules of one stack alone.
     """
     stacks = {"encoder|decoder": both, "encoder": encoder or {}, "decoder": decoder or {}}
     return {
@@ -257,7 +257,7 @@ def fit_weights(
         zeros: Expressions for names whose missing weights are zero.
         stacks: The stacks that the source has. The layers of an encoder alone are converted without
             an embedding.
-        remedy: A sentence on what to do if the weights do not fit.
+        remedy: A sentence that says how to proceed if the weights do not fit.
     """
     sizes = _read_sizes(renamed, stacks, remedy)
     if "max_position_embeddings" in sizes:

@@ -58,7 +58,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class ModelBin:
-    """What a file holds. Values are read when they are asked for.
+    """The variables of a file. Values are read when they are asked for.
 
     Attributes:
         specification: Name of the kind of model, such as "TransformerSpec".

@@ -1,8 +1,8 @@
 """Exports a model to ONNX, for transformers.js and onnxruntime.
 
 This module needs the extra `onnx`. A directory holds two graphs in its folder `onnx`, the config,
-the generation config and the tokenizer. Names, inputs and outputs are those that transformers.js
-reads for an encoder-decoder:
+the generation config and the tokenizer. Names, inputs and outputs are as transformers.js reads them
+for an encoder-decoder:
 
 - `encoder_model.onnx` takes `input_ids` and `attention_mask`, both (batch, source_len), and returns
   `last_hidden_state` of shape (batch, source_len, d_model).
@@ -11,7 +11,7 @@ reads for an encoder-decoder:
   values of earlier calls: `past_key_values.N.decoder.key` and `.value` of the target tokens,
   `past_key_values.N.encoder.key` and `.value` of the source. Before the first token both have the
   length 0. It returns `logits` of shape (batch, target_len, vocab), and all keys and values as
-  `present.N...`; those of the source are computed once.
+  `present.N...`; keys and values of the source are computed once.
 
 Keys and values are (batch, key_value_heads, length, head_dim). All other sizes are dynamic: batch,
 source_len, target_len and past_len. The graphs are of the opset `OPSET`, with float32 weights, or
@@ -85,8 +85,8 @@ def export_to_onnx(
         quantization: Type of the weights, a key of `TYPES`. None: float32.
 
     Returns:
-        How far the graphs are from the model before a quantisation, and what a user must know:
-        what a quantisation changes, and notes on the tokenizer.
+        The difference of the graphs from the model before a quantisation, and notes for the user:
+        the effect of a quantisation, and notes on the tokenizer.
     """
     if model.config.decoder_start_token_id is None:
         raise ValueError(
@@ -133,7 +133,7 @@ def quantize_graphs(folder: Path) -> None:
 
 
 class DecoderGraph(nn.Module):
-    """What the decoder's graph computes: some target tokens after others, whose keys are given."""
+    """The computation of the decoder's graph: some target tokens after others with given keys."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class DecoderGraph(nn.Module):
 
 
 class EncoderGraph(nn.Module):
-    """What the encoder's graph computes."""
+    """The computation of the encoder's graph."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
 
 @contextmanager
 def _without_messages() -> Iterator[None]:
-    """Hides what torch and onnxruntime say about their own tracing."""
+    """Hides messages of torch and onnxruntime about their own tracing."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():

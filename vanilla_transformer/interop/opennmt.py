@@ -133,7 +133,7 @@ def import_with_words(
     """Builds the model and its tokenizer, whose sources have no `</s>`.
 
     Args:
-        fields: Config fields, without those of biases.
+        fields: Config fields, without the fields of biases.
         vocab: The words "src" and "tgt" by id, and perhaps a "decoder_start_token".
     """
     parts = fields_of_parts(renamed.weights)

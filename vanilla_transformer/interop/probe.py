@@ -96,7 +96,7 @@ class Comparison:
     """How far a model is from its source.
 
     Attributes:
-        library: What computed the outputs of the source: library, version and class.
+        library: The library that computed the outputs of the source, with version and class.
         expected: Logits of the source, of shape (batch, target_len, vocab).
         difference: Largest absolute difference of two logits, in float32.
         equal_output: Whether the greedy outputs are equal. None: they were not compared.
@@ -182,7 +182,7 @@ def _compare(library: str, computed: torch.Tensor, expected: torch.Tensor) -> Co
 def compare_logits(
     model: Any, library: str, source_logits: SourceLogits, limit: int | None = None
 ) -> Comparison:
-    """Compares the logits of a model with those of its source for the inputs of the probe."""
+    """Compares the logits of a model and its source for the inputs of the probe."""
     inputs = probe_inputs(model.config, limit)
     return _compare(library, compute_outputs(model, inputs), source_logits(inputs).float())
 

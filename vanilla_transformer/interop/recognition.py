@@ -1,4 +1,4 @@
-"""Says what kind of model a file or directory holds, without making a model of it."""
+"""Recognises the kind of model in a file or directory, without making a model of it."""
 
 import re
 from collections import Counter
@@ -37,7 +37,7 @@ NAMES_OF_WEIGHTS = {
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a file or directory holds.
+    """The kind of model in a file or directory, and facts about it.
 
     Attributes:
         kinds: Names in `interop.formats.SOURCES`, or `OWN`; several, if nothing tells which.
@@ -153,7 +153,7 @@ FORMATS: dict[str, Callable[[Path], Recognised]] = {
     "config.json": _look_at_config,
     "*.npz": _look_at_marian,
 }
-"""What looks at a file, by its name, or by the name of a file in a directory: the first counts."""
+"""Functions that look at a file, by its name or that of a file in a directory: the first counts."""
 
 
 def _facts_of(weights: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from vanilla_transformer.interop.match_weights import (
 )
 
 _OPTIONS = {"transpose", "offset", "heads", "stack"}
-"""What may stand beside the new names of a weight."""
+"""Keys that may stand beside the new names of a weight."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def read_table(path: str | Path) -> RenameTable:
 
 
 def _make_rule(value: Any) -> Target:
-    """Makes a rule for weights; the error tells what is wrong with it."""
+    """Makes a rule for weights; the error tells its mistake."""
     if value is None or isinstance(value, str):
         return value
     known = ("to", "copy", "split") if isinstance(value, dict) else ()

@@ -7,7 +7,7 @@ the shortest key, so that "e" with two accents loses one. Hence it gets here sin
 1. A text is cut within clusters: by `_JOIN` inside a key, and by `_APART` elsewhere.
 2. `Precompiled` replaces characters.
 3. Where `_JOIN` stood, NFC composes them. `_APART` keeps it from composing, or putting into order,
-   what is not in the map. Keys with another value than NFC's are replaced one by one.
+   other characters. Keys with another value than NFC's are replaced one by one.
 """
 
 import re
@@ -21,7 +21,7 @@ from tokenizers import Regex, normalizers
 _JOIN, _APART, _BETWEEN = "\ufdd0", "\ufdd1", "\ufdd2"  # noncharacters, which no text contains
 
 _EXTENDING = r"\p{M}\u200c\u200d\n"
-"""What belongs to the cluster of the character before it, if both take less than six bytes."""
+"""Characters of the cluster of the one before, if both take less than six bytes."""
 
 
 @cache  # both sides of a model mostly have the same map
@@ -39,7 +39,7 @@ def charsmap_steps(charsmap: bytes) -> list[normalizers.Normalizer]:
             irregular[value].add(mapped[key])
     later = "".join(sorted({sign for key in keys for sign in key[1:]}))
     apart = rf"(?=[{_EXTENDING}{re.escape(later)}])(?<!{_JOIN})"
-    # NFC skips what has no place of its own in the text, such as an insertion at its start
+    # NFC skips characters without a position in the text, such as an insertion at its start
     steps: list[normalizers.Normalizer] = [normalizers.Prepend(_APART)]
     if keys:
         steps.append(normalizers.Replace(Regex(_inside_of(keys)), _JOIN))
@@ -84,7 +84,7 @@ def read_charsmap(charsmap: bytes) -> dict[str, str]:
 
 def _inside_of(keys: Collection[str]) -> str:
     """Returns a pattern of the positions inside keys."""
-    heads = defaultdict[str, set[str]](set)  # by what follows up to the end of the key
+    heads = defaultdict[str, set[str]](set)  # by the rest of the key
     for key in keys:
         # a shorter key has the positions before its end
         shorter = max((end for end in range(2, len(key)) if key[:end] in keys), default=1)

@@ -187,7 +187,7 @@ _STEPS = {"NFC", "Precompiled", "Replace", "Prepend", "Metaspace", "Split"}
 def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     """Makes the model of SentencePiece that cuts texts as a backend does.
 
-    That of BPE joins any neighbours that make a piece, where the backend joins listed pairs. Both
+    With BPE, it joins any neighbours that make a piece, where the backend joins listed pairs. Both
     do the same with the pieces that the backend makes of their own characters: the parts of such a
     piece stand side by side in a text only if they do so in the piece. The backend makes no other
     pieces at all, so they are control tokens.

@@ -1,4 +1,4 @@
-"""Sinusoids as tables, and the comparison of stored tables with those that the model computes."""
+"""Sinusoids as tables, and the comparison of stored tables with the model's sinusoids."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ def holds_sinusoids(
     Args:
         tensor: The table. Axes of size 1 do not count, nor do rows of zeros, which fairseq stores
             at the position of padding.
-        tolerance: Largest difference beside that of float32, in which angles are computed: it grows
-            with the position. The default is the rounding of half precision.
+        tolerance: Largest difference besides the rounding of angles in float32, which grows with
+            the position. The default is the rounding of half precision.
     """
     table = tensor.float().squeeze()
     if table.dim() != 2:

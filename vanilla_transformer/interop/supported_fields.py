@@ -54,7 +54,7 @@ def fields_beyond(
 
 
 def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
-    """Returns the fields that change what a model computes; None becomes the value it means."""
+    """Returns the fields that change outputs; None becomes the value that it means."""
     hidden = {*WITHOUT_EFFECT_ON_OUTPUTS, "is_encoder_decoder"}
     names = set(VanillaTransformerConfig.__annotations__) - hidden
     if config.position_embedding_type != "learned":

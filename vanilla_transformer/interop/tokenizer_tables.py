@@ -45,7 +45,7 @@ def read_tables(folder: Path) -> list["Table"]:
 
 
 def close_under_parents(table: "Table", kept: Iterable[int]) -> set[int]:
-    """Adds to ids those of all tokens that their tokens are merged from."""
+    """Adds to ids the ids of all tokens that their tokens are merged from."""
     tokens = {index: token for token, index in table.ids.items()}
     closed, waiting = set[int](), list(kept)
     while waiting:
@@ -176,7 +176,7 @@ class PieceTable:
 
     @cached_property
     def listed_ids(self) -> dict[str, int]:
-        """The ids in the file; those of added tokens may come after them."""
+        """The ids in the file; ids of added tokens may come after them."""
         return read_object(self.path)
 
     @cached_property

@@ -51,7 +51,7 @@ def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
     if type(saved) is not type(tokenizer):
         problems.append(f"it loads as {type(saved).__name__}, not {type(tokenizer).__name__}")
     problems += _find_differences(tokenizer, saved, PROBES, ("source", "target"))
-    raise_problems("The saved tokenizer differs from that of the source", problems)
+    raise_problems("The saved tokenizer differs from the source's", problems)
 
 
 def _find_differences(
@@ -125,7 +125,7 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
     with the same ids and texts; of two vocabularies, the target's goes to `TARGET_FOLDER`.
 
     Returns:
-        What a user must know, one sentence each.
+        Notes for the user, one sentence each.
     """
     if not isinstance(tokenizer, VanillaTransformerTokenizer):
         save_tokenizer(tokenizer, output_dir)
@@ -136,14 +136,14 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
         return notes
     _save_side(tokenizer.target_tokenizer(), Path(output_dir) / TARGET_FOLDER)
     note = (
-        f"The tokenizer of the directory encodes sources. Decode outputs with that of the target: "
+        f"The tokenizer of the directory encodes sources. Decode outputs with the target's: "
         f'`AutoTokenizer.from_pretrained(path, subfolder="{TARGET_FOLDER}")`.'
     )
     return (*notes, note)
 
 
 def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer, or that of the source, without our class.
+    """Returns a tokenizer, or the source's of two, without our class.
 
     Tokens that were added as special ones, such as a tag, are recognised in texts as before, but
     decoding cannot skip them.
@@ -176,7 +176,7 @@ def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedToke
 
 
 def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tuple[str, ...]:
-    """Saves the source's vocabulary, and checks what is loaded again."""
+    """Saves the source's vocabulary, and checks the tokenizer that is loaded again."""
     to_plain_tokenizer(tokenizer).save_pretrained(folder)
     _use_known_names(Path(folder))
     load: Any = AutoTokenizer.from_pretrained

@@ -59,7 +59,7 @@ def read_torch(
     """Reads the state dict of a model around `nn.Transformer`: see `interop.formats`.
 
     Args:
-        target_embedding: Name of the target's matrix. It may be that of the source.
+        target_embedding: Name of the target's matrix. It may be the source's.
         generator: Name of the output projection, without `.weight`.
         positions: "learned:NAME", "learned:SOURCE_NAME,TARGET_NAME", "sinusoidal", "none", or
             "sinusoidal:NAME" for a table that is stored: it is compared with the sinusoids. Any
@@ -86,7 +86,7 @@ def read_torch(
     shown = {**fields_of_parts(renamed.weights), **sharing_fields(renamed.weights)}
     fields = {**shown, "position_embedding_type": read[0], **fields}
     config, weights = fit_weights(renamed, fields, [r".*norm\.bias"])
-    note = "The norms of the source have no bias. Those of this model have one, which is zero."
+    note = "The norms of the source have no bias. The norms of this model have one, which is zero."
     return Imported(build_model(config, weights), notes=() if config.attention_bias else (note,))
 
 
@@ -129,8 +129,8 @@ def _rename_torch(
 ) -> RenamedWeights:
     """Gives the weights our names; a stored table of sinusoids is compared and left out.
 
-    `names` are those of the "source" and "target" embedding and of the "generator". Norms have the
-    slot "pre" or "post".
+    `names` has the names of the "source" and "target" embedding and of the "generator". Norms have
+    the slot "pre" or "post".
     """
     scheme, stored = positions
     start = re.escape(prefix)

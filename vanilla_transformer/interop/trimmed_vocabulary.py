@@ -1,4 +1,4 @@
-"""Trims the vocabulary of a saved model to what some texts need; the model computes the same.
+"""Trims the vocabulary of a saved model to the tokens of some texts; the model computes the same.
 
 The rows of dropped tokens leave the embeddings, the output projection and its bias. Kept tokens
 keep their order. Texts that need kept tokens only are cut as before, and the logits of kept tokens
@@ -44,7 +44,7 @@ _SIDES = ("text", "text_target")
 
 @dataclass(frozen=True)
 class Size:
-    """What a vocabulary costs: rows of both embeddings, parameters, and size of the weights."""
+    """The size of a vocabulary: rows of both embeddings, parameters, and bytes of the weights."""
 
     tokens: tuple[int, int]
     parameters: int
@@ -88,9 +88,9 @@ def trim_vocabulary(
 
     Args:
         keep_for: Text files, plain or `.gz`, of both sides.
-        keep_for_target: Text files of the target. `keep_for` then holds those of the source.
-        keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
-            are the most frequent ones in every vocabulary that is sorted.
+        keep_for_target: Text files of the target. `keep_for` then holds the source's.
+        keep_frequent: Number of further tokens of each vocabulary. They have the lowest ids, which
+            are the most frequent tokens of every sorted vocabulary.
     """
     files = [*map(str, keep_for), *map(str, keep_for_target)]
     check_output_directory(str(output_dir), overwrite, [path, *files])
@@ -198,7 +198,7 @@ def _choose_ids(
 
 
 def _align_sides(tables: Sequence[Table], kept: list[set[int]]) -> None:
-    """Keeps more tokens until those that both sides need with one id, such as `<pad>`, have it."""
+    """Keeps more tokens until tokens that need one id on both sides, such as `<pad>`, have it."""
     names = [{index: token for token, index in table.ids.items()} for table in tables]
     common = tables[0].required & tables[1].required
     fixed = sorted(i for i in common if names[0].get(i) == names[1].get(i))
@@ -242,7 +242,7 @@ def _renumber_ids(value: Any, new: Mapping[int, int]) -> Any:
 
 
 def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
-    """Replaces the ids in a config, in place; what forbids a dropped token is dropped."""
+    """Replaces the ids in a config, in place; a ban on a dropped token is dropped."""
     for name, value in config.to_dict().items():
         if value is None:
             continue
@@ -321,7 +321,7 @@ def _compare_ids(
             count += 1
             if before != [order[index] if index < len(order) else None for index in after]:
                 problems.append(f"`{side}` {line[:80]!r} is cut otherwise")
-    raise_problems("The smaller tokenizer differs from that of the model", problems[:5])
+    raise_problems("The smaller tokenizer differs from the model's", problems[:5])
     return count
 
 

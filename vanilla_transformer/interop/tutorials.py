@@ -7,10 +7,10 @@ Most code follows one of two layouts, which `read_layout` finds by the names of 
 - The Annotated Transformer (https://nlp.seas.harvard.edu/annotated-transformer): pre-norm with the
   sample standard deviation, sinusoids, and the ids 0 to 3 for `<s>`, `</s>`, `<blank>` and `<unk>`.
 
-Weights do not show the number of heads. Five more tutorials are known as systems A to E; what each
-of them computes is its preset. People who follow a tutorial choose their own names for modules, so
-rules turn them into the names that `docs/converting.md` lists, which also tells what the tutorials
-are. The rows of the fused projections of systems B and C lie head by head.
+Weights do not show the number of heads. Five more tutorials are known as systems A to E, each with
+a preset; `docs/converting.md` names them. People who follow a tutorial choose their own names for
+modules, so rules turn them into the names that this page lists. The rows of the fused projections
+of systems B and C lie head by head.
 """
 
 from collections.abc import Mapping
@@ -111,13 +111,13 @@ def convert_tutorial(
             model that computes something else, without an error.
         renames: Rules that turn names of the trained model into the names that this module expects.
         source_pad_token_id: Id of the padding token in the source vocabulary, if it differs from
-            that of the target. A model here has one `pad_token_id` for both. The two rows of the
+            the target's. A model here has one `pad_token_id` for both. The two rows of the
             source embedding are swapped, and the two tokens must be swapped in the source
             vocabulary, too. An embedding that has no row `pad_token_id` is extended with zeros.
 
     Returns:
         The config, and weights for a `VanillaTransformerForConditionalGeneration`. For system B,
-        the weights are those of the encoder of a `VanillaTransformerModel`, without its embedding.
+        they are for the encoder of a `VanillaTransformerModel`, without its embedding.
     """
     is_encoder = system == ENCODER_ONLY
     stacks = ("encoder",) if is_encoder else ("encoder", "decoder")
@@ -331,5 +331,5 @@ def read_layout(
         **(changes or {}),
     }
     ids = ", ".join(f"{name} {fields[f'{name}_token_id']}" for name in ("unk", "pad", "bos", "eos"))
-    note = f"The layout is that of {layout.title}; its token ids are {ids}."
+    note = f"The layout comes from {layout.title}; its token ids are {ids}."
     return Imported(build_model(*fit_weights(ours, fields)), notes=(note,))

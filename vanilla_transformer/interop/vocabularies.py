@@ -78,7 +78,7 @@ class Vocabularies:
 
     @property
     def adds_sources(self) -> bool:
-        """Whether the source has more added rows than that of padding."""
+        """Whether the source has more added rows than one for padding."""
         return self.orders[0].count(None) > 1
 
     def spread_logits(self, logits: torch.Tensor) -> torch.Tensor:
@@ -198,7 +198,7 @@ def build_with_vocabularies(
     """Builds a model, whose weights have our names and the former order of rows.
 
     Args:
-        fields: Config fields, without those of tokens and of shared matrices.
+        fields: Config fields, without the fields of tokens and of shared matrices.
         zeros: Expressions for names whose missing weights are zero.
     """
     check_tables(renamed)
@@ -255,13 +255,13 @@ def make_tokenizer(
 
     Args:
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
-        supplied: As `tokenizer` of `read_ctranslate2`. None: what lies in the folder.
+        supplied: As `tokenizer` of `read_ctranslate2`. None: files of the folder.
         source_eos: Whether sources end with the end token. None: as the vocabularies say.
 
     Returns:
-        A tokenizer of transformers if there is one whose ids are those of the vocabulary. Otherwise
-        one of this package, whose texts are cut by SentencePiece or at spaces; or None. And
-        sentences on what a user must know about it.
+        A tokenizer of transformers if there is one with the ids of the vocabulary. Otherwise one of
+        this package, whose texts are cut by SentencePiece or at spaces; or None. And notes for the
+        user on it.
     """
     if isinstance(supplied, Sequence) and not isinstance(supplied, str):
         return _build_tokenizer(vocabularies, (supplied[0], supplied[-1]), source_eos)
@@ -329,8 +329,8 @@ def pieces_of(
 ) -> tuple[list[bytes], str]:
     """Returns the models of SentencePiece that cut texts as a tokenizer does.
 
-    They are those that are supplied, or lie in the directory of the model, or else are made of the
-    tokenizer: one, or the source's and the target's. A sentence tells what those that are made do.
+    They are supplied, or lie in the directory of the model, or else are made of the tokenizer: one,
+    or the source's and the target's. A sentence tells the limits of models that are made.
     """
     files = [Path(supplied)] if supplied is not None else find_pieces(Path(folder))
     if files:

@@ -1,1 +1,1 @@
-"""The page in the browser: outputs, what attends to what, heads switched off, shapes."""
+"""The page in the browser: outputs, attention, heads switched off, shapes."""

@@ -1,4 +1,4 @@
-"""The components of the page, and what can be chosen in them."""
+"""The components of the page, and the choices that they offer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Components:
 
     @property
     def search(self) -> list[Any]:
-        """What a request is made of, besides the heads that are off."""
+        """The parts of a request, besides the heads that are off."""
         return [self.text, self.model, self.engine, self.beams, self.outputs, self.temperature]
 
     @property
@@ -67,7 +67,7 @@ class Components:
 
     @property
     def results(self) -> list[Any]:
-        """What a request changes."""
+        """The components that a request changes."""
         return [self.status, self.answer, self.shown, self.result, *self.drawn]
 
 
@@ -107,7 +107,7 @@ def head_choices(heads: Heads, kind: str, layer: int) -> list[tuple[str, int]]:
 
 
 def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
-    """Lists what an alignment can be drawn from."""
+    """Lists the heads, and their mean, from which an alignment can be drawn."""
     return [("mean", MEAN), *head_choices(heads, "Cross-attention", layer)]
 
 

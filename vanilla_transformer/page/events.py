@@ -1,4 +1,4 @@
-"""What happens on the page when a person clicks, chooses or ticks."""
+"""The events of the page: a person clicks, chooses or ticks."""
 
 import json
 import secrets
@@ -44,7 +44,7 @@ EXPECTED = (ValueError, OSError, ModuleNotFoundError)
 class PageEvents:
     """The functions that Gradio calls. Each returns the new values of components.
 
-    What belongs to one user is passed in and out as `gr.State`; the events hold the models alone.
+    The state of one user is passed in and out as `gr.State`; the events hold the models alone.
     """
 
     def __init__(self, models: PageModels, components: Components) -> None:
@@ -122,7 +122,7 @@ class PageEvents:
         count = len(self.components.search)
         kind, layer = rest[-2:]
         module = KINDS[kind][0]
-        elsewhere = {place for place in off if place[:2] != (module, layer)}
+        elsewhere = {head for head in off if head[:2] != (module, layer)}
         now = frozenset(elsewhere | {(module, layer, head) for head in ticked})
         seed = result.request.seed if result else None  # samples change with the heads alone
         return [now, *self.run(*rest[:count], now, *rest[count:], seed=seed)]
@@ -132,7 +132,7 @@ class PageEvents:
         return [[], *self.tick([], frozenset(), result, *rest)]
 
     def draw(self, result: PageResult | None, *choices: Any) -> list[str]:
-        """Draws what is chosen of a result; returns `Components.drawn`."""
+        """Draws the chosen parts of a result; returns `Components.drawn`."""
         return list(EMPTY if result is None else draw_view(result, Choice(*choices)))
 
     def look(self, chosen: str | None, result: PageResult | None, *choices: Any) -> list[Any]:

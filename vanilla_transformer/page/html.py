@@ -1,4 +1,4 @@
-"""Writes what the page shows as HTML: outputs, messages, attention weights, shapes.
+"""Writes the parts of the page as HTML: outputs, messages, attention weights, shapes.
 
 Every function turns data into a string, and does nothing else. All text that comes from a person, a
 model or a file goes through `escape_text`. `page.js` reads the attributes `data-...`: weights in
@@ -34,7 +34,7 @@ _MARKS_OF_TEMPLATES = {ord(mark): f"&#{ord(mark)};" for mark in "{}$`\\"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which attention is drawn.
+    """The attention that is drawn.
 
     Attributes:
         align_head: Head of the alignment, or `MEAN`.
@@ -48,7 +48,7 @@ class Choice:
 
 
 class Drawings(NamedTuple):
-    """HTML of what is drawn from the view of an output."""
+    """HTML of the drawings from the view of an output."""
 
     alignment: str
     heads: str
@@ -77,12 +77,12 @@ def title_html(name: str, model: PageModel) -> str:
 
 
 def hint_html(text: str) -> str:
-    """Writes a remark of the page, such as what to do first."""
+    """Writes a hint of the page, such as the first step."""
     return f'<p class="vt-hint">{escape_text(text)}</p>'
 
 
 EMPTY = Drawings(hint_html(NOTHING_YET), hint_html(NOTHING_YET), "", hint_html(NOTHING_YET))
-"""What is drawn before the first request."""
+"""The drawings before the first request."""
 
 
 def problem_html(message: str) -> str:
@@ -91,7 +91,7 @@ def problem_html(message: str) -> str:
 
 
 def status_html(result: PageResult) -> str:
-    """Writes what computed a result, how long it took, and how many heads were off."""
+    """Writes the engine of a result, its time, and how many heads were off."""
     count = len(result.request.heads_off)
     heads = f" with {count} {'head' if count == 1 else 'heads'} off" if count else ""
     words = f"Computed by {result.engine}{heads} in {1000 * result.seconds:,.0f} ms."
@@ -101,7 +101,7 @@ def status_html(result: PageResult) -> str:
 def outputs_html(result: PageResult) -> str:
     """Writes the outputs of every line, with scores and the probability of each token.
 
-    If heads are off, each output is beside that with all heads.
+    If heads are off, the output with all heads stands beside each output.
     """
     sections = []
     for number, outputs in enumerate(result.outputs):
@@ -183,8 +183,8 @@ def draw_view(result: PageResult, choice: Choice) -> Drawings:
     aligned = maps.weights_of("cross", choice.align_layer, head)
     module, field = KINDS[choice.kind]
     weights = getattr(maps, field)[choice.layer]  # (heads, query_len, key_len)
-    place = (module, choice.layer)
-    off = {head for name, layer, head in result.request.heads_off if (name, layer) == place}
+    shown = (module, choice.layer)
+    off = {head for name, layer, head in result.request.heads_off if (name, layer) == shown}
     return Drawings(
         alignment_html(maps.source, maps.predicted, aligned.tolist()),
         heads_html(*maps.axes_of(field), weights.tolist(), off),
@@ -194,7 +194,7 @@ def draw_view(result: PageResult, choice: Choice) -> Drawings:
 
 
 def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:
-    """Writes two rows of tokens and a heat map, in which a token lights up what belongs to it.
+    """Writes two rows of tokens and a heat map, in which a token lights up its weights.
 
     Args:
         weights: Cross-attention of shape (target_len, source_len).

@@ -1,4 +1,4 @@
-"""What the page computes: outputs, attention and shapes, for several users at once.
+"""The computations of the page: outputs, attention and shapes, for several users at once.
 
 The models are shared by all users. A lock lets one request compute at a time, because heads are
 switched off by hooks on a model, and because samples depend on the state of one generator.
@@ -41,7 +41,7 @@ HeadsOff = frozenset[tuple[str, int, int]]
 
 @dataclass(frozen=True)
 class PageRequest:
-    """What one user asks for.
+    """The request of one user.
 
     Attributes:
         lines: Source texts without line breaks.
@@ -158,10 +158,10 @@ class PageModel:
         inputs = self.tokenizer([line], return_tensors="pt", truncation=False, verbose=False)
         size = inputs["input_ids"].shape[1]
         limit = min(MOST_TOKENS, self.translator("transformers").source_limit)
-        for what, count, most in (("line", size, limit), ("output", len(tokens), MOST_TOKENS)):
+        for name, count, most in (("line", size, limit), ("output", len(tokens), MOST_TOKENS)):
             if count > most:
                 raise ValueError(
-                    f"The {what} has {count} tokens. Attention is drawn for at most {most}: "
+                    f"The {name} has {count} tokens. Attention is drawn for at most {most}: "
                     "run a shorter text."
                 )
         target = ids_of_target_tokens(self.tokenizer, tokens)
