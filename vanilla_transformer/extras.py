@@ -33,7 +33,7 @@ EXTRAS = {
         "uvicorn",
     ),
 }
-"""The modules that each extra installs, without those of the extras that it includes."""
+"""The modules that each extra installs itself, without the extras that it includes."""
 
 
 @contextmanager

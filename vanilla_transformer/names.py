@@ -10,7 +10,7 @@ ERROR_RATES = ("ter", "wer", "cer", "per", "mismatch")
 """The scores of which a lower one is better."""
 
 SCORES_OF_WORDS = ("bleu", "ter", "wer")
-"""The scores that depend on what a word is in the target's language."""
+"""The scores that count words, as the target's language has them."""
 
 
 def is_error_rate(name: str) -> bool:
@@ -26,7 +26,7 @@ TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
 """The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""
 
 ENGINES = ("auto", "transformers", "ctranslate2")
-"""What `Translator` computes with."""
+"""The engines of `Translator`."""
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 """The types of weights that CTranslate2 stores."""

@@ -26,8 +26,8 @@ def option(help_text: str, default: Any = None, **settings: Any) -> Any:
     """Declares an option.
 
     Args:
-        settings: Those of argparse; the range of a number as `ge`, `gt`, `le` and `lt` (at least,
-            above, at most, below); and `flag`, where the name is not that of the field.
+        settings: Settings of argparse; the range of a number as `ge`, `gt`, `le` and `lt` (at
+            least, above, at most, below); and `flag`, if the name differs from the field's.
     """
     described = _Help(help_text)
     described.limits = {end: settings.pop(end) for end in _RANGE_ENDS if end in settings}
@@ -38,7 +38,7 @@ def option(help_text: str, default: Any = None, **settings: Any) -> Any:
 
 
 def argument(help_text: str, metavar: str, **settings: Any) -> Any:
-    """Declares what a command line names by its place."""
+    """Declares an argument that a command line names by its position."""
     return field(metadata={"help": help_text, "metavar": metavar, "positional": True, **settings})
 
 
@@ -107,7 +107,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(BatchOptions):
-    """What computes the batches."""
+    """The engine that computes the batches."""
 
     engine: str = option(
         "auto: CTranslate2 where it is installed and can compute the model", "auto", choices=ENGINES
@@ -116,7 +116,7 @@ class EngineOptions(BatchOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TypedEngineOptions(EngineOptions):
-    """What computes the batches, and in which type."""
+    """The engine that computes the batches, and the type of its numbers."""
 
     compute_type: str = option(
         "type of CTranslate2's computation; int8 is the fastest on a CPU", "float32", metavar="TYPE"

@@ -39,7 +39,7 @@ def show_messages(level: int) -> None:
 
 
 def hide_bars_of_loading() -> None:
-    """Hides the bars of transformers, but not those of downloads on a terminal."""
+    """Hides the bars of transformers, but not the bars of downloads on a terminal."""
     logging.disable_progress_bar()
     if shows_bars():
         enable_progress_bars()
@@ -67,10 +67,10 @@ class Progress:
     Args:
         total: How many units there are. None: it is not known.
         unit: Their name in the plural, such as "texts".
-        work: What is done, as the beginning of a line. "": the work is the only one.
+        work: The name of the work, as the begin of a line. "": the work is the only one.
         done: How many were done before.
         bar: Whether to show a bar. None: where one can be drawn.
-        print_line: What prints a line where there is no bar.
+        print_line: Prints a line where there is no bar.
         seconds_to_first_line: How soon the first line comes. None: as the others.
     """
 
@@ -111,7 +111,7 @@ class Progress:
         """Shows that so many units are done.
 
         Args:
-            note: Makes what is shown besides. It is called only when it is shown. None: the speed.
+            note: Makes a further text to show, only when it is shown. None: the speed.
         """
         self._bar.update(done - self.done)
         self.done, now = done, monotonic()

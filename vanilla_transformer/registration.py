@@ -13,8 +13,8 @@ from pathlib import PurePath
 def started_as_command() -> bool:
     """Returns whether this process is `vanilla-transformer` or `python -m vanilla_transformer`.
 
-    While Python looks for the module of `-m`, `sys.argv[0]` is "-m". `sys.orig_argv` holds what
-    Python itself was started with, which differs in a process that a program starts for its work.
+    While Python looks for the module of `-m`, `sys.argv[0]` is "-m". `sys.orig_argv` holds the
+    arguments of Python itself, which differ in a process that a program starts for its work.
     """
     program = next(iter(getattr(sys, "argv", ())), "")
     started_with = getattr(sys, "orig_argv", [])

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
 def check_rules(rules: Iterable[Rule], options: Any) -> None:
     """Refuses options that are out of their range, are no choice, or break a rule.
 
-    Those that are None or have their default are not checked.
+    Options that are None or have their default are not checked.
 
     Args:
         rules: Rows of a table, in the order in which they are checked.

@@ -1,4 +1,4 @@
-"""How outputs are searched for: saved settings and a caller's options, resolved once for all."""
+"""The search for outputs: saved settings and a caller's options, resolved once for all."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -19,7 +19,7 @@ _RANGES: dict[str, Mapping[str, Any]] = {
 _COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
 """Settings that count in every search, so that a saved one must be right too."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
-"""Settings that change only what `generate()` returns beside the tokens, which alone are read."""
+"""Settings that only add to the results of `generate()`, of which the tokens alone are read."""
 _NOT_REPEATED = 3
 """Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
@@ -56,11 +56,11 @@ class Search:
         candidates: int | None = None,
         config: Any = None,
     ) -> Self:
-        """Combines the settings that are saved with a model with those of a call.
+        """Combines the settings that are saved with a model with the settings of a call.
 
         A beam search stops when `num_beams` outputs are complete, as in most toolkits for
-        translation, unless `early_stopping` says otherwise. What a greedy search has saved, or a
-        Trainer that fills in all defaults, does not decide about a beam search.
+        translation, unless `early_stopping` says otherwise. Settings that a greedy search has
+        saved, or a Trainer that fills in all defaults, do not decide about a beam search.
 
         Args:
             saved: The settings of the model; they are not changed. None: there are none.
@@ -109,7 +109,7 @@ class Search:
 
     @classmethod
     def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any) -> Self:
-        """Combines saved settings with those of a training, such as `generation_num_beams`."""
+        """Combines saved settings with settings of a training, such as `generation_num_beams`."""
         names = ("num_beams", "max_length", "length_penalty")
         options = {name: getattr(args, f"generation_{name}", None) for name in names}
         return cls.resolve(saved, options, config=config)
@@ -212,8 +212,8 @@ def _set_lengths(
 ) -> int:
     """Names each length as the saved settings do, and returns the longest output in new tokens.
 
-    `generate()` fills in what is None from the model, and prefers new tokens to lengths, which
-    count the start token too. So a length that is given takes the name of the saved one.
+    `generate()` fills in None from the model, and prefers new tokens to lengths, which count the
+    start token too. So a length that is given takes the name of the saved one.
     """
     longest = settings.max_length or DEFAULT_MAX_LENGTH
     is_newer = "max_length" in options and "max_new_tokens" not in options
@@ -230,7 +230,7 @@ def _set_lengths(
 
 
 def _check_together(settings: GenerationConfig, options: Mapping[str, Any], n_best: int) -> None:
-    """Refuses more outputs than the search keeps, and what transformers refuses."""
+    """Refuses more outputs than the search keeps, and settings that transformers refuses."""
     num_beams = settings.num_beams or 1
     if n_best > num_beams and (num_beams > 1 or not settings.do_sample):
         raise SearchError(

@@ -22,7 +22,7 @@ _NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
     *(TRAINER_STATE, FILE_SIZES, PROBE_FILE, "README.md", "*_results.json"),
 )
-"""The weights of a model, and what is true of it alone."""
+"""The weights of a model, and files that are true of it alone."""
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
 Weights = Mapping[str, Any]
@@ -36,9 +36,9 @@ def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -
     """Selects checkpoints of the training of a run, the best last.
 
     Args:
-        metric: Name of a validation score, with or without "eval_"; see `deciding_scores`. Those
-            without a finite score are left out; of equal scores, the later checkpoint is better.
-            None: a later checkpoint is better.
+        metric: Name of a validation score, with or without "eval_"; see `deciding_scores`.
+            Checkpoints without a finite score are left out; of equal scores, the later checkpoint
+            is better. None: a later checkpoint is better.
     """
     saved, scored = checkpoints_with_state(run), ""
     if metric is not None and saved:
@@ -66,8 +66,8 @@ def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor
     """Computes the mean of each tensor of saved models, in float64, one tensor at a time.
 
     The models are in safetensors, in one file or several; their configs and tokenizers must be
-    equal. Means have the data type of the saved tensors. Tensors of integers are those of the
-    first model.
+    equal. Means have the data type of the saved tensors. Tensors of integers are
+    the first model's.
     """
     folders = [Path(directory) for directory in directories]
     with ExitStack() as stack:
@@ -129,8 +129,8 @@ def average_checkpoints(
 ) -> None:
     """Saves the mean of saved models as a complete model: weights, config, tokenizer and code.
 
-    The config, the tokenizer and the code are those of the last model; its card and its scores are
-    not true of the mean. With `overwrite`, a saved model in `output` is replaced.
+    The config, the tokenizer and the code are the last model's; its card and its scores are not
+    true of the mean. With `overwrite`, a saved model in `output` is replaced.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
     check_output_directory(str(output), overwrite, map(str, folders))

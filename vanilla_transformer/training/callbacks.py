@@ -20,12 +20,12 @@ class EarlyStopping(EarlyStoppingCallback):
     A metric that tells nothing does not stop it: then a better chrF (see `deciding_scores`) and a
     lower loss are progress.
 
-    A resumed run uses its own patience, which may differ from that of the interrupted run. A run
-    that had already stopped trains no further step.
+    A resumed run uses its own patience, which may differ from the patience of the interrupted run.
+    A run that had already stopped trains no further step.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begins a count, or restores that of the checkpoint; called by Trainer."""
+        """Begins a count, or restores the checkpoint's; called by Trainer."""
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
         self.early_stopping_patience_counter = 0  # a Trainer may train several times
         counts, name = state.stateful_callbacks, type(self).__name__
@@ -100,7 +100,7 @@ PICKLES = ("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth")
 
 
 class CompletePushes(TrainerCallback):
-    """Adds the model's code to what Trainer pushes while it trains, and excludes pickle files.
+    """Adds the model's code to the pushes of Trainer while it trains, and excludes pickle files.
 
     For a checkpoint, Trainer pushes weights and config without the code that they need, and with
     `training_args.bin`, a pickle file that holds all arguments, including the token of the Hub.

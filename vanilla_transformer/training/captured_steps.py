@@ -38,7 +38,7 @@ MOST_SIZES = 24
 """Sizes of batches for which graphs are kept."""
 _ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
-_TOKENS_OF_A_BLOCK = 0.5 / 64  # what a sequence costs for each place of the longest one, in tokens
+_TOKENS_OF_A_BLOCK = 0.5 / 64  # cost of a sequence for each position of the longest one, in tokens
 _LITTLE_FILLED = 1.05  # ratio of tokens with filling to tokens
 _SAMPLED, _EPOCHS = 2000, 8  # batches from which sizes are chosen, and the most epochs of them
 _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
@@ -68,7 +68,7 @@ def choose_sizes(
 ) -> Ints:
     """Chooses the sizes to which packed batches are filled up.
 
-    Those of the batches are joined, two at a time, where that costs least: until there are
+    The sizes of the batches are joined, two at a time, where that costs least: until there are
     `MOST_SIZES`, and further while little is filled up, because the first step of each size is not
     replayed.
 
@@ -125,7 +125,7 @@ def _need(source_lengths: Any, target_lengths: Any, max_tokens: int) -> list[int
 
 
 def _cost(sizes: Ints) -> NDArray[np.float64]:
-    """Returns what steps of sizes, (..., 5), cost, in tokens."""
+    """Returns the cost of steps of sizes, (..., 5), in tokens."""
     source, target, sequences, *longest = np.moveaxis(sizes, -1, 0)
     cost: NDArray[np.float64] = source + target + _TOKENS_OF_A_BLOCK * sequences * sum(longest)
     return cost
@@ -141,7 +141,7 @@ def collate_packed(
     max_tokens: int,
     features: Sequence[Any],
 ) -> Batch:
-    """Makes a packed batch, as `pack_batch` does, of what another collator makes of features."""
+    """Makes a packed batch, as `pack_batch` does, of the batch that another collator makes."""
     return pack_batch(collate(features), config, sizes, max_tokens)
 
 
@@ -174,8 +174,8 @@ def pack_batch(
     if not has_room.any():
         return dict(batch)
     *tokens, sequences, longest_source, longest_target = sizes[has_room.argmax()].tolist()
-    # What a kernel leaves out has no value, so that filling belongs to sequences too. Each sequence
-    # of filling in the target has one in the source.
+    # Tokens that a kernel leaves out have no value, so that filling belongs to sequences too. Each
+    # sequence of filling in the target has one in the source.
     missing = [size - int(side.sum()) for size, side in zip(tokens, lengths, strict=True)]
     longest = longest_source, longest_target
     number = max(-(-count // most) for count, most in zip(missing, longest, strict=True))
@@ -233,7 +233,7 @@ class _Recorded:
 
 
 class CapturedSteps:
-    """Computes losses of packed batches, and adds their gradients to those of the parameters.
+    """Computes losses of packed batches, and adds their gradients to the parameters' gradients.
 
     The first step of a size runs as any other does; from the second one on, its graph is replayed.
     Graphs keep the addresses of weights and gradients, and all numbers of the model: weights may
@@ -256,7 +256,7 @@ class CapturedSteps:
         self._recorded: OrderedDict[Any, _Recorded | Literal[False] | None] = OrderedDict()
 
     def is_current_for(self, model: nn.Module) -> bool:
-        """Returns whether graphs of this model hold: the same weights, places and numbers."""
+        """Returns whether graphs of this model hold: the same weights, addresses and numbers."""
         return self.model is model and self._state == _state_of(model)
 
     def __call__(self, batch: Batch, num_items: torch.Tensor) -> torch.Tensor:
@@ -329,7 +329,7 @@ class CapturedSteps:
     def _compute_in_memory(
         self, batch: Batch, num_items: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
-        """Computes a step; if it lacks memory, the graphs are dropped, with what they hold."""
+        """Computes a step; if it lacks memory, the graphs are dropped, with all that they hold."""
         with suppress(torch.OutOfMemoryError):
             return self._compute(batch, num_items)
         for size in [size for size, recorded in self._recorded.items() if recorded]:
@@ -382,7 +382,7 @@ def can_be_recorded(model: nn.Module) -> bool:
 
 
 def _state_of(model: nn.Module) -> list[Any]:
-    """Returns what graphs keep of a model: the places of its tensors, and its numbers."""
+    """Returns the state of a model that graphs keep: addresses of its tensors, and its numbers."""
     config: Any = model.config
     state = [config.label_smoothing, config.logit_scale]
     state += [(weight.data_ptr(), weight.requires_grad) for weight in model.parameters()]
@@ -398,8 +398,8 @@ def _state_of(model: nn.Module) -> list[Any]:
 class _LowPrecisionReplica(nn.Module):
     """A model under autocast that converts the weights of all linear layers at once.
 
-    Autocast itself converts each weight where it is used, with a kernel for each. What Accelerate
-    puts around the model's forward, which is autocast too, is left out.
+    Autocast itself converts each weight where it is used, with a kernel for each. The autocast that
+    Accelerate puts around the model's forward is left out.
 
     Args:
         dtype: Type of autocast, and of the copies; the weights keep theirs.

@@ -77,7 +77,7 @@ class LinkCollator:
 
 @dataclass
 class RecordedHeads:
-    """What the projections of one layer of cross-attention have returned in one call."""
+    """The results of the projections of one layer of cross-attention in one call."""
 
     module: CrossAttention
     query: torch.Tensor | None = None  # in `layout`; None: the layer was left out

@@ -77,7 +77,7 @@ class _Mismatches(Metric):
     2015).
 
     Args:
-        units: Returns what is compared and counted of a text.
+        units: Returns the units of a text that are compared and counted.
     """
 
     def __init__(

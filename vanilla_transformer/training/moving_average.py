@@ -121,7 +121,7 @@ class ExponentialMovingAverage(TrainerCallback):
         get_ema_multi_avg_fn(decay)(averages, weights, steps)
 
     def _swap_weights(self) -> None:
-        """Exchanges the weights of the model with those that are kept beside it."""
+        """Exchanges the weights of the model with the weights that are kept beside it."""
         with torch.no_grad():
             for weight, other in zip(self._weights, self._other.parameters(), strict=True):
                 kept = weight.clone()

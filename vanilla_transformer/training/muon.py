@@ -22,7 +22,7 @@ MUON_MOMENTUM = 0.95
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
-_NUMBERS_AT_ONCE = {"cpu": 2**18}  # what stays in a core's cache; elsewhere the number below
+_NUMBERS_AT_ONCE = {"cpu": 2**18}  # a core's cache holds them; elsewhere the number below
 _MOST_NUMBERS_AT_ONCE = 2**26
 
 _Group = dict[str, Any]
@@ -67,10 +67,10 @@ def _add_product(
 
 
 def _product_of_factors(gram: torch.Tensor) -> torch.Tensor:
-    """Returns what all iterations multiply oblong matrices by, from A = XXᵀ alone.
+    """Returns the product of the factors of all iterations, from A = XXᵀ alone.
 
     An iteration is X <- FX with F = aI + bA + cA², so that A <- FAF. These products are smaller
-    than those with X; the powers of A need float32.
+    than products with an oblong X; the powers of A need float32.
     """
     a, b, c = _COEFFICIENTS
     product = None
@@ -86,9 +86,9 @@ class Muon(torch.optim.Optimizer):
     """Updates each parameter group with Muon or with AdamW.
 
     Muon (Jordan et al. 2024) adds up the gradients of a matrix with a momentum and takes a step in
-    their direction with all singular values at about 1. The results are those of
-    `torch.optim.Muon` within the rounding of the iterations, and those of `torch.optim.AdamW`
-    exactly. Matrices of one shape are computed together, which takes less time if they are small.
+    their direction with all singular values at about 1. The results equal `torch.optim.Muon`'s
+    within the rounding of the iterations, and `torch.optim.AdamW`'s exactly. Matrices of one shape
+    are computed together, which takes less time if they are small.
 
     `make_muon` makes the groups for a model.
 
@@ -96,7 +96,7 @@ class Muon(torch.optim.Optimizer):
         groups: Parameter groups, each with "params" and all its settings. "algorithm" is "muon",
             with "lr", "momentum", "weight_decay" and "part_sizes" (see `StackedLinear`; None: each
             parameter is one matrix), or "adamw", with "lr", "betas", "eps" and "weight_decay".
-        lr: The rate that schedules take for that of the optimizer.
+        lr: The rate that schedules take for the optimizer's.
     """
 
     def __init__(self, groups: Sequence[_Group], lr: float) -> None:
@@ -181,9 +181,9 @@ def _batches_of_one_shape(
 
 
 def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
-    """Finds the matrices that Muon is made for: those of linear maps within layers.
+    """Finds the matrices that Muon is made for, of linear maps within layers.
 
-    They are those of each `nn.Linear` in an `nn.ModuleList`, but for the output embeddings.
+    They are the weights of each `nn.Linear` in an `nn.ModuleList`, but for the output embeddings.
 
     Returns:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.

@@ -1,4 +1,4 @@
-"""What is added to the loss of a training step: R-Drop, SimCut, teachers."""
+"""Additions to the loss of a training step: R-Drop, SimCut, teachers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,8 +71,8 @@ def simcut_loss(
 ) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
     """Computes the loss of SimCut (Gao et al. 2022, arXiv:2206.02368): few missing tokens matter.
 
-    The loss is NLL(p) + alpha · KL(p‖q), where p are the predictions of a pass, and q those of a
-    pass that does not see some tokens of source and target (§3.1 there). The gradient reaches
+    The loss is NLL(p) + alpha · KL(p‖q), where p are the predictions of a pass, and q of a pass
+    that does not see some tokens of source and target (§3.1 there). The gradient reaches
     both p and q. Both passes run in one call, with different dropout, as in `rdrop_loss`.
 
     Args:
@@ -128,7 +128,7 @@ def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
 
 
 def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns those of each pass, in nats, of shape (tokens to predict, vocab)."""
+    """Returns the values of each pass, in nats, of shape (tokens to predict, vocab)."""
     counted = labels != IGNORE_INDEX
     sum_type = torch.promote_types(logits.dtype, torch.float32)
     halves = (half[counted].to(sum_type) for half in logits.chunk(2))
@@ -158,8 +158,8 @@ class Teachers:
         """Computes KL(p‖q), summed over the tokens to predict: a scalar in nats.
 
         Args:
-            logits: The student's, of shape (batch, target_len, vocab) or that of several passes of
-                the batch, one below the other; then the result is their mean.
+            logits: The student's, of shape (batch, target_len, vocab), or of several passes of the
+                batch, one below the other; then the result is their mean.
             inputs: The batch, with "labels" and "decoder_input_ids".
         """
         counted = inputs["labels"] != IGNORE_INDEX

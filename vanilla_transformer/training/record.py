@@ -1,4 +1,4 @@
-"""What decides the course of a training: what a resumption finds equal, and what it may change."""
+"""The inputs that decide the course of a training: a resumption may change some of them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,19 +23,19 @@ _MUST_EQUAL = (
     *("muon_learning_rate", "muon_momentum", "lr_scheduler_kwargs", "metric_for_best_model"),
     *("ema_decay", "minutes"),
 )
-"""What a training takes from its checkpoint: another value is an error."""
+"""Inputs that a training takes from its checkpoint: another value is an error."""
 _WARN_IF_CHANGED = (
     *("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps"),
     *("number of processes", "max_tokens", "seed", "max_source_length", "max_target_length"),
     *("train data", "shares of the corpora", "validation data", "test data", "search settings"),
 )
-"""What a resumed training takes anew: another value is a warning."""
+"""Inputs that a resumed training takes anew: another value is a warning."""
 
 
 def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuses or reports what has changed since a checkpoint was saved; of options, both values.
+    """Refuses or reports changes since a checkpoint was saved; of options, with both values.
 
-    What the checkpoint does not have has not changed.
+    An input that the checkpoint does not have has not changed.
     """
     changed = [
         name
@@ -49,11 +49,11 @@ def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None
     sentence = f"Since the checkpoint was saved, {', '.join(labels)} changed."
     if {*changed} & {*_MUST_EQUAL}:
         raise ValueError(
-            f"{sentence} A resumed training keeps what its checkpoint has: give the former value, "
-            "or train the model further, in another directory, with `--model_name_or_path`."
+            f"{sentence} A resumed training keeps the values of its checkpoint: give the former "
+            "one, or train the model further, in another directory, with `--model_name_or_path`."
         )
     if changed:
-        logger.warning(f"{sentence} The rest of the run differs from that of an uninterrupted one.")
+        logger.warning(f"{sentence} The rest of the run differs from an uninterrupted run.")
 
 
 def _tracked_options(args: TrainingArguments) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def _tracked_options(args: TrainingArguments) -> dict[str, Any]:
 
 
 class TrainingRecord(TrainerCallback):
-    """Records in each checkpoint what decides the course of the training, and completes it.
+    """Records in each checkpoint the inputs that decide the training, and completes it.
 
     Older checkpoints are deleted only then.
 
     Attributes:
-        inputs: What decides the course of the training, by name: the options, and what the run
-            adds, such as digests of its texts.
+        inputs: The inputs that decide the course of the training, by name: the options, and others
+            of the run, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved.
     """
 
@@ -88,7 +88,7 @@ class TrainingRecord(TrainerCallback):
         self.folder = Path()
 
     def compare(self, args: TrainingArguments, checkpoint: Checkpoint) -> None:
-        """Refuses or reports what has changed since a checkpoint was saved."""
+        """Refuses or reports changes since a checkpoint was saved."""
         _check_changes({**self.inputs, **_tracked_options(args)}, checkpoint.inputs)
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""Learning rate schedules: that of the paper, as a scheduler of torch, and options of others."""
+"""Learning rate schedules: the paper's, as a scheduler of torch, and options of others."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Weights that are divided among processes: what needs them whole, and what they share."""
+"""Weights that are divided among processes: uses that need them whole, and shared values."""
 
 from collections import defaultdict
 from typing import Any

@@ -1,6 +1,6 @@
-"""The checkpoints of a training and the directory of its run: what is there, and what goes on.
+"""The checkpoints of a training and the directory of its run: their state, and what goes on.
 
-The order of checkpoints is that of their numbers; the times of files do not count. A checkpoint is
+Checkpoints are ordered by their numbers; the times of files do not count. A checkpoint is
 whole if it has its list of file sizes, which is written last, and all files have these sizes. A run
 is finished if its directory is whole in the same sense.
 """
@@ -32,7 +32,7 @@ RESULTS = "all_results.json"
 """File with the figures of a run."""
 
 RECORD = "training_record"
-"""Key of what decides the course of a training, among the states of the callbacks of Trainer."""
+"""Key of the inputs that decide a training, among the states of the callbacks of Trainer."""
 
 _NEVER_READ = (FILE_SIZES, "training_args.bin", "README.md")
 _NEVER_EDITED = (".safetensors", "tokenizer.json", RESULTS, TRAINER_STATE)
@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What decides the course of its training; empty if another program has saved it."""
+        """The inputs that decide its training; empty if another program has saved it."""
         return dict(self.state.get("stateful_callbacks", {}).get(RECORD, {}))
 
     def is_of(self, run: Path) -> bool:
@@ -88,7 +88,7 @@ def checkpoints_with_state(run: str | Path) -> list[Checkpoint]:
 
 
 def write_file_sizes(folder: Path) -> None:
-    """Completes a folder: lists its files, but not those in folders below it."""
+    """Completes a folder: lists its files, but not the files of folders in it."""
     files = (path for path in sorted(folder.iterdir()) if path.name not in _NEVER_READ)
     sizes = {path.name: path.stat().st_size for path in files if path.is_file()}
     write_atomic(folder / FILE_SIZES, json.dumps(sizes, indent=1) + "\n")
@@ -142,7 +142,7 @@ def resumed_checkpoint(run: Path, name: str | bool) -> Checkpoint | None:
         if later := [c.path.name for c in listed if c.step > chosen.state["global_step"]]:
             raise ValueError(
                 f"`resume_from_checkpoint` is {chosen.path}, but {str(run)!r} also holds "
-                f"{', '.join(later)}: move what is later away, or choose another `output_dir`."
+                f"{', '.join(later)}: move the later ones away, or choose another `output_dir`."
             )
     return chosen
 
@@ -164,8 +164,8 @@ def _newest_whole(listed: Sequence[Checkpoint]) -> Checkpoint | None:
 def delete_old_checkpoints(newest: Path, limit: int, best: str | None) -> None:
     """Keeps so many checkpoints of a run: the newest ones, and the best one in any case.
 
-    Those with larger numbers than the newest one count as the oldest: they are what a killed
-    process has left of its steps.
+    Checkpoints with larger numbers than the newest one count as the oldest: a killed process has
+    left them.
     """
     last, kept = Checkpoint(newest).step, {newest.resolve(), Path(best or newest).resolve()}
     listed = list_checkpoints(newest.parent)
@@ -224,7 +224,7 @@ def resolve_output_directory(args: TrainingArguments, overwrite: bool) -> Output
 
 
 class OverwriteGuard(TrainerCallback):
-    """Deletes what was in a directory before a run began, but not before the run replaces it.
+    """Deletes the former contents of a directory, but not before a run replaces them.
 
     The files are deleted when the first training step begins, or by `delete`: a process that is
     killed before then leaves them as they were.
@@ -242,7 +242,7 @@ class OverwriteGuard(TrainerCallback):
     def delete(self) -> None:
         """Deletes the former contents for good, and keeps what the run has added since."""
         # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
-        # Folders come after what they hold.
+        # Folders come after their contents.
         last = (FILE_SIZES, TRAINER_STATE)
         self._former.sort(key=lambda path: (path.name not in last, -len(path.parts)))
         for path in self._former:
@@ -258,7 +258,7 @@ def finished_figures(directory: OutputDirectory, inputs: Mapping[str, Any]) -> d
     """Returns the figures of a finished run; empty if something is left to do.
 
     Args:
-        inputs: How long the run trains, what it trains on and what it scores with.
+        inputs: The length of the training, its data, and the scores.
     """
     folder, checkpoint = directory.folder, directory.checkpoint
     is_complete = (folder / FILE_SIZES).is_file()

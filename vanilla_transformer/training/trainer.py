@@ -65,8 +65,8 @@ from vanilla_transformer.training.store import FILE_SIZES, Checkpoint, resumed_c
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 logger = logging.get_logger(__name__)
-# transformers compares its `logging_steps`, a share here, with the number in the checkpoint; what
-# decides a resumed training, `TrainingRecord` compares.
+# transformers compares its `logging_steps`, a share here, with the number in the checkpoint;
+# `TrainingRecord` compares the inputs that decide a resumed training.
 getLogger("transformers.trainer_utils").addFilter(
     lambda record: "do not match the ones in the `trainer_state.json`" not in record.getMessage()
 )
@@ -86,12 +86,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     With `args.guided_alignment`, the training set has pairs of token indices in the column
     "alignment", and `model.config.alignment_heads` then names the guided head.
 
-    Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
+    Evaluations with `args.predict_with_generate` search as `Translator` does; evaluations within a
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
     the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
-        record: What decides the course of the training.
+        record: The inputs that decide the course of the training.
         num_tokens: Source tokens ("attention_mask") and target tokens ("labels") that this process
             has trained on since the last call of `train`, without padding.
         mixture: Chooses the examples of each epoch. None: all of them.
@@ -111,7 +111,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _batch_sampler: TokenBudgetBatchSampler | None = None
     # The head that a training aligns; None also while the trainer is made.
     _guide: GuidedHead | None = None
-    # Whether the loader packs batches; what a step needs for it may have changed since.
+    # Whether the loader packs batches; the conditions for it may have changed since.
     _has_packed = False
     # Runs the steps of packed batches. None: there was none yet.
     _captured: CapturedSteps | None = None
@@ -244,7 +244,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     @property
     def _packs_batches(self) -> bool:
-        """Whether batches are packed, for CUDA graphs: those of one GPU, with the model's loss."""
+        """Whether batches are packed, for CUDA graphs: on one GPU, with the model's loss."""
         model, args = self.model, self.args
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
@@ -254,7 +254,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
             *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
             self.accelerator.mixed_precision not in ("no", "bf16"),
-            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,  # that of a subclass
+            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,  # of a subclass
             args.torch_compile
             and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
             # These record graphs themselves.
@@ -280,7 +280,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return norm
 
     def _prepare_to_save(self) -> None:
-        """Refuses weights that are not finite; saves those that a schedule-free optimizer scores.
+        """Refuses weights that are not finite; a schedule-free optimizer sets the weights to save.
 
         Trainer sets these when it evaluates, but not when it saves. The next step goes back to the
         training weights.
@@ -308,7 +308,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._prepare_to_save()
         run = Path(self._get_output_dir(trial=trial))
         self.record.folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        if self.args.should_save:  # what is there from another training is no longer whole
+        if self.args.should_save:  # files of another training there are no longer whole
             (self.record.folder / FILE_SIZES).unlink(missing_ok=True)
         # The record deletes old checkpoints, when this one is whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
@@ -320,7 +320,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # Private: Trainer warns of each tied weight, which a checkpoint holds once.
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Warns of missing keys, as in transformers, but not of those that are tied to others."""
+        """Warns of missing keys, as in transformers, but not of keys that are tied to others."""
         tied = getattr(self.model, "all_tied_weights_keys", {})
         load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
         super()._issue_warnings_after_load(load_result)
@@ -464,10 +464,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Returns the stock loss; in training, with what the arguments add to it."""
+        """Returns the stock loss; in training, with the additions of the arguments."""
         links = {name: inputs[name] for name in inputs if name == LINKS}
         inputs = {name: inputs[name] for name in inputs if name != LINKS}
-        if not model.training:  # the mean of this batch, not a share of that of all processes
+        if not model.training:  # the mean of this batch, not its share of all processes' mean
             return super().compute_loss(model, inputs, return_outputs)
         if self._guide is None:
             loss, outputs = self._objective_loss(model, inputs, num_items_in_batch)
@@ -535,14 +535,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     ) -> Any:
         """Evaluates as in transformers, with the scores of `score_texts` if there is one.
 
-        The loss is the mean over all labels; that of the base class is a mean of batches. Rows that
+        The loss is the mean over all labels; in the base class it is a mean of batches. Rows that
         Accelerate repeats so that all processes have equally many do not count.
         """
         only_loss = prediction_loss_only or self.args.prediction_loss_only
         scores = None if only_loss else self.score_texts
         self._scored = []
         if self.args.predict_with_generate:
-            # Private: what `evaluate` and `predict` were given beside their own arguments.
+            # Private: the further arguments of `evaluate` and `predict`.
             given, config = getattr(self, "_gen_kwargs", {}), self.model.config
             search = Search.of_training(self.args, self.model.generation_config, config)
             self._search = Search.resolve(search.settings, given, config=config)

@@ -1,4 +1,4 @@
-"""The training arguments: those of transformers, and the options that this package adds."""
+"""The training arguments: transformers' own, and the options that this package adds."""
 
 import os
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ RULES = (
 class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with token budgets, the paper's schedule, Muon and other losses.
 
-    `lr_scheduler_type` may also be "noam". Then `warmup_steps` is that of the paper's formula, and
+    `lr_scheduler_type` may also be "noam". Then `warmup_steps` is as in the paper's formula, and
     `lr_scheduler_kwargs` may hold `factor` (default 1) and `d_model` (default: the model's). If
     `metric_for_best_model` is an error rate (wer, mismatch, ...), lower is better.
 
@@ -169,5 +169,5 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         check_rules(RULES, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a pickle of the arguments holds: not the token of the Hub."""
+        """Returns the state for a pickle of the arguments, without the token of the Hub."""
         return {**vars(self), "hub_token": None}

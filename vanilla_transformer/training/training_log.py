@@ -1,4 +1,4 @@
-"""What a training tells while it runs: its progress, and a line for each evaluation."""
+"""The messages of a training: its progress, and a line for each evaluation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        scorer: What scores the outputs, and keeps those of the last evaluation.
+        scorer: Scores the outputs, and keeps the outputs of the last evaluation.
         sources: Texts that are evaluated. The first short ones are the examples.
     """
 
