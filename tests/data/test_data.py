@@ -14,9 +14,14 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.data import file_formats
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.memory_rows import annotate_memory
 from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.placeholders import with_placeholders
+from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.files.text_files import read_lines
 
 PAIRS = {"source": ["one house", "two trees"], "target": ["ein Haus", "zwei Bäume"]}
@@ -385,3 +390,32 @@ def test_pairs_have_the_ids_of_a_call(kind, option):
     expected = tokenizer(texts, text_target=texts)
     for column in ("input_ids", "labels"):
         assert rows[column][:] == expected[column]
+
+
+DERIVED = {
+    "cased copies": partial(add_cased_copies, share=1.0),
+    "memory": annotate_memory,
+    "terms": annotate_terms,
+    "placeholders": partial(with_placeholders, share=1.0),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_rows_that_other_code_has_made_of_rows_on_the_disk_are_made_anew(
+    tmp_path, monkeypatch, name
+):
+    Dataset.from_dict({side: 50 * texts for side, texts in PAIRS.items()}).save_to_disk(tmp_path)
+    options = {}
+    if name == "placeholders":
+        words = ["one house two trees ein Haus zwei Bäume"]
+        options["tokenizer"] = VanillaTransformerTokenizer.train(words, kind="word")
+        options["tokenizer"].add_placeholders()
+
+    def make():
+        DERIVED[name](datasets.load_from_disk(tmp_path), **options)
+        return len([*tmp_path.glob("cache-*.arrow")])
+
+    first = make()
+    assert make() == first > 0
+    monkeypatch.setattr(file_formats, "readers_digest", lambda: "another version")
+    assert make() == 2 * first

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import regex
 from datasets import Dataset, concatenate_datasets
-from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
+from vanilla_transformer.data.file_formats import derived_fingerprint
 from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.text.languages import to_title, to_upper
 
@@ -43,8 +43,7 @@ def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None)
         source, target = map(partial(_with_words, change), (text, row["target"]), languages)
         return {"source": head + source, "target": target}
 
-    key = Hasher.hash([rows._fingerprint, share, begin, "cased copies"])
-    drawn = drawn_rows(len(rows), share)
+    key, drawn = derived_fingerprint(rows, share, begin, "case"), drawn_rows(len(rows), share)
     copies = rows.select(drawn).map(
         in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
     )

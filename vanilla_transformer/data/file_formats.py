@@ -24,6 +24,7 @@ from datasets import (
     load_dataset_builder,
     load_from_disk,
 )
+from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 
 from vanilla_transformer.data.arguments import FORMATS
@@ -262,6 +263,11 @@ def cached_table(
     if not len(table):
         raise ValueError(f"{origin} holds no data: give a file with data.")
     return table
+
+
+def derived_fingerprint(rows: Dataset, *made_with: Any) -> str:
+    """Returns the fingerprint of rows that this code makes of others."""
+    return str(Hasher.hash([readers_digest(), rows._fingerprint, *made_with]))
 
 
 def _tables_of(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.Table]:

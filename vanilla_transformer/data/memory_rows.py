@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 
+from vanilla_transformer.data.file_formats import derived_fingerprint
 from vanilla_transformer.data.row_languages import languages_of, split_tag
 from vanilla_transformer.text.memory import (
     LEAST_SHOWN,
@@ -69,13 +69,12 @@ def annotate_memory(
                 sources[index] += shown_behind(pair.source, shown)
         return {"source": sources}
 
-    key = Hasher.hash([rows._fingerprint, tags, "memory"])
     return rows.map(
         annotate,
         with_indices=True,
         batched=True,
         num_proc=num_proc,
-        new_fingerprint=key,
+        new_fingerprint=derived_fingerprint(rows, tags, "memory"),
         desc="Searching for similar texts",
     )
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 from transformers.utils import logging
 
-from vanilla_transformer.data.file_formats import LINKS
+from vanilla_transformer.data.file_formats import LINKS, derived_fingerprint
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
 from vanilla_transformer.text.readings import Placeholders
 
@@ -61,7 +60,6 @@ def with_placeholders(
                 pairs[number] = changed[0] + token + changed[2], changed[1]
         return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
 
-    key = Hasher.hash([rows._fingerprint, placeholders, share])
     logger.debug(f"Tokens stand for placeholders in {share:.0%} of the pairs that have them.")
     return rows.map(
         change,
@@ -69,6 +67,6 @@ def with_placeholders(
         batched=True,
         input_columns=["source", "target"],
         num_proc=num_proc,
-        new_fingerprint=key,
+        new_fingerprint=derived_fingerprint(rows, placeholders, share),
         desc="Putting tokens for placeholders",
     )

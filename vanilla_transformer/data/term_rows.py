@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import regex
 from datasets import Dataset
-from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.cased_copies import drawn_rows
+from vanilla_transformer.data.file_formats import derived_fingerprint
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.row_languages import languages_of, split_tag
@@ -58,13 +58,12 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
                 sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms)) + end
         return {"source": sources}
 
-    key = Hasher.hash([rows._fingerprint, tags, "terms"])
     return rows.map(
         annotate,
         with_indices=True,
         batched=True,
         num_proc=num_proc,
-        new_fingerprint=key,
+        new_fingerprint=derived_fingerprint(rows, tags, "terms"),
         desc="Annotating terms",
     )
 
