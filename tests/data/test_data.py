@@ -234,6 +234,14 @@ def test_columns_that_are_missing_are_named(write):
         load(train_file=path, source_column="target")
 
 
+@pytest.mark.parametrize("name", ["source_language", "target_language", "corpus"])
+@pytest.mark.parametrize("value", [3, ["de"], True])
+def test_columns_that_tell_of_texts_hold_text(write, name, value):
+    path = write_columns(write, "x.jsonl", {**PAIRS, name: [None, value]})
+    with pytest.raises(ValueError, match=f"line 2: column '{name}' holds"):
+        load(train_file=path)
+
+
 def test_columns_of_other_types(write):
     path = write_columns(write, "x.jsonl", {"source": [1, 2], "target": ["a", "b"]})
     with pytest.raises(ValueError, match=r"line 1: column 'source' holds 1: it must"):

@@ -57,6 +57,21 @@ def test_epochs_have_the_shares_and_use_all_pairs_equally_often(block, processes
         assert max(found) - min(found) <= 1
 
 
+@pytest.mark.parametrize("small", [0.0001, 0.0004, 0.0006, 0.0014])
+def test_no_corpus_is_too_small_to_be_used(small):
+    shares = {"small": small, "tiny": small, "big": 1 - 2 * small}
+    mixture = Mixture(SIZES, shares, 7)
+    assert len(mixture) == len(NAMES)
+    assert min(mixture.counts.values()) == 1
+    used = {row for epoch in range(90) for row in rows_of(mixture, epoch)}
+    assert used == {*range(len(NAMES))}
+
+
+def test_as_few_pairs_as_corpora_are_all_used():
+    mixture = Mixture({"a": 1, "b": 1, "c": 1}, {"a": 0.98, "b": 0.01, "c": 0.01}, 7)
+    assert sorted(rows_of(mixture, 3)) == [0, 1, 2]
+
+
 def test_a_block_has_the_shares_and_an_epoch_as_many_batches_as_the_others(block):
     mixture = Mixture(SIZES, SHARES, 7)
     for rows in mixture.blocks(3):

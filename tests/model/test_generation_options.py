@@ -109,3 +109,18 @@ def test_the_streamed_text_is_that_of_the_output(tiny_model, kind, shared):
         assert "".join(streamer) == expected
         thread.join()
     assert len(texts) > 1
+
+
+@pytest.mark.parametrize(
+    "positions", [{}, *({"max_position_embeddings": n} for n in (64, 255, 256, 300))], ids=str
+)
+def test_new_tokens_beside_the_default_length_need_no_warning(
+    tiny_model, tiny_batch, heard, positions
+):
+    kind = "learned" if positions else "sinusoidal"
+    model = tiny_model(position_embedding_type=kind, **positions)
+    model.generate(**source(tiny_batch()), max_new_tokens=5)
+    assert "max_length" not in heard.text
+    model.generation_config.max_length = 20
+    model.generate(**source(tiny_batch()), max_new_tokens=5)
+    assert "max_length" in heard.text

@@ -195,17 +195,15 @@ def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) ->
                     f"{list(row)}. Name source and target by `source_column` and "
                     "`target_column`."
                 )
-        for name in columns:
-            if not isinstance(row[name], str | None):
+        for name in (*columns, *_OF_TABLES):
+            if not isinstance(row.get(name), str | None):
                 raise ValueError(
                     f"{origin}, line {number}: column {name!r} holds {row[name]!r}: it must hold "
                     "text."
                 )
         source, target = (row[name] for name in columns)
         others: dict[str, Any] = {
-            name: row[name]
-            for name in _OF_TABLES
-            if name not in columns and isinstance(row.get(name), str)
+            name: row[name] for name in _OF_TABLES if name in row and name not in columns
         }
         if "references" in row and "references" not in columns:
             others["references"] = _check_references(row["references"], origin, number)

@@ -38,9 +38,10 @@ class Mixture:
         ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
         self._rows = [range(ends[name] - sizes[name], ends[name]) for name in sorted(sizes)]
         exact = np.array([shares[name] for name in sorted(sizes)]) * total
-        counts = np.floor(exact).astype(np.int64)
-        most = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
-        counts[most] += 1
+        counts = np.floor(exact).clip(min=1).astype(np.int64)  # each corpus is used
+        missing = total - int(counts.sum())
+        counts[np.argsort(counts - exact, kind="stable")[: max(missing, 0)]] += 1
+        counts[counts.argmax()] += min(missing, 0)
         self.counts: dict[str, int] = dict(zip(sorted(sizes), counts.tolist(), strict=True))
 
     def __len__(self) -> int:

@@ -101,12 +101,15 @@ class VanillaTransformerGeneration(GenerationMixin):
 
         Otherwise `generate()` would stop at 20 tokens, and a stock Trainer would save this number.
         """
-        settings, config = self.generation_config, self.config
-        has_length = settings.max_length is not None or settings.max_new_tokens is not None
-        if not has_length:
-            learned = config.position_embedding_type == "learned"
-            limit = config.max_position_embeddings if learned else DEFAULT_MAX_LENGTH
-            settings.max_length = min(DEFAULT_MAX_LENGTH, limit)
+        settings = self.generation_config
+        if settings.max_length is None and settings.max_new_tokens is None:
+            settings.max_length = self._default_max_length
+
+    @property
+    def _default_max_length(self) -> int:
+        learned = self.config.position_embedding_type == "learned"
+        limit = self.config.max_position_embeddings if learned else DEFAULT_MAX_LENGTH
+        return min(DEFAULT_MAX_LENGTH, limit)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generates as transformers does; a returned cache holds a source for each row.
@@ -159,7 +162,7 @@ class VanillaTransformerGeneration(GenerationMixin):
     ) -> Any:
         """Decides the longest output; `max_new_tokens` beside our default needs no warning."""
         if generation_config.max_new_tokens is not None:
-            has_default_max_length |= generation_config.max_length == DEFAULT_MAX_LENGTH
+            has_default_max_length |= generation_config.max_length == self._default_max_length
         base = cast(Any, super())
         return base._prepare_generated_length(
             generation_config=generation_config,
