@@ -16,7 +16,7 @@ def save(folder):
     names += ("tokenizer_config.json", "special_tokens_map.json", "vocab.json", "source.spm")
     names += ("merges.txt", "sentencepiece.bpe.model", "layers.py", "file_sizes.json")
     names += ("training_args.bin", "trainer_state.json", "all_results.json", "test_results.json")
-    names += ("shared_vocabulary.json", "model.bin", "encoder.onnx", "encoder.onnx.data")
+    names += ("shared_vocabulary.json", "model.bin", "onnx/encoder_model.onnx.data")
     names += ("onnx/encoder_model_quantized.onnx", "target_tokenizer/tokenizer.json")
     for sub_folder in ("onnx", "target_tokenizer"):
         (folder / sub_folder).mkdir(parents=True)
@@ -37,7 +37,12 @@ def test_a_saved_model_is_replaced_when_asked(out):
         check_output_directory(str(out), False)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "run.pt", "train.de", "data.json", "mine.py"])
+OTHERS = ["notes.txt", "run.pt", "train.de", "data.json", "mine.py", "my.model", "letter.jinja"]
+OTHERS += ["vocab-notes.txt", "my_results.json", "thesis.safetensors", "my_vocabulary.json"]
+OTHERS += ["tokenizer_ideas.json", "terms.spm", "net.onnx", "optimizer_notes.pt", "vocabulary.json"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
 def test_other_files_are_never_deleted(out, name):
     (out / name).touch()
     with pytest.raises(ValueError, match=rf"holds '{name}', part of no model"):
@@ -49,7 +54,7 @@ def test_other_files_are_never_deleted(out, name):
 
 def test_a_directory_without_a_model_is_never_deleted(out):
     (out / "config.json").unlink()
-    with pytest.raises(ValueError, match=r"holds 'README\.md', 'all_results\.json', 'enc"):
+    with pytest.raises(ValueError, match=r"holds 'README\.md', 'all_results\.json', '"):
         check_output_directory(str(out), True)
 
 

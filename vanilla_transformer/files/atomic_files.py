@@ -15,15 +15,20 @@ LOCK = "_running.lock"
 
 _CODE = sorted(path.name for path in (Path(__file__).parents[1] / "model").glob("*.py"))
 _FILES = (
-    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
-    *("*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
-    *("vocab*.json", "*_vocabulary.json", "vocab*.txt", "merges.txt", "*.spm", "*.model"),
-    *(*_CODE, "*.pyc", "README.md", ".gitattributes", "probe.json", "quality.json"),
-    *("file_sizes.json", "*_results.json", "trainer_state.json", "training_args.bin"),  # of a run
-    *("optimizer*.pt", "optimizer*.bin", "pytorch_model*.bin", "scheduler.pt", "scaler.pt"),
-    *("rng_state*.pth", "*.distcp", ".metadata", "latest", "*_model_states.pt"),
-    *("*_optim_states.pt", "zero_to_fp32.py"),
-    *("model.bin", "*.onnx", "*.onnx.data"),  # of an export
+    *("config.json", "generation_config.json", "README.md", ".gitattributes", *_CODE, "*.pyc"),
+    *("model.safetensors", "model-[0-9]*-of-[0-9]*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "target_vocab.json"),
+    *("vocab-src.json", "vocab-tgt.json", "vocab.txt", "merges.txt", "source.spm", "target.spm"),
+    *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "probe.json", "quality.json"),
+    *("file_sizes.json", "trainer_state.json", "training_args.bin"),
+    *(f"{name}_results.json" for name in ("all", "train", "eval", "test", "predict")),
+    *("training_weights.safetensors", "scheduler.pt", "scaler.pt", "latest", "zero_to_fp32.py"),
+    *("optimizer.pt", "optimizer.bin", "optimizer_[0-9]*.bin", "pytorch_model*.bin"),
+    *("rng_state.pth", "rng_state_[0-9]*.pth", "__[0-9]*.distcp", ".metadata"),
+    *("*mp_rank_[0-9]*_model_states.pt", "*mp_rank_[0-9]*_optim_states.pt"),
+    *("model.bin", "source_vocabulary.json", "target_vocabulary.json", "shared_vocabulary.json"),
+    *("encoder_model*.onnx*", "decoder_model*.onnx*"),
 )
 """Names of the files of a saved model, of a run, of its checkpoints, and of an export."""
 
