@@ -6,12 +6,14 @@ A test compares the pages with what this program would write.
 """
 
 import re
+import sys
 from dataclasses import MISSING, fields
 from itertools import groupby
 from pathlib import Path
 from runpy import run_path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this tree, whatever is installed
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED

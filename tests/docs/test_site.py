@@ -2,12 +2,13 @@
 
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 
 import pytest
 from pages import DOCS
-from programs import REPOSITORY
+from programs import REPOSITORY, run
 
 import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
@@ -46,6 +47,27 @@ def test_the_tables_are_up_to_date(name):
     file, make_table = tables["TABLES"][name]
     page = (DOCS / file).read_text(encoding="utf-8")
     assert tables["updated_page"](page, name, make_table()) == page
+
+
+def test_the_tables_of_a_changed_clone_show_its_changes(tmp_path):
+    """Though another copy of the package is installed."""
+    for name in ("docs", "vanilla_transformer", "tests/helpers"):
+        ignored = shutil.ignore_patterns("__pycache__", "notebooks", "pictures")
+        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=ignored)
+    changes = {
+        "vanilla_transformer/model/configuration_vanilla_transformer.py": "Width of the residual",
+        "vanilla_transformer/data/arguments.py": "Source side of the test data",
+        "vanilla_transformer/text/patterns.py": "{name}",
+    }
+    for file, text in changes.items():
+        whole = (tmp_path / file).read_text(encoding="utf-8")
+        changed = whole.replace(text, f"{text[:-1]}X{text[-1]}")
+        (tmp_path / file).write_text(changed, encoding="utf-8")
+    done = run(tmp_path / "docs" / "tables.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for page, text in zip(("config", "sizing", "translating"), changes.values(), strict=True):
+        written = (tmp_path / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert f"{text[:-1]}X{text[-1]}" in written
 
 
 def test_the_docstring_names_every_field():

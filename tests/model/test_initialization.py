@@ -5,11 +5,15 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers.activations import ACT2FN
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
 )
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.normalization import NORMS
 
 SIZES = {
     "vocab_size": 300,
@@ -131,3 +135,62 @@ def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path)
     drawn = loaded.get_parameter(name)
     assert 0.99 * bound < drawn.abs().max() <= bound
     assert not torch.equal(drawn, model.get_parameter(name))
+
+
+def without_initial_value(kind, **changes):
+    """The parameters and buffers that a model would leave as they are in memory."""
+    model = kind(VanillaTransformerConfig(**{**SIZES, **changes}))
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    with torch.no_grad():
+        for thing in (*model.modules(), *tensors.values()):
+            thing._is_hf_initialized = False
+        for tensor in tensors.values():
+            tensor.fill_(math.nan if tensor.is_floating_point() else 7)
+    model.initialize_weights()
+    return [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+
+
+EVERYTHING = {"gated_ffn": True, "normalize_embedding": True, "qk_norm": "all"}
+EVERYTHING |= {"lm_head_bias": True}
+VALUES_OF_FIELDS = {**CHOICES, "activation_function": tuple(ACT2FN), "fused_qkv": (True,)}
+MODELS = (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+)
+
+
+@pytest.mark.parametrize("field", VALUES_OF_FIELDS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_parameter_of_every_choice_has_an_initial_value(kind, field):
+    for value in VALUES_OF_FIELDS[field]:
+        changes = {**EVERYTHING, field: value}
+        if value == "unbiased_std":
+            changes["qk_norm"] = "none"
+        if value == "t_fixup":
+            changes["norm_placement"] = "none"
+        assert without_initial_value(kind, **changes) == [], value
+
+
+class ScaledNorm(nn.LayerNorm):
+    """A norm with one parameter more than its base class."""
+
+    def __init__(self, d_model, eps):
+        super().__init__(d_model, eps)
+        self.scale = nn.Parameter(torch.ones(d_model))
+
+
+class GainNorm(nn.Module):
+    """A norm of no class that is known."""
+
+    def __init__(self, d_model, eps):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+
+
+@pytest.mark.parametrize("norm", [ScaledNorm, GainNorm])
+def test_a_norm_without_initial_values_is_seen(monkeypatch, norm):
+    monkeypatch.setitem(NORMS, "new", norm)
+    monkeypatch.setitem(CHOICES, "norm_type", ("new",))
+    found = without_initial_value(MODELS[0], norm_type="new")
+    name = "scale" if norm is ScaledNorm else "gain"
+    assert {path.rpartition(".")[2] for path in found} == {name}
