@@ -5,6 +5,7 @@
 A test compares the pages with what this program would write.
 """
 
+import ast
 import re
 import sys
 from dataclasses import MISSING, fields
@@ -41,16 +42,19 @@ def fields_table() -> str:
 
 def options_table() -> str:
     """Makes the table of the options that this package adds to those of config and Trainer."""
-    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines = ["| option, default | meaning |", "|---|---|"]
     for name, topic in TOPICS.items():
         if name == "architecture":
             continue
         values = default_values(topic)
         for field in fields(topic):
             if field.name in topic.__annotations__:
-                default = "chosen" if field.name in CHOSEN_NAMES else code(values[field.name])
-                text = code_spans(field.metadata["help"])
-                lines.append(f"| {code_name(f'--{field.name}')} | {default} | {text} |")
+                option = code_name(f"--{field.name}")
+                if field.name in CHOSEN_NAMES:
+                    option += ", chosen"
+                elif values[field.name] is not None:
+                    option += f", {code(values[field.name])}"
+                lines.append(f"| {option} | {code_spans(field.metadata['help'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -66,26 +70,33 @@ def kept_table() -> str:
 
 
 def expectations_table() -> str:
-    """Makes the table of what trainings of a given time have reached."""
+    """Makes the table of what trainings of a given time have reached: chrF and BLEU."""
+    trainings = sorted({(row.minutes, row.pairs) for row in REACHED})
+    heads = [f"{minutes} minutes, {pairs:,} pairs" for minutes, pairs in trainings]
     lines = [
-        "| from English to | pairs | minutes | width | epochs | chrF | chrF of sources | BLEU |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| from English to | {' | '.join(heads)} | sources |",
+        "|---" * (len(heads) + 2) + "|",
     ]
-    for row in REACHED:
-        cells = [language_name(row.target_language), f"{row.pairs:,}", row.minutes, row.d_model]
-        cells += [row.epochs, f"**{row.chrf}**", row.copied_chrf, row.bleu]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for language, rows in groupby(REACHED, key=lambda row: row.target_language):
+        found = {(row.minutes, row.pairs): row for row in rows}
+        cells = [
+            f"**{found[key].chrf}**, {found[key].bleu}" if key in found else "" for key in trainings
+        ]
+        copied = next(iter(found.values())).copied_chrf
+        lines.append(f"| {language_name(language)} | {' | '.join(cells)} | {copied} |")
     return "\n".join(lines) + "\n"
 
 
 def imports_table() -> str:
-    """Makes the table of what each subpackage may import."""
-    lines = ["| subpackage | may import, besides the files beside the subpackages |", "|---|---|"]
+    """Makes the table of the subpackages: what each holds and may import."""
+    lines = ["| subpackage | content | imports |", "|---|---|---|"]
     rows = run_path(str(DOCS.parent / "tests/helpers/room_imports.py"))
     folders = [name for name in rows["IMPORTS"] if (PACKAGE / name).is_dir()]
     for name in folders:
-        below = [code_name(used) for used in rows["IMPORTS"][name] if used in folders]
-        lines.append(f"| {code_name(name)} | {', '.join(below) or 'nothing else of the package'} |")
+        content = ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text("utf-8")))
+        below = ", ".join(code_name(used) for used in rows["IMPORTS"][name] if used in folders)
+        link = f"[{code_name(f'{name}/')}](api/{name}.md)"
+        lines.append(f"| {link} | {code_spans(content.splitlines()[0])} | {below} |")
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +120,8 @@ def code(value: Any) -> str:
 
 
 def code_spans(text: str) -> str:
-    """Marks quoted values as code, and escapes what Markdown would read in a table."""
+    """Marks quoted values as code, escapes what Markdown would read in a table, cuts long lists."""
+    text = re.sub(r"((?:\w+, ){3}\w+)(?:, \w+){8,}", r"\1 and others (`train --help-all`)", text)
     text = re.sub(r'(?<!`)("[\w.]+")(?!`)', r"`\1`", text)
     pieces = text.split("`")
     pieces[::2] = [re.sub(r"([*_|<])", r"\\\1", piece) for piece in pieces[::2]]
