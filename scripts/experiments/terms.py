@@ -7,9 +7,8 @@ The languages are those of the names of the files of pairs, as in `test.en-de.ts
 a line without the glossary, one with the terms of each text that its reference has too (as Dinu et
 al. 2019 and others do), and one with all terms: how many of the terms that source and reference
 have are in the output, in the form of the glossary and in any form; BLEU and chrF; seconds; and in
-how many texts all placeholders, addresses, ... are right, as `package_scores.py` counts them. A
-model that is trained with terms reads them; with `--constrained`, and for others, a
-search places them.
+how many texts all placeholders, addresses, ... are right, of those that have some. A model that is
+trained with terms reads them; with `--constrained`, and for others, a search places them.
 """
 
 import argparse
