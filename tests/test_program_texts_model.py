@@ -36,6 +36,12 @@ def test_it_translates_into_each_language(translator):
     assert outputs == list(TRANSLATED.values())
 
 
+def test_it_computes_what_it_did():
+    translator = Translator.from_pretrained(str(FOLDER), "transformers")
+    (score,) = translator.score([SOURCE], [TRANSLATED["de"]], tgt_lang="de")
+    assert sum(score.token_scores) == pytest.approx(-0.90842, abs=1e-4)
+
+
 def test_a_language_must_be_named(translator):
     with pytest.raises(ValueError, match="de, es, fr, ja, zh"):
         translator.translate(SOURCE)
@@ -84,4 +90,3 @@ def test_a_line_of_emoji_alone_stays(translator):
 def test_the_first_lines_of_the_readme(capsys):
     assert not main(["translate", str(FOLDER), "--target-language", "de", SOURCE])
     assert capsys.readouterr().out == f"{TRANSLATED['de']}\n"
-    assert not main(["verify", str(FOLDER)])

@@ -11,7 +11,7 @@ from vanilla_transformer.files.model_directory import TOKENIZER_FILES
 
 def save(folder):
     """Writes the files of a saved model; most are empty."""
-    names = ("config.json", "model.safetensors", "model.safetensors.index.json", "probe.json")
+    names = ("config.json", "model.safetensors", "model.safetensors.index.json")
     names += ("generation_config.json", "tokenizer.json", "target_tokenizer.json", "README.md")
     names += ("tokenizer_config.json", "special_tokens_map.json", "vocab.json", "source.spm")
     names += ("merges.txt", "sentencepiece.bpe.model", "layers.py", "file_sizes.json")
@@ -74,7 +74,7 @@ WRITES_A_DIRECTORY = (
     "prepare recipe.yaml --vocab_size 0 --output-dir mine",
     "translate out --corpus pairs.tsv --output mine",
 )
-WRITES_NONE = "corpora evaluate score align inspect page verify serve env"
+WRITES_NONE = "corpora evaluate score align inspect page serve env"
 
 
 def test_all_commands_that_write_a_directory_are_known():

@@ -194,5 +194,5 @@ def test_characters_that_the_output_lacks_are_escaped(trained, tmp_path, monkeyp
     model, stream = tmp_path / "\u2581run", BytesIO()
     shutil.copytree(trained, model)
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(stream, encoding="cp1252"))
-    assert program.main(["verify", str(model)]) == 0
+    assert program.main(["average", str(model), "--output", str(tmp_path / "mean")]) == 0
     assert b"\\u2581run" in stream.getvalue()

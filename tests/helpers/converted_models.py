@@ -30,7 +30,6 @@ from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CO
 
 from vanilla_transformer import VanillaTransformerEncoderModel
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 TEXTS = ["the small cat sat on the mat", "a dog ran away 7 times", "ein kleiner Hund läuft"]
@@ -246,5 +245,4 @@ def convert_all(folder):
     tokenizer.save_pretrained(folder / "encoder")
     model = make_model(VanillaTransformerEncoderModel, vocab_size=len(tokenizer))
     model.save_pretrained(folder / "encoder")
-    store_probe(folder / "encoder")
     return [path.name for path in folder.iterdir()]

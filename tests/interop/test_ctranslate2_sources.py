@@ -11,10 +11,10 @@ from hf_models import make
 from tiny_models import make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer
 
+from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2 import make_specification
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.hf_models import from_transformers
-from vanilla_transformer.interop.probe import compare_logits
 
 EQUAL_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 

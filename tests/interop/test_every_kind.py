@@ -50,7 +50,6 @@ TEXT_CALLS = {
 }
 OTHER_CALLS = {
     "to hf": ("export", "--to", "hf", "MODEL", "OUT"),
-    "verify": ("verify", "MODEL"),
     "average": ("average", "MODEL", "MODEL", "--output", "OUT"),
     "shapes": ("inspect", "shapes", "MODEL"),
     "cost": ("inspect", "cost", "MODEL", "--source-length", "8", "--target-length", "8"),
@@ -67,7 +66,7 @@ REFUSED = [  # kinds, calls, what the sentence says
     ({"encoder"}, ON_CTRANSLATE2, "`is_encoder_decoder` is False"),
     (
         {"encoder"},
-        {*CALLS, "to onnx"} - {"verify", "average"},
+        {*CALLS, "to onnx"} - {"average"},
         "with an encoder and a decoder",
     ),
     ({"blenderbot"}, ON_CTRANSLATE2, "`encoder_no_repeat_ngram_size` is 3"),

@@ -15,7 +15,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
-from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.text.token_words import vocabulary_of
 
 TAG = "<2pl>"
@@ -46,7 +45,6 @@ def assert_grown(before, after, lines=PAIRS):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
         search = {"max_length": 9, "num_beams": 1, "do_sample": False}
         assert torch.equal(*(each.generate(ids, **search) for _, each in (old, larger)))
-    assert verify_model(after).agrees
     is_apart = getattr(old[0], "separate_vocabularies", False)
     tables = [
         {"source": each.get_input_embeddings(), "target": each.lm_head} for _, each in (old, larger)

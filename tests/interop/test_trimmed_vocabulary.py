@@ -11,7 +11,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
-from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.interop.trimmed_vocabulary import trim_vocabulary
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
@@ -90,7 +89,6 @@ def assert_same(before, after, done, texts=KEPT, targets=KEPT_TARGET):
         assert torch.equal(logits[0][..., done.target_ids], logits[1])
     assert done.after.parameters < done.before.parameters
     assert done.after.memory_bytes < done.before.memory_bytes
-    assert verify_model(after).agrees
     return models
 
 

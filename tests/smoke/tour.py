@@ -107,7 +107,6 @@ def make_the_tour(folder):
     both = (run_folder, folder / "copy")
     for options in ((), ("--overwrite",)):
         run("average", *both, "--output", folder / "mean", *options)
-    run("verify", run_folder)
     run("inspect", "shapes", run_folder)
     import_everything()
     print("The tour is complete.")

@@ -48,7 +48,6 @@ class Options:
 
 def run(options: Options) -> None:
     """Chooses the models and writes their mean."""
-    from vanilla_transformer.interop.probe import store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 
     chosen = [Path(model) for model in options.models]
@@ -60,5 +59,4 @@ def run(options: Options) -> None:
     for path in map(str, chosen):
         check_model_directory(path)
     average_checkpoints(chosen, options.output, options.overwrite)
-    store_probe(options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

@@ -40,7 +40,6 @@ SUBCOMMANDS = (
     "page",
     "convert",
     "export",
-    "verify",
     "serve",
     "env",
 )

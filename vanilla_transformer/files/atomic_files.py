@@ -20,7 +20,7 @@ _FILES = (
     *("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "target_vocab.json"),
     *("vocab-src.json", "vocab-tgt.json", "vocab.txt", "merges.txt", "source.spm", "target.spm"),
-    *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "probe.json", "quality.json"),
+    *("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "quality.json"),
     *("file_sizes.json", "trainer_state.json", "training_args.bin"),
     *(f"{name}_results.json" for name in ("all", "train", "eval", "test", "predict")),
     *("training_weights.safetensors", "scheduler.pt", "scaler.pt", "latest", "zero_to_fp32.py"),

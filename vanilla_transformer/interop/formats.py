@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from vanilla_transformer.interop.probe import Comparison, SourceLogits
+    from vanilla_transformer.interop.comparison import Comparison, SourceLogits
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Converts a model of another system: read, compare, save with a probe and a card.
+"""Converts a model of another system: read, compare, save with a card.
 
 A reader of `interop.formats.SOURCES` reads the source and matches its weights; all further steps
 are the same for every source.
@@ -12,24 +12,16 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 
 from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.interop.comparison import Comparison, compare_logits, compare_models
 from vanilla_transformer.interop.formats import SOURCES, Imported
-from vanilla_transformer.interop.probe import (
-    OWN_SOURCE,
-    Comparison,
-    compare_logits,
-    compare_models,
-    store_probe,
-)
 from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.model.sharing import current_versions
-
-VERIFY = "`vanilla-transformer verify` computes the stored probe again."
 
 
 def convert(
     kind: str, source: str | Path, output_dir: str | Path, overwrite: bool = False, **options: Any
 ) -> Imported:
-    """Converts a model, saves it with its tokenizer, a probe and a card, and compares both models.
+    """Converts a model, saves it with its tokenizer and a card, and compares both models.
 
     A model or a tokenizer that computes something else than the source is an error, after which
     the output directory is as it was.
@@ -52,14 +44,8 @@ def convert(
         # Only one of both models stays in memory.
         imported = replace(imported, model=type(imported.model).from_pretrained(folder))
         imported = compare_with_source(imported)
-        compared = imported.comparison
         auto_class = "AutoModelForSeq2SeqLM" if hasattr(imported.model, "lm_head") else "AutoModel"
         versions = ", ".join(f"{name} {number}" for name, number in current_versions().items())
-        store_probe(
-            folder,
-            None if compared is None else compared.expected,
-            OWN_SOURCE if compared is None else compared.library,
-        )
         write_card(
             folder,
             source,
@@ -69,7 +55,7 @@ def convert(
             '("Attention Is All You Need", Vaswani et al. 2017) with '
             f"{imported.model.num_parameters():,} parameters.",
             auto_class=auto_class,
-            proof=f"{imported.outcome} {VERIFY}",
+            proof=imported.outcome,
             notes=[*imported.notes, f"Versions: {versions}."],
             tag=f"converted-from-{kind}",
         )

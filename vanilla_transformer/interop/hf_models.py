@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from vanilla_transformer.interop.checkpoint_files import reason_of
+from vanilla_transformer.interop.comparison import Comparison, compare_models
 from vanilla_transformer.interop.exact_rewrites import ModelState, state_of
 from vanilla_transformer.interop.formats import KINDS, Imported
 from vanilla_transformer.interop.funnel import check_agreement, name_of, write_card
@@ -32,7 +33,6 @@ from vanilla_transformer.interop.hf_mapping import (
     import_model,
 )
 from vanilla_transformer.interop.match_weights import build_model, raise_problems
-from vanilla_transformer.interop.probe import Comparison, compare_models
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (

@@ -40,8 +40,8 @@ from torch.export import Dim
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from vanilla_transformer.interop.comparison import Comparison, compare_logits
 from vanilla_transformer.interop.funnel import check_agreement
-from vanilla_transformer.interop.probe import Comparison, compare_logits
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -79,7 +79,7 @@ def export_to_onnx(
 ) -> tuple[Comparison, tuple[str, ...]]:
     """Writes the graphs of a model, its configs and its tokenizer, and compares both.
 
-    The model is in float32 afterwards.
+    The model is on the CPU, in float32 and in evaluation mode afterwards.
 
     Args:
         quantization: Type of the weights, a key of `TYPES`. None: float32.
@@ -183,7 +183,7 @@ class EncoderGraph(nn.Module):
 
 
 def graph_logits(folder: Path, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Runs the graphs of an export on onnxruntime for a probe, with an empty cache."""
+    """Runs the graphs of an export on onnxruntime, with an empty cache."""
     encoder, decoder = (
         onnxruntime.InferenceSession(next((folder / FOLDER).glob(f"{name}*.onnx")))
         for name in (ENCODER, DECODER)

@@ -19,9 +19,8 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.files.text_files import read_lines
-from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
+from vanilla_transformer.interop.funnel import name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
-from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.interop.tokenizer_tables import (
     Table,
     characters_of,
@@ -345,7 +344,6 @@ def save_changed_model(
             path,
             title=f"with a {change} vocabulary",
             text=f"`vanilla-transformer vocabulary` made this model from `{name_of(path)}`. {text}",
-            proof=f"{proof} {VERIFY}",
+            proof=proof,
             tag=f"{change}-vocabulary",
         )
-        store_probe(folder)

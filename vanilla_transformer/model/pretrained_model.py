@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -35,9 +34,6 @@ from .token_layout import (
     target_token_mask,
 )
 from .wide_states import has_wide_states
-
-PROBE_FILE = "probe.json"
-"""The file of a saved model that `vanilla-transformer verify` reads."""
 
 _RECORDED_STATES = ("output_attentions", "output_hidden_states")
 
@@ -368,12 +364,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, **target}
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
-        """Saves weights, configs and code, and removes the probe of the weights before them."""
+        """Saves weights, configs and code."""
         kind = type(self)
         if kind.__name__.startswith("FSDP"):  # torch has made this class; the saved code names ours
             ours = kind.__bases__[-1]
             kind.__name__, kind.__module__ = ours.__name__, ours.__module__
-        Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
         self.settle_ties()
         super().save_pretrained(save_directory, **kwargs)
 

@@ -190,8 +190,7 @@ def warn_of_untested_versions(saved_with: object) -> None:
             tested = first if end is None else f"{first} up to, but not including, {end}"
             known = "" if recorded is None else f", and the model was saved with {recorded}"
             logger.warning_once(
-                f"{library} {version} is untested: this code was tested with {tested}{known}. "
-                "Compare the results with `vanilla-transformer verify`."
+                f"{library} {version} is untested: this code was tested with {tested}{known}."
             )
 
 

@@ -19,7 +19,6 @@ from vanilla_transformer import progress
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
-from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly, assemble
 from vanilla_transformer.run.calibration import calibrate
@@ -184,8 +183,6 @@ class _Run(Assembly):
             (self.folder / FILE_SIZES).unlink(missing_ok=True)
         with explained_full_disk(self.folder):  # without a push: the run pushes when all is there
             trainer.save_model(_internal_call=True)
-        if self.is_main and list(self.folder.glob("*.safetensors")):
-            store_probe(self.folder)
         return {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
 
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:

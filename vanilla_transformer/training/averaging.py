@@ -12,7 +12,6 @@ from safetensors import SafetensorError, safe_open
 
 from vanilla_transformer.files.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.files.file_contents import read_object
-from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import METRIC_NAMES, is_error_rate
 from vanilla_transformer.training.metrics import deciding_scores
 from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkpoints_with_state
@@ -20,7 +19,7 @@ from vanilla_transformer.training.store import FILE_SIZES, TRAINER_STATE, checkp
 _WEIGHTS = "model.safetensors"
 _NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
-    *(TRAINER_STATE, FILE_SIZES, PROBE_FILE, "README.md", "*_results.json"),
+    *(TRAINER_STATE, FILE_SIZES, "README.md", "*_results.json"),
 )
 """The weights of a model, and files that are true of it alone."""
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
