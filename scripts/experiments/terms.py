@@ -25,10 +25,10 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
+from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.languages import score_tokenizer
 from vanilla_transformer.text.terms import Glossary, Match, Term, missing_targets
-from vanilla_transformer.text.token_words import map_grouped
 
 _SIZE, _LEAST = 200, 5  # terms, and pairs that have one
 _CONSISTENT = 0.7  # share of the pairs with a source term that translate it so

@@ -123,7 +123,7 @@ def _show_shapes(
 ) -> None:
     from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
-    from vanilla_transformer.text.token_words import encode_pairs
+    from vanilla_transformer.text.tokenizer_sides import encode_pairs
 
     if options.text is None:
         inputs = dict(model.dummy_inputs)

@@ -35,14 +35,10 @@ from vanilla_transformer.model.directions import (
     tags_of_sources,
 )
 from vanilla_transformer.progress import Progress
+from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import closest_tag
-from vanilla_transformer.text.token_words import (
-    call_tokenizer,
-    map_grouped,
-    target_side,
-    without_first_word,
-    words_of_encoding,
-)
+from vanilla_transformer.text.token_words import without_first_word, words_of_encoding
+from vanilla_transformer.text.tokenizer_sides import call_tokenizer, target_side
 from vanilla_transformer.text.word_alignment import parse_links, token_links
 
 logger = logging.get_logger(__name__)

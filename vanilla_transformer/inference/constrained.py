@@ -17,7 +17,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer.search import Search, end_tokens_of
 from vanilla_transformer.text.languages import word_parts, words_have_spaces
-from vanilla_transformer.text.token_words import vocabulary_of
+from vanilla_transformer.text.tokenizer_sides import vocabulary_of
 
 Ids = tuple[int, ...]
 TermIds = tuple[Ids, Ids]

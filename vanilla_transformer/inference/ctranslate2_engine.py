@@ -26,7 +26,7 @@ from vanilla_transformer.interop.ctranslate2 import (
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, needed_start, start_token_of
-from vanilla_transformer.text.token_words import unnamed_ids
+from vanilla_transformer.text.tokenizer_sides import unnamed_ids
 
 _TAKEN_OVER = (
     *("num_beams", "num_return_sequences", "length_penalty", "early_stopping"),

@@ -10,6 +10,7 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import (
     Copies,
     Edit,
@@ -21,20 +22,16 @@ from vanilla_transformer.text.kept import (
     stripped,
 )
 from vanilla_transformer.text.languages import known_tag
-from vanilla_transformer.text.lines import TextLayout, split_lines
+from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
 from vanilla_transformer.text.readings import Placeholders, Reading
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import Glossary, Match, Term, edits_to_annotate
-from vanilla_transformer.text.token_words import (
+from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
+from vanilla_transformer.text.tokenizer_sides import (
     call_tokenizer,
-    count_characters,
     has_two_vocabularies,
-    map_grouped,
-    spans_of_encoding,
-    spans_of_ids,
     target_side,
-    unknown_spans,
     vocabulary_of,
 )
 

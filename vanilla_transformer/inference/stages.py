@@ -23,6 +23,7 @@ from vanilla_transformer.inference.results import Mark, OutputOptions, Translati
 from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
+from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import (
     Copies,
     Span,
@@ -31,10 +32,9 @@ from vanilla_transformer.text.kept import (
     edits_to_keep,
 )
 from vanilla_transformer.text.languages import tag_of_texts
-from vanilla_transformer.text.lines import TextLayout
+from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import missing_targets, targets_in
-from vanilla_transformer.text.token_words import count_characters, map_grouped
 from vanilla_transformer.text.word_alignment import Links
 
 logger = logging.get_logger(__name__)

@@ -42,8 +42,10 @@ from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, end_tokens_of, learned_positions
+from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import make_kept_finder
 from vanilla_transformer.text.languages import closest_tag, known_tag
+from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.memory import (
     LEAST_SHOWN,
     LEAST_SIMILARITY,
@@ -52,7 +54,7 @@ from vanilla_transformer.text.memory import (
     suggestions_for,
 )
 from vanilla_transformer.text.terms import Glossary, GlossaryLike
-from vanilla_transformer.text.token_words import count_characters, map_grouped, tokens_of_ids
+from vanilla_transformer.text.tokenizer_sides import tokens_of_ids
 
 logger = logging.get_logger(__name__)
 

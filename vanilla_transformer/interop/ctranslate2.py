@@ -31,7 +31,7 @@ from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.text.token_words import unnamed_ids
+from vanilla_transformer.text.tokenizer_sides import unnamed_ids
 from vanilla_transformer.text.word_alignment import aligning_layer
 
 logger = logging.get_logger(__name__)

@@ -38,7 +38,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.text.token_words import unnamed_ids
+from vanilla_transformer.text.tokenizer_sides import unnamed_ids
 
 _FORCED_TOKENS = ("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens")
 """Settings of `generate()` that old configs hold, and that change the outputs."""

@@ -47,7 +47,7 @@ from vanilla_transformer.model.evaluation import banned_ids
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.text.token_words import unnamed_ids
+from vanilla_transformer.text.tokenizer_sides import unnamed_ids
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""

@@ -29,7 +29,7 @@ from vanilla_transformer.interop.sentencepiece_models import (
 from vanilla_transformer.interop.tokenizers import load_tokenizer, set_ends, word_backend
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.text.token_words import vocabulary_of
+from vanilla_transformer.text.tokenizer_sides import vocabulary_of
 
 PADS = ("<pad>", "<blank>", "[PAD]")
 """The names of padding tokens."""

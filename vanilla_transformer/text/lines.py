@@ -59,3 +59,8 @@ def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
                 lines.append(content)
         layouts.append(TextLayout(tuple(part for part in parts if part != "")))
     return layouts, lines
+
+
+def count_characters(text: str) -> int:
+    """Counts the characters of a text that are no white space."""
+    return sum(map(len, text.split()))

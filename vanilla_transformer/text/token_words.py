@@ -1,125 +1,23 @@
-"""Tokens of ids, and the words of a text that they belong to, for every kind of tokenizer.
+"""The words, and the spans, of a text that its tokens belong to, for every kind of tokenizer.
 
 A fast tokenizer tells the span of each token that it encodes. For other tokenizers, the letters of
 the tokens are looked for in the text. The spans of ids that a model has generated are read from the
 texts that the first 1, 2, 3, ... ids decode to.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from unicodedata import is_normalized
 
 import regex
 
+from vanilla_transformer.text.tokenizer_sides import call_tokenizer, target_side, tokens_of_ids
 from vanilla_transformer.text.word_alignment import Span, words_of_spans
-
-Row = TypeVar("Row")
-Result = TypeVar("Result")
-Key = TypeVar("Key", bound=Hashable)
 
 _WORD_BEGIN = "▁"
 _LETTER = regex.compile(r"\X")
-
-
-def map_grouped(
-    rows: Sequence[Row], keys: Sequence[Key], compute: Callable[[Key, list[Row]], list[Result]]
-) -> list[Result]:
-    """Computes the rows of each key together; returns the results in the order of the rows."""
-    groups: dict[Key, list[int]] = {}
-    for number, key in enumerate(keys):
-        groups.setdefault(key, []).append(number)
-    results: dict[int, Result] = {}
-    for key, numbers in groups.items():
-        of_key = compute(key, [rows[number] for number in numbers])
-        results |= zip(numbers, of_key, strict=True)
-    return [results[number] for number in range(len(rows))]
-
-
-def target_side(tokenizer: Any, language: str | None = None) -> Any:
-    """Returns the tokenizer that encodes and decodes targets; no call of it changes the given one.
-
-    FSMT's would encode targets by the vocabulary of the source: its copy has the target's.
-
-    Args:
-        language: The code of the targets' language; see `in_language`.
-    """
-    if getattr(tokenizer, "separate_vocabularies", False):
-        return tokenizer.target_tokenizer()
-    if type(tokenizer).__name__ != "FSMTTokenizer":
-        from vanilla_transformer.model.directions import in_language  # it loads transformers
-
-        return in_language(tokenizer, language)
-    copied = copy(tokenizer)
-    copied.encoder = vocabulary_of(tokenizer, "target")
-    copied.src_lang = tokenizer.tgt_lang
-    return copied
-
-
-def call_tokenizer(tokenizer: Any, side: str, texts: Any, **options: Any) -> Any:
-    """Encodes a text, or several, of the "source" or the "target", of any length."""
-    argument = {"source": "text", "target": "text_target"}[side]
-    return tokenizer(**{argument: texts}, verbose=False, **options)
-
-
-def encode_pairs(
-    tokenizer: Any, sources: list[str], targets: list[str], **options: Any
-) -> dict[str, Any]:
-    """Encodes sources, and targets as `labels`, with the options of the tokenizer."""
-    encoded = tokenizer(sources, **options)
-    labels = target_side(tokenizer)(text_target=targets, **options)["input_ids"]
-    return {**encoded, "labels": labels}
-
-
-def has_two_vocabularies(tokenizer: Any) -> bool:
-    """Returns whether a tokenizer of any kind has two vocabularies, for sources and targets."""
-    flags = ("separate_vocabularies", "separate_vocabs")  # of this package, of Marian
-    is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
-    return is_fsmt or any(getattr(tokenizer, flag, False) for flag in flags)
-
-
-def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
-    """Returns the ids by token of one side.
-
-    The tokenizers of Marian and FSMT have both vocabularies, but do not return the target's.
-    """
-    vocabulary: dict[str, int]
-    if side == "target" and hasattr(tokenizer, "get_tgt_vocab"):
-        vocabulary = {token: index for index, token in tokenizer.decoder.items()}
-    elif side == "target":
-        vocabulary = target_side(tokenizer).get_vocab()
-    else:
-        vocabulary = tokenizer.get_vocab()
-    return vocabulary
-
-
-def unnamed_ids(tokenizer: Any, rows: int) -> list[int]:
-    """Returns the ids of a target matrix without a token: rows that pad it to a size."""
-    return sorted({*range(rows)} - {*vocabulary_of(tokenizer, "target").values()})
-
-
-def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
-    """Returns the tokens of ids of one side."""
-    if getattr(tokenizer, "separate_vocabularies", False):
-        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(ids), side=side)
-        return tokens
-    tokens = tokenizer.convert_ids_to_tokens(list(ids))
-    if side == "target":
-        return tokens
-    # With two vocabularies, the tokenizers of FSMT and Marian take all ids for those of targets.
-    names = {index: token for token, index in tokenizer.get_vocab().items()}
-    return [names.get(index, token) for index, token in zip(ids, tokens, strict=True)]
-
-
-def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
-    """Returns the ids of tokens that `tokens_of_ids` returned for the target."""
-    if hasattr(tokenizer, "get_tgt_vocab"):  # FSMT and Marian look them up in the source's
-        ids = vocabulary_of(tokenizer, "target")
-        return [ids.get(token, tokenizer.unk_token_id) for token in tokens]
-    target_ids: list[int] = target_side(tokenizer).convert_tokens_to_ids(list(tokens))
-    return target_ids
 
 
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
@@ -160,11 +58,6 @@ def _whole_letters(text: str, spans: list[Span]) -> list[Span]:
         parts = [(begin, end), *(part for part in composed if begin < part[1] and part[0] < end)]
         widened.append((min(part[0] for part in parts), max(part[1] for part in parts)))
     return list(dict.fromkeys(widened))
-
-
-def count_characters(text: str) -> int:
-    """Counts the characters of a text that are no white space."""
-    return sum(map(len, text.split()))
 
 
 def words_of_encoding(

@@ -1,0 +1,22 @@
+"""Rows that are computed in groups, such as those of one language, and stay in their order."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+Row = TypeVar("Row")
+Result = TypeVar("Result")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def map_grouped(
+    rows: Sequence[Row], keys: Sequence[Key], compute: Callable[[Key, list[Row]], list[Result]]
+) -> list[Result]:
+    """Computes the rows of each key together; returns the results in the order of the rows."""
+    groups: dict[Key, list[int]] = {}
+    for number, key in enumerate(keys):
+        groups.setdefault(key, []).append(number)
+    results: dict[int, Result] = {}
+    for key, numbers in groups.items():
+        of_key = compute(key, [rows[number] for number in numbers])
+        results |= zip(numbers, of_key, strict=True)
+    return [results[number] for number in range(len(rows))]
