@@ -171,14 +171,6 @@ def start_token_of(settings: GenerationConfig) -> int | None:
     return settings.bos_token_id if start is None else start
 
 
-def end_tokens_of(settings: Any) -> list[int]:
-    """Returns the tokens that end an output, by a model's config or by settings."""
-    ends: list[int] | int | None = settings.eos_token_id
-    if isinstance(ends, int):
-        return [ends]
-    return ends or []
-
-
 def needed_start(settings: GenerationConfig) -> int:
     """Returns the token before a target; settings of models for many languages may lack it."""
     start = start_token_of(settings)

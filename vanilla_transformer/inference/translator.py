@@ -38,10 +38,11 @@ from vanilla_transformer.inference.segments import (
 )
 from vanilla_transformer.inference.stages import Stages, TranslatorCall
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
+from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.progress import Progress
-from vanilla_transformer.search import Search, SearchError, end_tokens_of, learned_positions
+from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import make_kept_finder
 from vanilla_transformer.text.languages import closest_tag, known_tag

@@ -1,7 +1,7 @@
 """The call context: what the layers of one call of a stack share."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from transformers.cache_utils import EncoderDecoderCache
 
@@ -36,6 +36,6 @@ class CallContext(NamedTuple):
     positions: PositionEncoding = NO_POSITIONS
     cache: EncoderDecoderCache | None = None
     layout: TokenLayout = PADDED
-    source_attention: Any = None  # `AttentionFunction`; an encoder has none
+    source_attention: AttentionFunction = cast(AttentionFunction, None)  # an encoder has none
     source_mask: Any = None
     source_layout: TokenLayout = PADDED

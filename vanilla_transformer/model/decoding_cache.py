@@ -7,19 +7,13 @@ Shapes: a row is one sequence that is decoded. The rows of one source, its beams
 neighbours: rows = sources · rows_per_source. Other names are those of `attention`.
 """
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation.configuration_utils import GenerationMode
 
 from .modes import is_tracing
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _ROOM = 64
 """Positions to reserve beyond those in use. An operating system gives memory when it is used."""
@@ -31,27 +25,6 @@ _MODES = (
     GenerationMode.BEAM_SAMPLE,
 )
 _SHARING_KEYS = ("sdpa", "eager")  # they take any number of queries for a source's keys
-
-
-def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a forward with `past_key_values`, which then also takes the cache as `cache`.
-
-    transformers calls it `cache` since 5.24; PEFT looks for `past_key_values` in the signature. If
-    both are given, `cache` counts unless it is empty: a prefix of PEFT comes as
-    `past_key_values` beside the empty cache of `generate()`.
-    """
-
-    @wraps(forward)
-    def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
-        cache: Any = kwargs.pop("cache", None)
-        is_older_given = kwargs.get("past_key_values") is not None
-        if cache is not None and (not is_older_given or cache.get_seq_length()):
-            kwargs["past_key_values"] = cache
-        return forward(*args, **kwargs)
-
-    # `generate()` inspects the signature at each token: here it is made once.
-    cast(Any, with_either_name).__signature__ = inspect.signature(forward)
-    return with_either_name
 
 
 def decoding_cache_for(

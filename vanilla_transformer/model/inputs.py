@@ -1,4 +1,4 @@
-"""What a forward is given: masks, token ids, labels.
+"""What a forward is given: masks, token ids, labels, and the cache under either name.
 
 What would give a wrong result is an error that names the argument. Values are checked only where
 they can be read at no cost: on a GPU, reading them would wait for the device.
@@ -9,12 +9,18 @@ are added to the scores (0 where it is allowed, a very negative number elsewhere
 as those of flex attention, are passed on. None: there is no padding.
 """
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 
 from .modes import has_readable_values, is_tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 IGNORE_INDEX = -100
 """The label of a slot where there is nothing to predict."""
@@ -109,6 +115,14 @@ def padding_and_start(config: Any) -> tuple[int, int]:
     return pad, start
 
 
+def end_tokens_of(settings: Any) -> list[int]:
+    """Returns the tokens that end an output, by a model's config or by settings."""
+    ends: list[int] | int | None = settings.eos_token_id
+    if isinstance(ends, int):
+        return [ends]
+    return ends or []
+
+
 def shift_right(
     labels: torch.Tensor,
     pad_token_id: int,
@@ -175,3 +189,27 @@ def problem_type_of(labels: torch.Tensor, num_labels: int) -> str:
     if is_integer and labels.numel() == labels.shape[0]:
         return "single_label_classification"
     return "multi_label_classification"
+
+
+# Cache -------------------------------------------------------------------------------------------
+
+
+def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a forward with `past_key_values`, which then also takes the cache as `cache`.
+
+    transformers calls it `cache` since 5.24; PEFT looks for `past_key_values` in the signature. If
+    both are given, `cache` counts unless it is empty: a prefix of PEFT comes as
+    `past_key_values` beside the empty cache of `generate()`.
+    """
+
+    @wraps(forward)
+    def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
+        cache: Any = kwargs.pop("cache", None)
+        is_older_given = kwargs.get("past_key_values") is not None
+        if cache is not None and (not is_older_given or cache.get_seq_length()):
+            kwargs["past_key_values"] = cache
+        return forward(*args, **kwargs)
+
+    # `generate()` inspects the signature at each token: here it is made once.
+    cast(Any, with_either_name).__signature__ = inspect.signature(forward)
+    return with_either_name

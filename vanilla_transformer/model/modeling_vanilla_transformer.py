@@ -21,11 +21,11 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .decoding_cache import accepts_both_cache_names
 from .dropout import Dropout
 from .generation import VanillaTransformerGeneration
 from .inputs import (
     IGNORE_INDEX,
+    accepts_both_cache_names,
     check_token_ids,
     hide_leading_padding,
     padding_and_start,
@@ -50,7 +50,7 @@ from .stacks import (
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
 )
-from .token_layout import PADDED, SequencesLayout, StepPlan, batch_shape
+from .token_layout import PADDED, SequencesLayout, StepPlan, is_packed
 
 
 class EmbeddingModel(VanillaTransformerPreTrainedModel):
@@ -123,15 +123,15 @@ class VanillaTransformerModel(EmbeddingModel):
         is_outermost = plan is None
         if plan is None:
             if use_cache is None:
-                is_packed = kwargs.get("cu_seq_lens_q") is not None
-                use_cache = self.config.use_cache and not is_packed
-            shapes = (
-                batch_shape(encoder_outputs, input_ids, inputs_embeds),
-                batch_shape(decoder_input_ids, decoder_inputs_embeds),
+                use_cache = self.config.use_cache and not is_packed(kwargs)
+            source_inputs = encoder_outputs, input_ids, inputs_embeds
+            plan = self.plan_step(
+                (source_inputs, (decoder_input_ids, decoder_inputs_embeds)),
+                (attention_mask, decoder_attention_mask),
+                None,
+                use_cache or past_key_values is not None,
+                cast("dict[str, Any]", kwargs),
             )
-            masks = (attention_mask, decoder_attention_mask)
-            has_cache = bool(use_cache) or past_key_values is not None
-            plan = self.plan_step(shapes, masks, None, has_cache, cast("dict[str, Any]", kwargs))
         encoded: Any  # with `last_hidden_state` of shape (batch, source_len, d_model)
         if encoder_outputs is None:
             encoded = self.encoder(
@@ -283,15 +283,16 @@ class VanillaTransformerForConditionalGeneration(
                     labels, decoder_input_ids, self.config.decoder_start_token_id
                 )
         elif use_cache is None:
-            use_cache = self.config.use_cache and bounds is None
+            use_cache = self.config.use_cache and not is_packed(kwargs)
         if plan is None:
-            shapes = (
-                batch_shape(encoder_outputs, input_ids, inputs_embeds),
-                batch_shape(decoder_input_ids, decoder_inputs_embeds),
+            source_inputs = encoder_outputs, input_ids, inputs_embeds
+            plan = self.plan_step(
+                (source_inputs, (decoder_input_ids, decoder_inputs_embeds)),
+                (attention_mask, decoder_attention_mask),
+                labels,
+                use_cache or past_key_values is not None,
+                kwargs,
             )
-            masks = (attention_mask, decoder_attention_mask)
-            has_cache = bool(use_cache) or past_key_values is not None
-            plan = self.plan_step(shapes, masks, labels, has_cache, kwargs)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from .adapted_embeddings import AdaptedEmbeddings
 from .configuration_vanilla_transformer import (
     BIASED_SCHEMES,
     PACKED_SCHEMES,
@@ -27,6 +28,7 @@ from .token_layout import (
     StepPlan,
     TokenLayout,
     TrainingShortcuts,
+    batch_shape,
     layout_of,
     packed_layout,
     pop_bounds,
@@ -38,7 +40,7 @@ from .wide_states import has_wide_states
 _RECORDED_STATES = ("output_attentions", "output_hidden_states")
 
 
-class VanillaTransformerPreTrainedModel(PreTrainedModel):
+class VanillaTransformerPreTrainedModel(AdaptedEmbeddings, PreTrainedModel):
     """Base class: initial values, shortcuts, tied weights, resizing, plans for devices, saving."""
 
     config: VanillaTransformerConfig
@@ -57,9 +59,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     is_submodule = False
     """Whether the model is a part of another, which resizes all of its parts together."""
-
-    had_adapted_embeddings = False
-    """Whether an embedding or the head has, or had, an adapter: it may have its own matrix."""
 
     training_shortcuts = TrainingShortcuts()
     """What a training step may leave out; `set_padding_free` sets it."""
@@ -147,7 +146,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def plan_step(
         self,
-        shapes: tuple[tuple[int, ...], tuple[int, ...]],
+        inputs: tuple[tuple[Any, ...], tuple[Any, ...]],
         masks: tuple[Any, Any],
         labels: torch.Tensor | None,
         has_cache: bool,
@@ -156,9 +155,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Decides what a call of an encoder-decoder computes; the outermost model calls it.
 
         Args:
-            shapes, masks: Of the inputs of both sides.
+            inputs, masks: Of both sides; the first input that is not None counts.
             arguments: Further arguments; the bounds of packed sequences are taken out.
         """
+        shapes = tuple(batch_shape(*side) for side in inputs)
         if sequences := pop_bounds(arguments):
             if has_cache:
                 raise ValueError("A packed batch has no cache: leave `use_cache` out.")
@@ -213,68 +213,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if all_submodels:
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Sets an attribute; an embedding or a head with an adapter gets a matrix of its own.
-
-        PEFT merges in place: into a tied matrix, it would merge for all of its uses.
-        """
-        before: Any = self.__dict__.get("_modules", {}).get(name)
-        super().__setattr__(name, value)
-        if name not in ("shared", "embed_tokens", "lm_head") or before is None:
-            return
-        if _is_adapter_on(before, value):
-            self.had_adapted_embeddings = True
-            if not self._adapts_tokens_of_all(name, before, value):
-                _give_own_matrix(before)
-        elif self.had_adapted_embeddings:
-            self.tie_weights()
-
-    def _adapts_tokens_of_all(self, name: str, module: Any, adapter: Any) -> bool:
-        """Returns whether PEFT changes the same rows for all uses of a matrix."""
-        parts = [part for part in adapter.modules() if hasattr(part, "trainable_tokens_delta")]
-        if parts and getattr(module, "bias", None) is not None:
-            raise ValueError(
-                "`trainable_token_indices` would leave out the bias of the output projection: "
-                "leave them out, or load the model with `tie_word_embeddings=False`."
-            )
-        ties_all = self.config.share_encoder_decoder_embeddings and self.config.tie_word_embeddings
-        is_first = name == "embed_tokens" and not getattr(self, "is_causal", False)
-        if parts and ties_all and not is_first and parts[0].tied_adapter is None:
-            raise ValueError(
-                "`trainable_token_indices` must be a list, because all embeddings of this model "
-                "are one matrix."
-            )
-        return bool(parts and ties_all)
-
-    def tie_weights(self, *args: Any, **kwargs: Any) -> None:
-        """Ties the weights that the config ties, except those that adapters have changed apart."""
-        self.settle_ties()
-        cast(Any, super()).tie_weights(*args, **kwargs)
-
-    def settle_ties(self) -> None:
-        """Records in the config which matrices are no longer tied after adapters were removed."""
-        parts, config = [cast(Any, part) for part in self.modules()], self.config
-        tables = [part.embed_tokens for part in parts if hasattr(part, "embed_tokens")]
-        head = cast(Any, self).get_output_embeddings()
-        is_tied = head is not None and head.weight is tables[-1].weight
-        # PEFT compares the head with the source's embedding, and then writes False.
-        config.tie_word_embeddings |= is_tied
-        owners = [part for part in parts if hasattr(part, "shared")]
-        is_plain = all(
-            type(module) in (nn.Embedding, nn.Linear, type(None))
-            for module in (*tables, head, *(owner.shared for owner in owners))
-        )
-        if not is_plain or not any(getattr(part, "had_adapted_embeddings", 0) for part in parts):
-            return
-        for owner in owners:
-            owner.shared.weight = tables[0].weight
-            if not torch.equal(tables[0].weight, tables[-1].weight):
-                config.share_encoder_decoder_embeddings = False
-                del owner.shared
-        if head is not None and not is_tied:
-            config.tie_word_embeddings &= torch.equal(head.weight, tables[-1].weight)
-            _give_own_matrix(head)
 
     def resize_token_embeddings(
         self,
@@ -371,17 +309,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             kind.__name__, kind.__module__ = ours.__name__, ours.__module__
         self.settle_ties()
         super().save_pretrained(save_directory, **kwargs)
-
-
-def _is_adapter_on(module: Any, value: nn.Module) -> bool:
-    """Returns whether a value is what PEFT puts in the place of a module, which it keeps inside."""
-    names = ("base_layer", "original_module")
-    return any(getattr(part, name, None) is module for part in value.modules() for name in names)
-
-
-def _give_own_matrix(module: nn.Module) -> None:
-    weight = cast(torch.Tensor, module.weight)
-    module.weight = nn.Parameter(weight.detach().clone(), weight.requires_grad)
 
 
 def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTransformerConfig:

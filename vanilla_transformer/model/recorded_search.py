@@ -30,6 +30,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 
 from .decoding_cache import GrowingCache
 from .graphs import Recorder, runs_recordable_code
+from .inputs import end_tokens_of
 
 Process = Callable[[torch.Tensor], torch.Tensor]
 """Changes logits or log-probabilities, (rows, vocab)."""
@@ -286,11 +287,6 @@ class _Decoder:
             self.states.copy_(self.states.index_select(1, parents))
 
 
-def _end_tokens(settings: Any) -> list[int]:
-    ends = settings.eos_token_id
-    return [ends] if isinstance(ends, int) else ends or []
-
-
 class _Greedy:
     """The most probable token of each row; a row that has ended gets padding.
 
@@ -301,7 +297,7 @@ class _Greedy:
 
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         rows, self.prompt = input_ids.shape
-        device, ends = input_ids.device, _end_tokens(settings)
+        device, ends = input_ids.device, end_tokens_of(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         pad = ends[:1] if settings.pad_token_id is None else [settings.pad_token_id]
         self.pad = torch.tensor(pad, device=device)
@@ -343,7 +339,7 @@ class _Beams:
     def __init__(self, input_ids: torch.Tensor, settings: Any) -> None:
         self.settings, self.beams = settings, settings.num_beams
         self.prompt = input_ids.shape[1]
-        device, ends = input_ids.device, _end_tokens(settings)
+        device, ends = input_ids.device, end_tokens_of(settings)
         self.ends = torch.tensor(ends, dtype=torch.long, device=device)
         self.kept = max(2, 1 + len(self.ends)) * self.beams
         fill = settings.pad_token_id or ends[0] if ends else -1  # the end for a padding of 0

@@ -8,7 +8,7 @@ The arguments that the forwards share, and what they refuse, are those of the fo
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack, cast
 
 import torch
@@ -27,9 +27,9 @@ from .attention import CrossAttention, SelfAttention
 from .attention_functions import AttentionFunction, choose_attention
 from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .context import CallContext
-from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
+from .decoding_cache import mask_per_source, rows_per_source_of
 from .dropout import Dropout
-from .inputs import check_mask, check_not_empty, check_token_ids
+from .inputs import accepts_both_cache_names, check_mask, check_not_empty, check_token_ids
 from .layers import DecoderLayer, EncoderLayer, make_state_norm
 from .positions import PositionEncoding, make_scheme, number_tokens
 from .pretrained_model import VanillaTransformerPreTrainedModel
@@ -162,21 +162,31 @@ class VanillaTransformerEncoder(TransformerStack):
         if layout is None:
             shape = batch_shape(input_ids, inputs_embeds)
             layout = self.plan_source(attention_mask, shape, cast("dict[str, Any]", kwargs))
-        config, function = choose_attention(self.config, kwargs.get("output_attentions"))
         embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, source_len, d_model)
-        padded = layout.padded_like(embeds)
-        mask = layout.padding_mask(attention_mask)
-        mask = check_mask("attention_mask", mask, *padded.shape[:2])
-        context = CallContext(
-            AttentionFunction(function, layout, layout),
-            kwargs,
-            mask=create_bidirectional_mask(config, padded, mask),
-            positions=self.make_positions(padded, mask, layout),
-            layout=layout,
-        )
+        context = self.make_context(embeds, attention_mask, layout, kwargs)
         states: Any = self.run_layers(embeds, context)
         return BaseModelOutput(
             last_hidden_state=layout.to_batch(states) if is_outermost else states
+        )
+
+    def make_context(
+        self,
+        embeds: torch.Tensor,
+        attention_mask: Any,
+        layout: TokenLayout,
+        arguments: Mapping[str, Any],
+    ) -> CallContext:
+        """Makes what the layers of a call share. Masks have the padded shape."""
+        config, function = choose_attention(self.config, arguments.get("output_attentions"))
+        padded = layout.padded_like(embeds)
+        mask = layout.padding_mask(attention_mask)
+        mask = check_mask("attention_mask", mask, *padded.shape[:2])
+        return CallContext(
+            AttentionFunction(function, layout, layout),
+            arguments,
+            mask=create_bidirectional_mask(config, padded, mask),
+            positions=self.make_positions(padded, mask, layout),
+            layout=layout,
         )
 
 
@@ -212,36 +222,50 @@ class VanillaTransformerDecoder(TransformerStack):
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decodes the target, in `layout`, given the encoded source, in `encoder_layout`."""
-        config, function = choose_attention(self.config, kwargs.get("output_attentions"))
+        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
+        source = cast(torch.Tensor, encoder_hidden_states)
         cache = self.make_cache(past_key_values, bool(use_cache))
+        target = embeds, attention_mask, layout
+        encoded = source, encoder_attention_mask, encoder_layout
+        context = self.make_context(target, encoded, cache, kwargs)
+        states: Any = self.run_layers(embeds, context, source)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
+
+    def make_context(
+        self,
+        target: tuple[torch.Tensor, Any, TokenLayout],
+        source: tuple[torch.Tensor, Any, TokenLayout],
+        cache: EncoderDecoderCache | None,
+        arguments: Mapping[str, Any],
+    ) -> CallContext:
+        """Makes what the layers of a call share, of states, mask and layout of both sides.
+
+        Masks have the padded shape.
+        """
+        config, function = choose_attention(self.config, arguments.get("output_attentions"))
         target_cache = None if cache is None else cache.self_attention_cache
         past = 0 if target_cache is None else target_cache.get_seq_length()
         rows_per_source = rows_per_source_of(cache)  # beams of one source share its keys
 
-        embeds = self.embed(input_ids, inputs_embeds, layout)  # (batch, target_len, d_model)
-        source = cast(torch.Tensor, encoder_hidden_states)
-        # Masks have the padded shape.
-        padded, padded_source = layout.padded_like(embeds), encoder_layout.padded_like(source)
+        (states, mask, layout), (source_states, source_mask, source_layout) = target, source
+        padded, padded_source = layout.padded_like(states), source_layout.padded_like(source_states)
         rows, length = padded.shape[:2]
-        mask = layout.padding_mask(attention_mask)
+        mask = layout.padding_mask(mask)
         mask = check_mask("decoder_attention_mask", mask, rows, length, past, is_causal=True)
-        source_mask = encoder_layout.padding_mask(encoder_attention_mask)
+        source_mask = source_layout.padding_mask(source_mask)
         source_mask = check_mask("attention_mask", source_mask, *padded_source.shape[:2])
         source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
-
-        context = CallContext(
+        return CallContext(
             AttentionFunction(function, layout, layout),
-            kwargs,
+            arguments,
             mask=create_causal_mask(config, padded, mask, target_cache),
             positions=self.make_positions(padded, mask, layout, target_cache),
             cache=cache,
             layout=layout,
-            source_attention=AttentionFunction(function, layout, encoder_layout, rows_per_source),
+            source_attention=AttentionFunction(function, layout, source_layout, rows_per_source),
             source_mask=mask_per_source(source_mask, rows_per_source, length),
-            source_layout=encoder_layout,
+            source_layout=source_layout,
         )
-        states: Any = self.run_layers(embeds, context, source)
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
 
     def make_cache(
         self, past_key_values: Cache | None, use_cache: bool

@@ -12,6 +12,7 @@ A batch may also come packed: its ids are (1, tokens), and bounds tell where eac
 `StepPlan` records what one call computes; the outermost model makes it once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -249,6 +250,11 @@ class StepPlan:
 
 
 _BOUNDS = ("cu_seq_lens_q", "max_length_q", "cu_seq_lens_k", "max_length_k")
+
+
+def is_packed(arguments: Mapping[str, Any]) -> bool:
+    """Returns whether the arguments of a forward tell the bounds of packed sequences."""
+    return arguments.get(_BOUNDS[0]) is not None
 
 
 def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:

@@ -31,6 +31,7 @@ from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.model.token_layout import is_packed
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.rules import refuse
 from vanilla_transformer.search import Search
@@ -221,7 +222,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if name in inputs:
                 count = (inputs[name] != empty).sum()
                 self.num_tokens[name] = self.num_tokens.get(name, 0) + count
-        packed = self._has_packed and "cu_seq_lens_q" in inputs
+        packed = self._has_packed and is_packed(inputs)
         if packed and self._packs_batches and can_be_recorded(model):
             loss = self._captured_step(model, inputs, *args, **options)
         else:
@@ -492,7 +493,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
             )
-        if "cu_seq_lens_q" in inputs:
+        if is_packed(inputs):
             raise ValueError(
                 "R-Drop, SimCut and teachers need padded batches, and the collator packs them."
             )
