@@ -11,7 +11,7 @@ from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection import ablate_heads, attention_maps
 from vanilla_transformer.page.components import aligning_head
-from vanilla_transformer.page.html import MEAN, Choice, draw_view
+from vanilla_transformer.page.html import MEAN, Choice, draw_view, outputs_html
 from vanilla_transformer.page.models import (
     MOST_TOKENS,
     PageModels,
@@ -83,6 +83,16 @@ def test_a_line_too_long_for_maps_has_outputs_and_a_reason(models, request_for):
     assert found.view is None
     drawn = draw_view(found, Choice(0, MEAN, "Cross-attention", 0))
     assert f"The line has {MOST_TOKENS + 2} tokens" in drawn.alignment
+
+
+@pytest.mark.parametrize("line", ["\u0007", "\u2603", "\U0001f60a \u2603"])
+def test_a_line_that_the_model_does_not_read_has_its_output_and_a_reason(models, request_for, line):
+    found = view_of(models, request_for(line))
+    assert found.outputs[0][0].text == line
+    assert line in outputs_html(found)
+    drawn = draw_view(found, Choice(0, MEAN, "Cross-attention", 0))
+    assert drawn.alignment == drawn.heads == drawn.shapes
+    assert 'role="alert"' in drawn.alignment
 
 
 def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):

@@ -153,8 +153,10 @@ class PageModel:
             tokens: Tokens of the output, the end included if the model ended it.
 
         Raises:
-            ValueError: If there are too many tokens for maps.
+            ValueError: If there are too many tokens for maps, or none.
         """
+        if not tokens:
+            raise ValueError("The model does not read this line, which stays as it is.")
         inputs = self.tokenizer([line], return_tensors="pt", truncation=False, verbose=False)
         size = inputs["input_ids"].shape[1]
         limit = min(MOST_TOKENS, self.translator("transformers").source_limit)
