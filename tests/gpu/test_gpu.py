@@ -16,10 +16,10 @@ from gpu_stand_ins import (
     pretend_to_pack,
     pretend_to_record_searches,
 )
+from recorded_searches import SEARCHES, count_records, lively_model, plainly, source_batch
 from tiny_models import make_batch, make_model
 from tiny_training import callback, losses, model, rows, trainer
 
-from vanilla_transformer.model import generation, recorded_search
 from vanilla_transformer.training import captured_steps
 from vanilla_transformer.training import trainer as trainer_module
 from vanilla_transformer.training.captured_steps import MOST_SIZES, CapturedSteps
@@ -28,7 +28,7 @@ HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
-ENDS = [2, 7]
+SOME_SEARCHES = ("greedy that ends", "several results", "all rules")
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +41,8 @@ def records(monkeypatch):
 
 
 @pytest.fixture
-def count_records(monkeypatch):
-    """Counts the searches that are recorded."""
-    made, begin = [], recorded_search._Decoder.__init__
-    monkeypatch.setattr(
-        recorded_search._Decoder, "__init__", lambda *args: made.append(1) or begin(*args)
-    )
-    return made
+def recorded(monkeypatch):
+    return count_records(monkeypatch)
 
 
 def there(values, device=DEVICE):
@@ -55,47 +50,22 @@ def there(values, device=DEVICE):
 
 
 def lively(dtype=torch.float32, device=DEVICE, **changes):
-    """A model that does not repeat one token, and ends some outputs early."""
-    changes = {"tie_word_embeddings": False, "norm_placement": "pre", **changes}
-    net = make_model(lm_head_bias=True, **changes)
-    with torch.no_grad():
-        net.lm_head.bias[ENDS] += 1.0
-    return net.to(device, dtype)
+    return lively_model(**changes).to(device, dtype)
 
 
 def source(device=DEVICE, lengths=(7, 4, 6)):
-    batch = make_batch(lengths, (2,) * len(lengths))
-    return there({name: batch[name] for name in ("input_ids", "attention_mask")}, device)
+    return there(source_batch(lengths), device)
 
 
-def plainly(monkeypatch, net, **options):
-    """What `generate()` returns where nothing is recorded."""
-    with monkeypatch.context() as on_cpu:
-        for module in (recorded_search, generation):
-            on_cpu.setattr(module, "is_on_gpu", lambda net: False)
-        return net.generate(**options)
-
-
-SEARCHES = {
-    "greedy": {"eos_token_id": ENDS},
-    "beams": {"num_beams": 4, "eos_token_id": ENDS},
-    "all rules": {
-        **{"num_beams": 3, "num_return_sequences": 2, "early_stopping": "never"},
-        **{"forced_bos_token_id": 9, "min_new_tokens": 4, "bad_words_ids": [[1], [5]]},
-        **{"suppress_tokens": [6], "length_penalty": 1.4, "eos_token_id": ENDS},
-    },
-}
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_recorded_searches_have_the_tokens_of_plain_ones(monkeypatch, count_records, search):
+@pytest.mark.parametrize("search", SOME_SEARCHES)
+def test_recorded_searches_have_the_tokens_of_plain_ones(monkeypatch, recorded, search):
     for scheme in ("sinusoidal", "rope", "alibi"):
         net = lively(position_embedding_type=scheme)
         options = {**source(), **SEARCHES[search], "max_new_tokens": 90}
         expected = plainly(monkeypatch, net, **options)
         for _ in range(2):
             assert net.generate(**options).tolist() == expected.tolist()
-    assert len(count_records) == 6
+    assert len(recorded) == 6
 
 
 def score(net, sequences):
@@ -107,18 +77,18 @@ def score(net, sequences):
 
 
 @needs_gpu
-@pytest.mark.parametrize("search", SEARCHES)
-def test_recorded_searches_in_bfloat16(monkeypatch, count_records, search):
+@pytest.mark.parametrize("search", SOME_SEARCHES)
+def test_recorded_searches_in_bfloat16(monkeypatch, recorded, search):
     """Masked places take part in the sums of a kernel, so that close scores may change places."""
     net = lively(torch.bfloat16)
     options = {**source(), **SEARCHES[search], "max_new_tokens": 12, "eos_token_id": None}
     sequences = plainly(monkeypatch, net, **options), net.generate(**options)
-    assert len(count_records) == 1
+    assert len(recorded) == 1
     plain, recorded = (score(net, found) for found in sequences)
     torch.testing.assert_close(recorded.mean(), plain.mean(), rtol=0.05, atol=0.05)
 
 
-def test_searches_that_are_not_recorded(monkeypatch, count_records):
+def test_searches_that_are_not_recorded(monkeypatch, recorded):
     net = lively()
     for options in (
         {"do_sample": True, "top_k": 5},
@@ -132,7 +102,7 @@ def test_searches_that_are_not_recorded(monkeypatch, count_records):
             output = generate(**options)
             found.append(output if torch.is_tensor(output) else output.sequences)
         assert found[0].tolist() == found[1].tolist()
-    assert not count_records
+    assert not recorded
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

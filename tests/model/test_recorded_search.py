@@ -5,6 +5,15 @@ from functools import partial
 import pytest
 import torch
 from gpu_stand_ins import pretend_to_record_searches
+from recorded_searches import (
+    ENDS,
+    LIVELY,
+    SEARCHES,
+    count_records,
+    lively_model,
+    plainly,
+    source_batch,
+)
 from tiny_models import make_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.generation.stopping_criteria import (
@@ -15,58 +24,11 @@ from transformers.generation.stopping_criteria import (
 from transformers.generation.streamers import BaseStreamer
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.model import generation, positions
 from vanilla_transformer.model import inputs as model_inputs
+from vanilla_transformer.model import positions
 from vanilla_transformer.model import recorded_search as module
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.evaluation import banned_ids
-
-LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre", "lm_head_bias": True}
-ENDS = [2, 7]
-SEARCHES = {
-    "greedy": {},
-    "greedy that ends": {"eos_token_id": ENDS},
-    "greedy without end": {"eos_token_id": None},
-    "2 beams": {"num_beams": 2},
-    "without end": {"num_beams": 4, "eos_token_id": None},
-    "several results": {"num_beams": 4, "num_return_sequences": 3, "eos_token_id": ENDS},
-    "until the beams are full": {"num_beams": 3, "eos_token_id": ENDS, "early_stopping": True},
-    "the best": {"num_beams": 4, "eos_token_id": ENDS, "early_stopping": "never"},
-    "short": {"num_beams": 4, "eos_token_id": ENDS, "length_penalty": 0.0},
-    "long": {
-        **{"num_beams": 3, "eos_token_id": ENDS, "early_stopping": "never"},
-        "length_penalty": 1.4,
-    },
-    "all end at once": {"num_beams": 2, "eos_token_id": list(range(2, 40)), "early_stopping": True},
-    "forced": {"num_beams": 2, "forced_bos_token_id": 9, "forced_eos_token_id": 2},
-    "forbidden": {
-        **{"num_beams": 3, "bad_words_ids": [[1], [5]], "suppress_tokens": [6, 7]},
-        **{"begin_suppress_tokens": [8, 9], "eos_token_id": ENDS},
-    },
-    "not too short": {"num_beams": 3, "min_new_tokens": 4, "eos_token_id": ENDS},
-    "greedy with rules": {
-        **{"forced_bos_token_id": 9, "min_length": 5, "bad_words_ids": [[1]]},
-        **{"eos_token_id": ENDS, "forced_eos_token_id": 2},
-    },
-}
-
-
-@pytest.fixture
-def lively_model(tiny_model):
-    """Makes models that do not repeat one token, and end some outputs early."""
-
-    def make(**changes):
-        model = tiny_model(**LIVELY, **changes)
-        with torch.no_grad():
-            model.lm_head.bias[ENDS] += 1.0
-        return model
-
-    return make
-
-
-def source(tiny_batch, side="right"):
-    batch = tiny_batch((7, 4, 6), (2, 2, 2), side=side)
-    return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
 @pytest.fixture
@@ -74,17 +36,7 @@ def searches(monkeypatch):
     """Counts the searches that are recorded by the stand-in; their caches must grow soon."""
     pretend_to_record_searches(monkeypatch)
     monkeypatch.setattr(module, "_ROOM", 3)
-    made, begin = [], module._Decoder.__init__
-    monkeypatch.setattr(module._Decoder, "__init__", lambda *args: made.append(1) or begin(*args))
-    return made
-
-
-def plainly(monkeypatch, model, **options):
-    """What `generate()` returns where nothing is recorded."""
-    with monkeypatch.context() as on_cpu:
-        on_cpu.setattr(module, "is_on_gpu", lambda model: False)
-        on_cpu.setattr(generation, "is_on_gpu", lambda model: False)
-        return model.generate(**options)
+    return count_records(monkeypatch)
 
 
 def assert_equal_tokens(monkeypatch, model, inputs, searches, **options):
@@ -100,29 +52,29 @@ def assert_equal_tokens(monkeypatch, model, inputs, searches, **options):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("search", SEARCHES)
-def test_every_search(monkeypatch, lively_model, tiny_batch, searches, search, side):
+def test_every_search(monkeypatch, searches, search, side):
     for seed in (1, 2, 3):
         model = lively_model(seed=seed, decoder_num_key_value_heads=2)
-        inputs = source(tiny_batch, side)
+        inputs = source_batch(side=side)
         assert_equal_tokens(monkeypatch, model, inputs, searches, **SEARCHES[search])
 
 
 @pytest.mark.parametrize("scheme", CHOICES["position_embedding_type"])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_prompts_of_the_decoder(monkeypatch, lively_model, tiny_batch, searches, scheme, beams):
+def test_prompts_of_the_decoder(monkeypatch, searches, scheme, beams):
     model = lively_model(seed=1, position_embedding_type=scheme)
     prompt = torch.tensor([[1, 1, 0, 4], [0, 5, 9, 4], [1, 0, 7, 8]])
     for mask in (None, (prompt != 1).long()):
-        inputs = {**source(tiny_batch), "decoder_input_ids": prompt, "decoder_attention_mask": mask}
+        inputs = {**source_batch(), "decoder_input_ids": prompt, "decoder_attention_mask": mask}
         options = {"num_beams": beams, "eos_token_id": ENDS}
         assert_equal_tokens(monkeypatch, model, inputs, searches, **options)
 
 
 @pytest.mark.parametrize("new_tokens", [1, 2, 3])
-def test_few_tokens(monkeypatch, lively_model, tiny_batch, searches, new_tokens):
+def test_few_tokens(monkeypatch, searches, new_tokens):
     model = lively_model(seed=1)
     for beams in (1, 4):
-        inputs = source(tiny_batch)
+        inputs = source_batch()
         options = {"num_beams": beams, "max_new_tokens": new_tokens}
         assert_equal_tokens(monkeypatch, model, inputs, searches, **options)
 
@@ -154,11 +106,9 @@ class Streamer(BaseStreamer):
         {"max_time": 1000.0},
     ],
 )
-def test_other_searches_are_those_of_transformers(
-    monkeypatch, lively_model, tiny_batch, searches, options
-):
+def test_other_searches_are_those_of_transformers(monkeypatch, searches, options):
     model, found = lively_model(seed=1), []
-    options = {**source(tiny_batch), **options, "max_new_tokens": 8}
+    options = {**source_batch(), **options, "max_new_tokens": 8}
     for generate in (partial(plainly, monkeypatch, model), model.generate):
         torch.manual_seed(0)
         output = generate(**options)
@@ -167,7 +117,7 @@ def test_other_searches_are_those_of_transformers(
     assert found[0].tolist() == found[1].tolist()
 
 
-def test_a_streamer_gets_each_token(lively_model, tiny_batch, searches):
+def test_a_streamer_gets_each_token(tiny_batch, searches):
     batch, streamer = tiny_batch((7,), (2,)), Streamer()
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     tokens = lively_model(seed=1).generate(**inputs, max_new_tokens=4, streamer=streamer)
@@ -195,10 +145,10 @@ def toy_translation():
     return model, tokenizer, tokenizer([" ".join(words[:4])], return_tensors="pt")
 
 
-def test_hooks_are_called_at_each_step(lively_model, tiny_batch, searches):
+def test_hooks_are_called_at_each_step(searches):
     model, calls = lively_model(seed=1), []
     hook = model.model.decoder.register_forward_hook(lambda *_: calls.append(1))
-    options = {**source(tiny_batch), "max_new_tokens": 9, "eos_token_id": None}
+    options = {**source_batch(), "max_new_tokens": 9, "eos_token_id": None}
     model.generate(**options)
     assert len(calls) == 9
     assert not searches
@@ -221,9 +171,7 @@ class Watch(TorchDispatchMode):
 
 @pytest.mark.parametrize("scheme", CHOICES["position_embedding_type"])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_step_asks_nothing_of_the_device(
-    tiny_model, tiny_batch, monkeypatch, searches, scheme, beams
-):
+def test_a_step_asks_nothing_of_the_device(tiny_model, monkeypatch, searches, scheme, beams):
     """On a GPU, checks of values are left out: here they are told that none are readable."""
     for checked in (model_inputs, positions):
         monkeypatch.setattr(checked, "has_readable_values", lambda tensor: False)
@@ -248,7 +196,7 @@ def test_a_step_asks_nothing_of_the_device(
     inputs = {"decoder_input_ids": prompt, "decoder_attention_mask": (prompt != 1).long()}
     options = {"suppress_tokens": [6], "bad_words_ids": [[1]], "eos_token_id": ENDS}
     model.generate(
-        **source(tiny_batch),
+        **source_batch(),
         **inputs,
         **options,
         max_new_tokens=9,
