@@ -9,6 +9,7 @@ from random import Random
 from xml.etree import ElementTree
 
 import pytest
+from capital_texts import in_capitals
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText, place_tags
@@ -48,10 +49,6 @@ XLIFF_2 = """<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"><unit i
 </unit></file></xliff>
 """
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-
-
-def in_capitals(document):
-    return document.write([MarkedText(text.text.upper(), text.tags) for text in document.texts])
 
 
 def packed(**members):

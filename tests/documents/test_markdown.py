@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from capital_texts import in_capitals
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -65,10 +66,6 @@ CAPITALS = (
     ("sub", "SUB"),
     ("Second", "SECOND"),
 )
-
-
-def in_capitals(document):
-    return document.write([MarkedText(text.text.upper(), text.tags) for text in document.texts])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Messages of gettext: only translations change, and what flags say of placeholders."""
 
 import pytest
+from capital_texts import in_capitals
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,11 +40,6 @@ msgstr ""
 "fertig"
 # the last comment"""
 )
-
-
-def in_capitals(document, *arguments):
-    outputs = [MarkedText(text.text.upper(), text.tags) for text in document.texts]
-    return document.write(outputs, *arguments)
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])

@@ -6,15 +6,12 @@ from dataclasses import replace
 from io import BytesIO
 
 import pytest
+from capital_texts import in_capitals
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText, place_tags
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Memory
-
-
-def in_capitals(document):
-    return document.write([MarkedText(text.text.upper(), text.tags) for text in document.texts])
 
 
 @pytest.mark.parametrize(

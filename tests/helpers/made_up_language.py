@@ -15,6 +15,8 @@ NOUNS = {
     "bird": "Vogel",
     "boat": "Boot",
 }
+OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")
+"""Other translations of the nouns."""
 VERBS = {"sees": "sieht", "likes": "mag", "finds": "findet"}
 WORDS = [" ".join(f"w{index}" for index in range(36))]
 SIZES = {
@@ -71,10 +73,15 @@ def corpus(tmp_path_factory):
             verb = chance.choice(list(VERBS))
             german = f"{NOUNS[first]} {VERBS[verb]} {NOUNS[second]} ."
             pairs.append((f"a {first} {verb} a {second} .", german))
-        for side, suffix in enumerate(("en", "de")):
-            lines = "".join(f"{pair[side]}\n" for pair in pairs)
-            (folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8")
+        write_pairs(folder, name, pairs)
     return folder
+
+
+def write_pairs(folder, name, pairs):
+    """Writes the sides of pairs into two files."""
+    for side, suffix in enumerate(("en", "de")):
+        lines = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8")
 
 
 def arguments(corpus, output_dir, *splits, **changes):

@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from made_up_language import NOUNS, arguments, main
+from made_up_language import NOUNS, OTHERS, arguments, main, write_pairs
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
@@ -13,7 +13,6 @@ from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
 from vanilla_transformer.text.memory import Memory, Pair
 
-OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")
 HEAD = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
 
 
@@ -28,9 +27,7 @@ def corpus(tmp_path_factory):
             noun, german = chance.choice(words)
             about = " ".join(chance.choices("abcdefghij", k=4))
             rows += [(f"{noun.title()} {about} {end}", f"{german} {end}") for end in "xy"]
-        for side, suffix in enumerate(("en", "de")):
-            text = "".join(f"{row[side]}\n" for row in rows)
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+        write_pairs(folder, name, rows)
     return folder
 
 

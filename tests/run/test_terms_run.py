@@ -4,14 +4,12 @@ import json
 import random
 
 import pytest
-from made_up_language import NOUNS, arguments, main
+from made_up_language import NOUNS, OTHERS, arguments, main, write_pairs
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-
-OTHERS = ("Köter", "Mieze", "Kerl", "Dame", "Gör", "Gaul", "Piepmatz", "Kahn")
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +22,7 @@ def unclear(tmp_path_factory):
         for _ in range(count):
             noun, german = chance.choice(words)
             rows.append((noun.title(), german))
-        for side, suffix in enumerate(("en", "de")):
-            text = "".join(f"{row[side]}\n" for row in rows)
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+        write_pairs(folder, name, rows)
     return folder
 
 
