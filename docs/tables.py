@@ -18,7 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # this tree, whatever is ins
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
-from vanilla_transformer.run.parsing import TOPICS, field_descriptions
+from vanilla_transformer.run.parsing import (
+    TOPICS,
+    ArchitectureArguments,
+    field_descriptions,
+)
 from vanilla_transformer.text.languages import language_name
 from vanilla_transformer.text.patterns import PATTERNS
 
@@ -43,8 +47,8 @@ def fields_table() -> str:
 def options_table() -> str:
     """Makes the table of the options that this package adds to those of config and Trainer."""
     lines = ["| option, default | meaning |", "|---|---|"]
-    for name, topic in TOPICS.items():
-        if name == "architecture":
+    for topic in TOPICS:
+        if topic is ArchitectureArguments:
             continue
         values = default_values(topic)
         for field in fields(topic):

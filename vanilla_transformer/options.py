@@ -1,6 +1,6 @@
 """An option is declared once, as a field of a dataclass: its type, range, default and help.
 
-The command line (`commands.options`), the fields of a request, the controls of the page and the
+The command line (`command_line`), the fields of a request, the controls of the page and the
 tables of the docs are made from these fields. This file imports nothing heavy.
 """
 

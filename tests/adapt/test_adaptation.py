@@ -20,7 +20,7 @@ from vanilla_transformer.adapt.adaptation import (
     describe_adaptation,
 )
 from vanilla_transformer.adapt.adaptation_data import AdaptArguments, split_data
-from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data

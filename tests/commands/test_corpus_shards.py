@@ -9,8 +9,8 @@ import pytest
 from distributed import Client, LocalCluster
 from programs import command
 
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands import corpus_shards
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.files.directory_lock import locked_directory
 

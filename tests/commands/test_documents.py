@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from vanilla_transformer import progress
-from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference import translator
 

@@ -122,7 +122,7 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     ("words", "remedy"),
     [
         ("trian", "did you mean train?"),
-        ("train pairs.tsv", "--train_file"),
+        ("train pairs.tsv", "--train-file"),
         ("translate runs a", "runs/one, runs/two"),
         ("translate runs/nothing a", "'runs/nothing', and the Hub"),
         ("train --train-file pairs.csv --output-dir x", "`source_column`"),

@@ -10,8 +10,8 @@ from made_up_language import arguments
 from programs import REPOSITORY, run_python
 from several_processes import launch
 
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands import train
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.train import ENVIRONMENT
 from vanilla_transformer.extras import EXTRAS
 from vanilla_transformer.run import parsing
@@ -32,9 +32,9 @@ def test_a_misspelt_option_is_named_with_the_most_similar_one(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("max_step: 5\n")
     for words, similar in (
-        (["--outputdir", "x"], "--output_dir"),
-        (["--train-sorce=x"], "--train_source"),
-        ([str(recipe), "--output-dir", "x"], "--max_steps"),
+        (["--outputdir", "x"], "--output-dir"),
+        (["--train-sorce=x"], "--train-source"),
+        ([str(recipe), "--output-dir", "x"], "--max-steps"),
     ):
         with pytest.raises(UsageError, match=f"did you mean {similar}"):
             train.parse(words)
@@ -89,7 +89,7 @@ def test_training_sets_its_environment_unless_told_otherwise(monkeypatch, given)
         monkeypatch.setenv(name, given or "")  # so that its absence is restored at the end
         if given is None:
             monkeypatch.delenv(name)
-    with pytest.raises(UsageError, match="no_such_option"):
+    with pytest.raises(UsageError, match="no-such-option"):
         train.run(["--no_such_option", "1"])
     for name, value in ENVIRONMENT.items():
         assert os.environ[name] == (given or value)

@@ -10,7 +10,7 @@ from math import inf
 import pytest
 from programs import command
 
-from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.inference.results import Score, Translation
 from vanilla_transformer.inference.translator import Translator

@@ -3,12 +3,16 @@
 A test holds the code to it, and `docs/tables.py` makes the table of `docs/tour.md` of it.
 """
 
-BESIDE = ("names", "extras", "progress", "options", "rules", "search", "registration")
+BESIDE = (
+    *("names", "extras", "progress", "options", "command_line", "rules", "search"),
+    "registration",
+)
 IMPORTS = {
     "names": (),
     "extras": (),
     "progress": (),
     "options": ("names",),
+    "command_line": ("options",),
     "rules": ("options",),
     "model": (),
     "registration": ("model",),

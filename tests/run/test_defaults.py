@@ -119,9 +119,9 @@ def test_a_saved_model_and_the_option_leave_everything_as_it_is(tmp_path):
 
 
 def test_every_default_is_an_option():
-    known = {name for topic in TOPICS.values() for name in topic.__dataclass_fields__}
-    assert known >= CHOSEN_NAMES.union(*REPLACED_BY.values())
-    assert REPLACED_BY.keys() <= CHOSEN_NAMES
+    known = {name for topic in TOPICS for name in topic.__dataclass_fields__}
+    assert known >= {*CHOSEN_NAMES}.union(*REPLACED_BY.values())
+    assert REPLACED_BY.keys() <= {*CHOSEN_NAMES}
 
 
 def test_a_recipe_of_the_repository_chooses_nothing(tmp_path):

@@ -8,13 +8,20 @@ from vanilla_transformer.text.languages import language_name
 
 @pytest.mark.parametrize("row", REACHED)
 def test_a_training_like_another_one_is_told_what_that_reached(row):
-    told = describe_expectation(int(1.1 * row.pairs), row.minutes - 1, row.target_language)
+    told = describe_expectation(int(1.1 * row.pairs), 0.9 * row.epochs, row.target_language)
     assert f"{row.pairs:,} pairs" in told
     assert f"{language_name(row.target_language)} reached chrF {row.chrf} " in told
-    assert f"{row.minutes} minutes" in told
+    assert f"{row.epochs} epochs" in told
+
+
+@pytest.mark.parametrize(
+    ("pairs", "epochs"), [(10_000, 0.86), (10_000, 60), (500, 10), (10_000, 0)]
+)
+def test_nothing_is_promised_that_no_similar_training_has_reached(pairs, epochs):
+    assert describe_expectation(pairs, epochs, "tr") == ""
 
 
 @pytest.mark.parametrize("language", [None, "fi"])
 def test_a_language_that_was_not_measured_is_told_of_as_many_pairs(language):
     smallest = min(row.pairs for row in REACHED)
-    assert f"{smallest:,} pairs" in describe_expectation(500, 10, language)
+    assert f"{smallest:,} pairs" in describe_expectation(2 * smallest // 3, 25, language)

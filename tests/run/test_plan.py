@@ -8,13 +8,12 @@ from datasets import Dataset, DatasetDict
 from made_up_language import arguments
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
+from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.assembly import make_model
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
-from vanilla_transformer.run.preparation import RunTexts
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.run.training_run import run
-from vanilla_transformer.training.store import resolve_output_directory
 
 UNCHOSEN = ["--choose_defaults", "False"]
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
@@ -22,12 +21,13 @@ SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
 
 def plan_of(tmp_path, *options):
     """The plan of a run of a new model."""
-    given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
-    parsed = parse_arguments([*given, *UNCHOSEN])
-    data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
-    directory = resolve_output_directory(parsed.training, parsed.model.overwrite)
-    texts = RunTexts(directory, None, ParallelData(data), None, {}, tiny_training.tokenizer(), "a")
-    return make_plan(parsed, texts)
+    tiny_training.tokenizer().save_pretrained(tmp_path / "words")
+    files = {"output_dir": tmp_path / "out", "tokenizer_name_or_path": tmp_path / "words"}
+    given = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    parsed = parse_arguments([*given, "--use_cpu", "True", "--d_model", "16", *UNCHOSEN, *options])
+    pair = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
+    loaded = load_data(parsed, DatasetDict(train=pair, test=pair))
+    return make_plan(parsed, loaded, prepare_texts(parsed, loaded))
 
 
 @pytest.mark.parametrize(

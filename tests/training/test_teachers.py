@@ -41,9 +41,8 @@ def test_the_student_learns_the_mean_of_all_teachers():
 def test_a_run_divides_what_teachers_add_as_the_plain_loss(tmp_path, monkeypatch, options):
     def gradients(weight, teacher, steps, **options):
         def with_teachers(*args, **kwargs):
-            made = trainer(*args, **kwargs)
-            made.teachers = teacher and Teachers([teacher], weight)
-            return made
+            teachers = teacher and Teachers([teacher], weight)
+            return trainer(*args, extra={"teachers": teachers}, **kwargs)
 
         monkeypatch.setattr("test_rdrop.trainer", with_teachers)
         sizes = {"gradient_accumulation_steps": steps, "per_device_train_batch_size": 16 // steps}

@@ -57,8 +57,9 @@ from vanilla_transformer.run.defaults import (
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.model_card import name_on_hub
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _LARGE = 200_000_000
 """Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
@@ -100,7 +101,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     folder = Path(options.output_dir)
     if not shows_bars():
         disable_progress_bars()
-    processes = parse_arguments([f"--output_dir={folder}"]).training
+    processes = TokenBudgetTrainingArguments(str(folder))
     is_main, after = processes.process_index == 0, folder / "training"
     with locked_directory(folder, is_main):
         start = compute_on_main_process(processes, _prepare_start, options)
@@ -246,7 +247,8 @@ def _train(
     if rank and is_main:
         print_message(f"Adapters of rank {rank} are trained.")
     on_cpu, folder = not torch.accelerator.is_available(), Path(options.output_dir)
-    arguments = parse_arguments([f"--output_dir={folder / 'training'}"], command).with_options(
+    given = dict(
+        output_dir=str(folder / "training"),
         model_name_or_path=str(start.model),
         corpora=list(map(json.dumps, start.entries["train"])),
         **start.splits.options,
@@ -270,6 +272,7 @@ def _train(
         max_eval_samples=_SCORED_PAIRS,
         resume_from_checkpoint="True",
     )
+    arguments = RunArguments.of(given, command)
     training_run.show_messages(arguments)
     training_run.run(arguments)
 

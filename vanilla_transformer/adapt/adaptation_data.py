@@ -24,7 +24,7 @@ from vanilla_transformer.options import REQUIRED, argument, option, same_option
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import ModelArguments
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import read_given
 
 _OF_DATA = ("case_augment", "terms", "memory", *LANGUAGE_COLUMNS)
 _OF_TRAINING = (
@@ -146,14 +146,14 @@ class AdaptArguments:
             return DataArguments(
                 corpora=entries, **{name: getattr(self, name) for name in _OF_DATA}
             )
-        arguments = parse_arguments([self.recipe])
+        given, _ = read_given([self.recipe])
         known = {field.name for field in fields(DataArguments)}
-        if others := [name for name in arguments.given if name not in known]:
+        if others := [name for name in given if name not in known]:
             raise ValueError(
                 f"The recipe {self.recipe!r} sets {', '.join(others)}: `adapt` takes the data of a "
                 "recipe alone; give its other options in the command."
             )
-        return arguments.data
+        return DataArguments(**given)
 
 
 # Splits -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.options import PROGRAM, parse_options
+from vanilla_transformer.command_line import PROGRAM, parse_options
 from vanilla_transformer.commands.train import set_environment
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from vanilla_transformer.commands.options import UsageError, usage_errors
+from vanilla_transformer.command_line import UsageError, make_options, usage_errors
+from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.options import argument
 
@@ -23,10 +24,11 @@ def run(options: Options) -> None:
     """Reads the corpora, and prints counts and examples."""
     from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
     from vanilla_transformer.data.parallel_data import load_tables
-    from vanilla_transformer.run.parsing import parse_arguments
+    from vanilla_transformer.run.parsing import read_given
 
     with usage_errors():
-        data = parse_arguments([options.recipe]).data
+        given, _ = read_given([options.recipe])
+    data = make_options(DataArguments, given)
     if not data.corpora:
         raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
     for corpus, table in load_tables(data).get("train", []):

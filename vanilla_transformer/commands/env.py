@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from platform import platform, python_version
 
 from vanilla_transformer import __version__
-from vanilla_transformer.commands.options import PROGRAM, CommandParser
+from vanilla_transformer.command_line import PROGRAM, CommandParser
 from vanilla_transformer.extras import EXTRAS
 
 

@@ -8,13 +8,9 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from vanilla_transformer.command_line import option_of, usage_errors
 from vanilla_transformer.commands.files import check_output, open_output
-from vanilla_transformer.commands.options import (
-    GenerationOptions,
-    OutputFile,
-    option_of,
-    usage_errors,
-)
+from vanilla_transformer.commands.options import GenerationOptions, OutputFile
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS

@@ -8,14 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vanilla_transformer.command_line import CommandParser, parse_options
 from vanilla_transformer.commands.files import check_output
-from vanilla_transformer.commands.options import (
-    CommandParser,
-    ModelOptions,
-    OutputFile,
-    PairFiles,
-    parse_options,
-)
+from vanilla_transformer.commands.options import ModelOptions, OutputFile, PairFiles
 from vanilla_transformer.files.atomic_files import replaced_file
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import read_line_pairs

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.files import FileLines, open_output
-from vanilla_transformer.commands.options import usage_errors
 from vanilla_transformer.files.text_files import read_line_pairs
 
 LINES_PER_CHUNK = 2048

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vanilla_transformer.commands.options import CommandParser, add_options
+from vanilla_transformer.command_line import CommandParser, add_options
 from vanilla_transformer.commands.train import check_names, read_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option

@@ -15,7 +15,7 @@ from platform import python_version
 from typing import Any, NoReturn
 
 from vanilla_transformer import __version__
-from vanilla_transformer.commands.options import (
+from vanilla_transformer.command_line import (
     PROGRAM,
     CommandParser,
     UsageError,
@@ -64,10 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     end = words.index("--") if "--" in words else len(words)
     if is_verbose := "--verbose" in words[:end]:
         words.remove("--verbose")
-    if not words or words[0] not in SUBCOMMANDS:
-        _answer_without_subcommand(words)
-    name = words[0]
+    name = words[0] if words and words[0] in SUBCOMMANDS else ""
+    program = f"{PROGRAM} {name}".strip()
     try:
+        if not name:
+            _answer_without_subcommand(words)
         run_subcommand(name, words[1:], is_verbose)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -76,16 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UsageError as error:
-        CommandParser(name, "").error(str(error))
+        print(f"{program}: error: {error} (see {program} --help)", file=sys.stderr)
+        return 2
     except (Exception, KeyboardInterrupt) as error:
         if is_verbose:
             raise
         if isinstance(error, KeyboardInterrupt):
             # A second Ctrl-C, while the interpreter ends, would replace the exit status.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            print(f"{PROGRAM} {name}: interrupted", file=sys.stderr)
+            print(f"{program}: interrupted", file=sys.stderr)
             return 130
-        print(f"{PROGRAM} {name}: error: {describe_error(error)}", file=sys.stderr)
+        print(f"{program}: error: {describe_error(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,8 +1,8 @@
 """Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."""
 
 import argparse
+import ast
 import os
-import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.commands.options import (
-    HelpFormatter,
+from vanilla_transformer.command_line import (
     UsageError,
+    option_of,
+    spell_with_hyphens,
     unknown_option,
     usage_errors,
 )
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     from vanilla_transformer.run.parsing import RunArguments
 
 EXAMPLES = """
-Examples:
-  vanilla-transformer train --train-source train.en --train-target train.de \\
-      --validation-source val.en --validation-target val.de --output-dir runs/first
-  vanilla-transformer train scripts/recipes/multi30k.yaml --seed 2 --output-dir runs/second
-  accelerate launch --num_processes 2 -m vanilla_transformer train recipe.yaml
+vanilla-transformer train --train-source train.en --train-target train.de \\
+    --validation-source val.en --validation-target val.de --output-dir runs/first
+vanilla-transformer train scripts/recipes/multi30k.yaml --seed 2 --output-dir runs/second
+accelerate launch --num_processes 2 -m vanilla_transformer train recipe.yaml
 """
 MOST_USED = {
     *("d_model", "encoder_layers", "decoder_layers", "dropout", "label_smoothing"),
@@ -57,39 +57,40 @@ def parse(words: Sequence[str]) -> Sequence[str]:
 
 
 def check_names(words: Sequence[str]) -> None:
-    """Refuses an option that no training has, and a file that is no recipe.
-
-    The names are read from the files that declare them, whose imports take seconds.
-    """
+    """Refuses an option that no training has, and a file that is no recipe."""
     given = list(words)
-    if words and not words[0].startswith("-") and not words[0].endswith(RECIPE_SUFFIXES):
-        raise UsageError(
-            f"{words[0]!r} is no recipe ({', '.join(RECIPE_SUFFIXES)}): give data as --train_file"
-        )
-    with usage_errors():
-        if words and words[0].endswith(RECIPE_SUFFIXES) and Path(words[0]).is_file():
-            given[:1] = read_recipe(words[0]).words
-    files = [Path(__file__).parents[1] / name for name in _DECLARED]
+    if words and not words[0].startswith("-"):
+        if not words[0].endswith(RECIPE_SUFFIXES):
+            raise UsageError(
+                f"{words[0]!r} is no recipe ({', '.join(RECIPE_SUFFIXES)}): give data as "
+                "--train-file"
+            )
+        with usage_errors():
+            given[:1] = read_recipe(words[0]).words if Path(words[0]).is_file() else []
+    names = {*_declared_names(), "help", "help_all", "verbose", "dry_run"}
+    known = {option_of(f"{before}{name}") for name in names for before in ("", "no_")}
+    if problem := unknown_option(spell_with_hyphens(given), known):
+        raise UsageError(problem)
+
+
+def _declared_names() -> Iterator[str]:
+    """Yields the fields of the classes that declare options; to import these takes seconds."""
     library = find_spec("transformers")
     assert library is not None
     assert library.origin is not None
+    files = [Path(__file__).parents[1] / name for name in _DECLARED]
     files += Path(library.origin).parent.glob("training_args*.py")
-    declared = re.compile(r'^    (\w+): |"--(\w+)"', re.MULTILINE)
-    found = [pair for file in files for pair in declared.findall(file.read_text("utf-8"))]
-    names = {name for pair in found for name in pair} | {"help", "help_all", "dry_run"}
-    known = {f"--{before}{name}" for name in names for before in ("", "no_")}
-    spelt = [f"--{word[2:].replace('-', '_')}" if word[:2] == "--" else word for word in given]
-    if problem := unknown_option(spelt, known):
-        raise UsageError(problem)
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id
 
 
 def run(words: Sequence[str]) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
     set_environment()
-    from vanilla_transformer.run import parsing
-
     if asked := {"-h", "--help", "--help-all"} & set(words):  # before extras are needed
-        print_help(parsing.option_parser(), parsing.TOPICS, "--help-all" in asked)
+        print_help(with_all="--help-all" in asked)
         return
     import torch.distributed
 
@@ -108,8 +109,7 @@ def read_arguments(words: Sequence[str]) -> "RunArguments":
     from vanilla_transformer.run.parsing import parse_arguments
     from vanilla_transformer.run.training_run import show_messages
 
-    with usage_errors():
-        arguments = parse_arguments(words)
+    arguments = parse_arguments(words)
     if "output_dir" not in arguments.given:
         raise UsageError("--output-dir is missing: name the directory that the run writes to")
     show_messages(arguments)
@@ -122,28 +122,25 @@ def set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def print_help(parser: argparse.ArgumentParser, topics: Any, with_all: bool) -> None:
+def print_help(with_all: bool) -> None:
     """Prints all options, or all but those of config and Trainer that are seldom used."""
-    seldom = {
-        *topics["architecture"].__dataclass_fields__,
-        *topics["training"].__dataclass_fields__,
-    }
-    for action in parser._actions[1:]:  # after --help
-        action.option_strings = [name.replace("_", "-") for name in action.option_strings[:1]]
-        action.metavar = None if action.choices else action.metavar or "VALUE"
-        if not with_all and action.dest in seldom - MOST_USED:
-            action.help = argparse.SUPPRESS
+    from vanilla_transformer.run.parsing import ArchitectureArguments, option_parser
+    from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+    parser = option_parser(
+        f"{__doc__}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
+        "it override it.\nWhat is chosen for a new model fits its data and the device.",
+        EXAMPLES,
+    )
     parser.add_argument(
         DRY_RUN[0], action="store_true", help="say what would be trained, how large and how long"
     )
-    parser.add_argument("--verbose", action="store_true", help="show all messages")
     parser.add_argument("--help-all", action="store_true", help="show all options and exit")
-    parser.formatter_class = HelpFormatter
-    parser.description = (
-        f"{__doc__}\n\nRECIPE is a YAML or JSON file of options, as `name: value`; options after "
-        "it override it.\nWhat is chosen for a new model fits its data and the device."
-    )
-    parser.epilog = EXAMPLES
+    topics: Any = ArchitectureArguments, TokenBudgetTrainingArguments
+    seldom = {name for topic in topics for name in topic.__dataclass_fields__}
+    for action in parser._actions:
+        if not with_all and action.dest in seldom - MOST_USED:
+            action.help = argparse.SUPPRESS
     parser.print_help()
 
 

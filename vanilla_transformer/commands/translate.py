@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.files import FileLines, check_output, open_output
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.translation import (
     Options,
     load_memory,

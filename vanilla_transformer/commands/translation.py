@@ -10,12 +10,12 @@ from itertools import tee
 from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
+from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.options import (
     GenerationOptions,
     LanguageOptions,
     ModelOptions,
     OutputFile,
-    usage_errors,
 )
 from vanilla_transformer.files.text_files import on_one_line
 from vanilla_transformer.options import TypedEngineOptions, argument, option

@@ -1,8 +1,10 @@
-"""What a run works with: its plan, its token ids, its model and its Trainer."""
+"""What the run of a plan works with: its token ids, its model and its Trainer."""
 
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from datasets import DatasetDict
@@ -23,9 +25,8 @@ from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
-from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, prepare_texts
+from vanilla_transformer.run.model_card import PREFIXES
+from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs
@@ -37,47 +38,53 @@ from vanilla_transformer.training.training_log import TrainingLog
 
 @dataclass(frozen=True)
 class Assembly:
-    """A run whose model and Trainer are made."""
+    """A run whose token ids, model and Trainer are made."""
 
     plan: RunPlan
-    trainer: TokenBudgetSeq2SeqTrainer
-    scorer: GenerationMetrics
     encoded: DatasetDict
+    trainer: TokenBudgetSeq2SeqTrainer
 
-    def score_texts_of(self, split: str) -> None:
-        """Lets the next evaluations score the texts of a split, if there is one.
+    @classmethod
+    def of(cls, plan: RunPlan) -> Self:
+        """Makes all that the run of a plan works with."""
+        encoded = compute_on_main_process(plan.training, encode_texts, plan)
+        set_seed(plan.training.seed)
+        return cls(plan, encoded, make_trainer(plan, encoded, make_model(plan)))
 
-        Where no process holds the whole model, the Trainer generates from the encoded sources.
-        """
-        plan, trainer, scorer = self.plan, self.trainer, self.scorer
-        scorer.references, scorer.tokenizers, scorer.groups, scorer.outputs = None, None, [], ()
-        if split not in plan.splits:
-            return
-        rows = plan.splits[split]
-        scorer.references = references_of(rows)
-        scorer.tokenizers = plan.score_tokenizers[split]
-        if plan.options.data.corpora and "corpus" in rows.column_names:
-            scorer.groups.append(list(rows["corpus"]))
-        languages = languages_of_rows(rows)
-        scorer.groups.append([f"{a}-{b}" if a and b else "" for a, b in languages])
-        is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-        if not is_sharded and trainer.get_tp_size() == 1:
-            lengths = token_lengths(self.encoded[split], "labels").tolist()
-            texts, calibrates = list(rows["source"]), split == "validation"
-            trainer.score_texts = partial(
-                score_training, trainer, scorer, texts, lengths, languages, calibrates
-            )
+    def score(
+        self, split: str, with_intervals: bool = True
+    ) -> tuple[GenerationMetrics, dict[str, float]]:
+        """Scores the model on a split; returns what has scored it, and the figures."""
+        scorer = make_scorer(self.plan, self.encoded, split, with_intervals)
+        self.trainer.compute_metrics = scorer
+        prefix = PREFIXES[split]
+        return scorer, self.trainer.evaluate(self.encoded[split], metric_key_prefix=prefix)
 
 
-def assemble(arguments: RunArguments, loaded: LoadedData) -> Assembly:
-    """Makes all that a run works with, of the data that it has loaded."""
-    training = arguments.training
-    texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
-    plan = make_plan(arguments, texts)
-    encoded = compute_on_main_process(training, encode_texts, plan)
-    set_seed(plan.training.seed)
-    scorer = GenerationMetrics(plan.tokenizer, plan.options.model.metrics)
-    return Assembly(plan, make_trainer(plan, make_model(plan), scorer, encoded), scorer, encoded)
+def make_scorer(
+    plan: RunPlan, encoded: DatasetDict, split: str, with_intervals: bool = False
+) -> GenerationMetrics:
+    """Makes what scores the model on the texts of a split."""
+    rows = plan.texts.splits[split]
+    languages = languages_of_rows(rows)
+    groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
+    if plan.arguments.data.corpora and "corpus" in rows.column_names:
+        groups.insert(0, list(rows["corpus"]))
+    return GenerationMetrics(
+        plan.texts.tokenizer,
+        plan.arguments.model.metrics,
+        references_of(rows),
+        plan.score_tokenizers[split],
+        groups,
+        partial(
+            score_training,
+            sources=list(rows["source"]),
+            reference_lengths=token_lengths(encoded[split], "labels").tolist(),
+            languages=languages,
+            calibrates=split == "validation",
+        ),
+        with_intervals,
+    )
 
 
 def make_model(plan: RunPlan) -> Any:
@@ -85,59 +92,60 @@ def make_model(plan: RunPlan) -> Any:
 
     The generation config of the model holds the search of the run.
     """
-    rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
-    if (init_from := plan.init_from) is None or (rank is not None and checkpoint is not None):
+    rank, checkpoint = plan.arguments.model.lora_rank, plan.loaded.directory.checkpoint
+    config, init_from = deepcopy(plan.texts.config), plan.loaded.init_from
+    if init_from is None or (rank is not None and checkpoint is not None):
         # Where a checkpoint has adapters beside the weights, Trainer loads both.
-        model: Any = VanillaTransformerForConditionalGeneration(plan.config)
+        model: Any = VanillaTransformerForConditionalGeneration(config)
     else:  # half precision would lose small changes of the weights
-        model = load_weights(init_from, config=plan.config, dtype=torch.float32)
+        model = load_weights(init_from, config=config, dtype=torch.float32)
     if rank is not None:
-        add_adapters(model, rank, plan.options.model.lora_embeddings)
+        add_adapters(model, rank, plan.arguments.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)
     model.generation_config = plan.search.to_save()
     return model
 
 
-def make_trainer(
-    plan: RunPlan, model: Any, scorer: GenerationMetrics, encoded: DatasetDict
-) -> TokenBudgetSeq2SeqTrainer:
+def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudgetSeq2SeqTrainer:
     """Makes the Trainer of a run with its callbacks."""
-    tokenizer = plan.tokenizer
-    trainer = TokenBudgetSeq2SeqTrainer(
-        model=model,
-        args=plan.training,
-        train_dataset=encoded["train"],
-        eval_dataset=encoded.get("validation"),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        processing_class=tokenizer,
-        compute_metrics=scorer,
-        callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
-    )
-    if (shares := plan.data.shares) is not None:
-        sizes = {report.corpus: report.used + report.copies for report in plan.data.reports}
-        trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
-    trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
-    subwords = plan.options.subwords
-    bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
-    trainer.remove_callback(bars)
-    if tells_all():
-        trainer.add_callback(PrinterCallback)
-    sources = plan.splits["validation"]["source"] if "validation" in plan.splits else None
-    shown = plan.options.model.show_examples
-    trainer.add_callback(TrainingLog(trainer, scorer, sources, shown))
-    if (decay := plan.options.model.ema_decay) is not None:
-        trainer.add_callback(ExponentialMovingAverage(decay))
-    if subwords.bpe_dropout is not None:
-        sampled = SampledSubwords(
-            plan.splits["train"],
-            encoded["train"],
-            tokenizer,
-            bpe_dropout=subwords.bpe_dropout,
-            seed=trainer.order_seed,
+    texts, training, options = plan.texts, plan.training, plan.arguments.model
+    rows: Any = encoded["train"]
+    if (bpe_dropout := plan.arguments.subwords.bpe_dropout) is not None:
+        rows = SampledSubwords(
+            texts.splits["train"],
+            rows,
+            texts.tokenizer,
+            bpe_dropout=bpe_dropout,
+            seed=training.order_seed,
             max_source_length=plan.max_source_length,
             max_target_length=plan.max_target_length,
-            directions=RowDirections(tokenizer, plan.search.settings),
+            directions=RowDirections(texts.tokenizer, plan.search.settings),
         )
-        trainer.train_dataset = sampled
-        trainer.add_callback(SubwordEpochs(sampled))
+    mixture = None
+    if (shares := plan.loaded.data.shares) is not None:
+        sizes = {report.corpus: report.used + report.copies for report in plan.loaded.data.reports}
+        mixture = Mixture(sizes, shares, training.order_seed)
+    scorer = make_scorer(plan, encoded, "validation") if "validation" in encoded else None
+    trainer = TokenBudgetSeq2SeqTrainer(
+        model=model,
+        args=training,
+        train_dataset=rows,
+        eval_dataset=encoded.get("validation"),
+        data_collator=DataCollatorForSeq2Seq(texts.tokenizer, model=model),
+        processing_class=texts.tokenizer,
+        compute_metrics=scorer,
+        callbacks=[CompletePushes()] if training.push_to_hub else None,
+        mixture=mixture,
+        teachers=load_teachers(options, texts.tokenizer, model, training.device),
+        inputs=plan.fingerprint(encoded),
+    )
+    trainer.remove_callback(PrinterCallback if training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK)
+    if tells_all():
+        trainer.add_callback(PrinterCallback)
+    sources = texts.splits["validation"]["source"] if scorer else []
+    trainer.add_callback(TrainingLog(trainer, scorer, sources, options.show_examples))
+    if options.ema_decay is not None:
+        trainer.add_callback(ExponentialMovingAverage(options.ema_decay))
+    if isinstance(rows, SampledSubwords):
+        trainer.add_callback(SubwordEpochs(rows))
     return trainer

@@ -71,6 +71,18 @@ REPLACED_BY = {
 }
 """The options that are not chosen if one of these others is given."""
 
+CHOSEN_NAMES = (
+    *("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"),
+    *("decoder_attention_heads", "gated_ffn", "activation_function", "encoder_ffn_dim"),
+    *("decoder_ffn_dim", "norm_placement", "position_embedding_type", "dropout", "label_smoothing"),
+    *("vocab_size", "max_tokens", "max_source_length", "max_target_length", "eval_max_tokens"),
+    *("dataloader_num_workers", "num_train_epochs", "optim", "muon_learning_rate", "learning_rate"),
+    *("warmup_steps", "adam_beta2", "bf16", "tf32", "eval_steps", "eval_strategy"),
+    *("save_strategy", "save_steps", "save_total_limit", "load_best_model_at_end"),
+    "generation_num_beams",
+)
+"""The options that may be chosen."""
+
 _TOLD = (
     *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
     *("max_steps", "max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
@@ -205,6 +217,7 @@ class _OptionResolver:
 
     def choose(self, name: str, value: Any) -> None:
         """Chooses an option, unless it is given or another one is given in its place."""
+        assert name in CHOSEN_NAMES
         if is_free(name, self.given):
             self.chosen[name] = value
 
@@ -214,15 +227,23 @@ def is_free(name: str, given: Mapping[str, Any]) -> bool:
     return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
 
 
-def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
-    """Chooses the options of a new model that are not given; none of a saved model."""
+def choose_defaults(given: Mapping[str, Any], facts: RunFacts | None) -> dict[str, Any]:
+    """Chooses the options of a new model that are not given; none of a saved model.
+
+    Args:
+        facts: None: the data are not known yet. Then it is only chosen when a model with validation
+            data is scored and saved, so that these options can be checked together.
+    """
     if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
         return {}
     options = _OptionResolver(given)
+    if facts is None:
+        _choose_evaluation(options, has_validation=given.get("do_eval") is not False)
+        return options.chosen
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
-    _choose_evaluation(options, facts)
+    _choose_evaluation(options, facts.has_validation, has_time=facts.row is not None)
     return options.chosen
 
 
@@ -307,9 +328,11 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
         options.choose("tf32", True)
 
 
-def _choose_evaluation(options: _OptionResolver, facts: RunFacts) -> None:
-    if facts.has_validation:
-        if facts.row is not None and options["eval_strategy"] in (None, "steps"):
+def _choose_evaluation(
+    options: _OptionResolver, has_validation: bool, has_time: bool = False
+) -> None:
+    if has_validation:
+        if has_time and options["eval_strategy"] in (None, "steps"):
             options.choose("eval_steps", 1 / EVALUATIONS_IN_MINUTES)
         options.choose("eval_strategy", "steps" if options["eval_steps"] else "epoch")
     scored = options["eval_strategy"]
@@ -337,9 +360,3 @@ def describe_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
         f"{', '.join(parts) or 'all sizes are given'}. Each can be given as an option, e.g. "
         "`--d_model 256`."
     )
-
-
-CHOSEN_NAMES = frozenset(
-    choose_defaults({"eval_steps": 1}, RunFacts(1, 0, True, False, True, spare_cores=1))
-)
-"""The options that may be chosen."""

@@ -12,7 +12,7 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data, prepare_texts
+from vanilla_transformer.run.preparation import complete, load_data, prepare_texts
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -20,15 +20,15 @@ logger = logging.get_logger(__name__)
 
 def encode_texts(plan: RunPlan) -> DatasetDict:
     """Encodes the splits of a plan, or opens what is encoded already."""
-    preparation = plan.options.preparation
-    if plan.directory.checkpoint is None:
+    preparation, splits = plan.arguments.preparation, plan.texts.splits
+    if plan.loaded.directory.checkpoint is None:
         names = {"train": "training", "validation": "validation"}
-        learnt = {names[name]: rows for name, rows in plan.splits.items() if name in names}
-        if unknown := check_characters(plan.tokenizer, learnt):
+        learnt = {names[name]: rows for name, rows in splits.items() if name in names}
+        if unknown := check_characters(plan.texts.tokenizer, learnt):
             logger.info(unknown)
     encoded = encode(
-        plan.splits,
-        plan.tokenizer,
+        splits,
+        plan.texts.tokenizer,
         plan.max_source_length,
         plan.max_target_length,
         preparation.num_proc,
@@ -41,7 +41,7 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
             token_lengths(rows, "input_ids"),
             token_lengths(rows, "labels"),
             limit,
-            lambda row: name_row(plan.options.data, "train", plan.splits["train"][row], row),
+            lambda row: name_row(plan.arguments.data, "train", splits["train"][row], row),
         )
     return encoded
 
@@ -53,10 +53,10 @@ def prepare_directory(arguments: RunArguments) -> None:
     """
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
-        arguments = arguments.with_options(prepared=str(folder))
+        arguments = arguments.changed(prepared=str(folder))
         loaded = load_data(arguments, directory=OutputDirectory(folder))
-        texts = prepare_texts(arguments, loaded)
-        encoded = encode_texts(make_plan(arguments, texts))
+        arguments = complete(arguments, loaded)
+        encoded = encode_texts(make_plan(arguments, loaded, prepare_texts(arguments, loaded)))
     pairs = sum(map(len, encoded.values()))
     logger.info(
         f"Prepared {pairs:,} pairs in {str(folder)!r}: train with the same options and "

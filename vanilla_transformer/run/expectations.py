@@ -39,16 +39,36 @@ REACHED = (
 """Trainings of program texts from English, on one core; docs/sizing.md shows them as a table."""
 
 
-def describe_expectation(pairs: int, minutes: float, target_language: str | None) -> str:
-    """Tells of the training that is most like a run: in its language, if that is among them."""
+_EPOCHS_APART, _PAIRS_APART = 1.5, 2.5
+"""By which factors a run and a training of the table may differ for this to tell what to expect.
+
+Chosen, not measured: the numbers of pairs in the table are up to 5.6 times apart, so that most runs
+between two of them are near one.
+"""
+
+
+def describe_expectation(pairs: int, epochs: float, target_language: str | None) -> str:
+    """Tells of the training that is most like a run: in its language, if that is among them.
+
+    "": no training has seen about as many pairs about as often.
+    """
 
     def distance(row: Reached) -> tuple[bool, float]:
-        ratios = pairs / row.pairs, minutes / row.minutes
+        ratios = pairs / row.pairs, epochs / row.epochs
         return row.target_language != target_language, sum(abs(log(ratio)) for ratio in ratios)
 
-    row = min(REACHED, key=distance)
+    near = [
+        row
+        for row in REACHED
+        if 1 / _EPOCHS_APART <= epochs / row.epochs <= _EPOCHS_APART
+        and 1 / _PAIRS_APART <= pairs / row.pairs <= _PAIRS_APART
+    ]
+    if not near:
+        return ""
+    row = min(near, key=distance)
     return (
         f"As an idea of the result: {row.pairs:,} pairs of program texts from English to "
         f"{language_name(row.target_language)} reached chrF {row.chrf} and BLEU {row.bleu} in "
-        f"{row.minutes} minutes of one core; unchanged sources have chrF {row.copied_chrf}."
+        f"{row.epochs} epochs, {row.minutes} minutes of one core; unchanged sources have chrF "
+        f"{row.copied_chrf}."
     )

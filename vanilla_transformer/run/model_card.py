@@ -44,36 +44,36 @@ def write_model_card(
     Args:
         quality: What was learnt of the quality of outputs, in words. "": nothing.
     """
-    name, metrics = plan.directory.folder.resolve().name, plan.options.model.metrics
+    name, metrics = plan.loaded.directory.folder.resolve().name, plan.arguments.model.metrics
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
         model_name=_as_text(name),
-        task=_as_text(plan.options.card.task),
+        task=_as_text(plan.arguments.card.task),
         dataset=_as_text(_dataset_name(plan)),
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         kind=_kind_of_model(plan, cast(VanillaTransformerConfig, model.config)),
         path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
-        example=repr(plan.example),
+        example=repr(plan.texts.example),
         metrics=metrics,
         score=partial(_score_cell, results),
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
         quality=quality,
-        reports=plan.data.reports,
+        reports=plan.loaded.data.reports,
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,
         cell=_as_cell,
-        command=wrapped_command(plan.options.command),
+        command=wrapped_command(plan.arguments.command),
         code_block=_code_block,
-        recipe=plan.options.recipe,
-        defaults=plan.options.defaults,
+        recipe=plan.arguments.recipe,
+        defaults=plan.arguments.defaults,
         procedure=_training_procedure(plan, results),
     )
     text = str(card)
     if plan.training.hub_token:
         text = text.replace(plan.training.hub_token, "...")
-    write_atomic(plan.directory.folder / "README.md", text)
+    write_atomic(plan.loaded.directory.folder / "README.md", text)
 
 
 def wrapped_command(words: Sequence[str]) -> str:
@@ -99,10 +99,10 @@ def _code_block(text: str, language: str) -> str:
 
 def _dataset_name(plan: RunPlan, split: str = "train") -> str:
     """Returns the label of the data, or else their name on the Hub or those of a split's files."""
-    if label := plan.options.card.dataset_label:
+    if label := plan.arguments.card.dataset_label:
         return label
     names = []
-    for entry in plan.options.data.entries:
+    for entry in plan.arguments.data.entries:
         files = [Path(path).name for path in entry.paths(split)]
         names += [entry.name] if entry.name else [entry.dataset] if entry.dataset else files
     return ", ".join(names) or "data that a program has passed"
@@ -114,7 +114,7 @@ def name_on_hub(name: str | None) -> str | None:
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
-    card, datasets = plan.options.card, (entry.dataset for entry in plan.options.data.entries)
+    card, datasets = plan.arguments.card, (entry.dataset for entry in plan.arguments.data.entries)
     scored = [
         EvalResult(
             task_type=card.task,
@@ -125,7 +125,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
             metric_value=round(results[f"{prefix}_{metric}"], 2),
         )
         for split, prefix in PREFIXES.items()
-        for metric in plan.options.model.metrics
+        for metric in plan.arguments.model.metrics
         if f"{prefix}_{metric}" in results
     ]
     return ModelCardData(
@@ -134,9 +134,9 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         library_name="transformers",
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
-        base_model=name_on_hub(plan.options.model.model_name_or_path),
+        base_model=name_on_hub(plan.arguments.model.model_name_or_path),
         datasets=list(filter(None, map(name_on_hub, datasets))) or None,
-        metrics=list(plan.options.model.metrics),
+        metrics=list(plan.arguments.model.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
     )
@@ -144,7 +144,7 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
 
 def _languages(plan: RunPlan) -> list[str]:
     """Returns the ISO codes of the languages that the data name."""
-    splits = plan.splits.values()
+    splits = plan.texts.splits.values()
     codes = [code for rows in splits for pair in distinct_directions(rows) for code in pair[:2]]
     tags = [tag.split("-")[0] for code in codes if (tag := known_tag(code))]  # without scripts
     return list(dict.fromkeys(tags))
@@ -174,7 +174,7 @@ def _scores_of_corpus(
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
-    checkpoint, count = plan.directory.checkpoint, plan.training.world_size
+    checkpoint, count = plan.loaded.directory.checkpoint, plan.training.world_size
     since = "" if checkpoint is None else f" from {checkpoint.path} on"
     hardware = (
         f"{count} x {torch.cuda.get_device_name()}"

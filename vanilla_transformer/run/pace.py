@@ -1,11 +1,11 @@
 """How fast a run is on this machine, and what of its training fits into some minutes."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from logging import NOTSET, WARNING, Logger, disable
+from logging import INFO, NOTSET, WARNING, Logger, disable
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -26,10 +26,9 @@ from transformers.utils import logging
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
-from vanilla_transformer.run.assembly import Assembly, assemble
+from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.defaults import (
     EVALUATIONS_IN_MINUTES,
-    RunFacts,
     Sizes,
     choose_defaults,
     describe_choice,
@@ -37,8 +36,8 @@ from vanilla_transformer.run.defaults import (
 from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.model_card import PREFIXES
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.run.preparation import LoadedData, load_data
+from vanilla_transformer.run.plan import RunPlan, make_plan
+from vanilla_transformer.run.preparation import LoadedData, complete, load_data, prepare_texts
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.store import OutputDirectory
 
@@ -58,6 +57,13 @@ Measured on a model of Multi30k after 160 steps: 2.8 times as long as its own gr
 """
 _MINUTES = (10, 30, 120)
 """The times for which a dry run says what would be trained."""
+
+
+_OF_A_TIMING = {
+    **dict.fromkeys(("minutes", "prepared", "resume_from_checkpoint")),
+    **{"push_to_hub": False, "report_to": "none", "disable_tqdm": True},
+}
+"""Options of a run whose first steps are timed, in place of those that are given."""
 
 
 class _EnoughStepsError(Exception):
@@ -121,7 +127,7 @@ class Pace:
 
     def describe(self, steps: int) -> str:
         """Says how long a training of so many steps is, and of which model."""
-        config, epochs = self.plan.config, self.epochs_of(steps)
+        config, epochs = self.plan.texts.config, self.epochs_of(steps)
         return (
             f"{steps:,} steps of {self.step:.3g} seconds ({epochs:.3g} epochs), "
             f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
@@ -129,17 +135,15 @@ class Pace:
 
 
 def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pace:
-    """Times the first steps of a run on some of its pairs, and the scoring of some texts.
+    """Plans a run on some of its pairs, and times the parts of this plan.
 
     The row has the sizes of a new model that are not given.
     """
-    splits, num_pairs = loaded.splits, len(loaded.splits["train"])
+    splits, num_pairs = loaded.data.splits, len(loaded.data.splits["train"])
     count = min(TIMED_PAIRS, num_pairs)
     some = {"train": splits["train"].shuffle(seed=0).select(range(count))}
     scored = {name: len(splits[name]) for name in PREFIXES if name in splits}
     some |= {name: splits[name].select(range(min(_SCORED, scored[name]))) for name in scored}
-    changes: dict[str, Any] = {"resume_from_checkpoint": None, "prepared": None, "minutes": None}
-    changes |= {"push_to_hub": False, "report_to": "none", "disable_tqdm": True}
     clock, began = _StepClock(), monotonic()
     with TemporaryDirectory() as folder, ExitStack() as stack:
         disable(WARNING)
@@ -147,15 +151,15 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         stack.callback(
             cast(Any, Logger).warning_once.cache_clear
         )  # the run itself tells what is told once
-        made = assemble(
-            arguments.with_options(output_dir=folder, **changes),
-            replace(
-                loaded,
-                directory=OutputDirectory(Path(folder)),
-                data=ParallelData(DatasetDict(some)),
-                defaults=_choose_again(arguments, replace(loaded.facts, row=row)),
-            ),
+        arguments = arguments.changed(
+            choose_defaults(arguments.given, replace(loaded.facts, row=row)),
+            output_dir=folder,
+            **_OF_A_TIMING,
         )
+        data, directory = ParallelData(DatasetDict(some)), OutputDirectory(Path(folder))
+        sample = replace(loaded, data=data, directory=directory)
+        texts = compute_on_main_process(arguments.training, prepare_texts, arguments, sample)
+        made = Assembly.of(make_plan(arguments, sample, texts))
         ready = monotonic() - began
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):
@@ -196,17 +200,45 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
 
 def _time_of_a_score(made: Assembly) -> float:
     """Returns the seconds that a training takes to translate a text, and to score it."""
-    for split in made.plan.splits.keys() & PREFIXES.keys():
-        made.score_texts_of(split)
+    for split in made.plan.texts.splits.keys() & PREFIXES.keys():
         began = monotonic()
-        made.trainer.evaluate(made.encoded[split])
+        made.score(split, with_intervals=False)
         return (monotonic() - began) / len(made.encoded[split])
     return 0.0
 
 
-def _choose_again(arguments: RunArguments, facts: RunFacts, **given: Any) -> dict[str, Any]:
-    """Chooses the options of a run in a given time."""
-    return {**choose_defaults({**arguments.given, **given}, facts), **given}
+@dataclass(frozen=True)
+class Fit:
+    """What of a training fits into a time."""
+
+    row: Sizes
+    least: int  # pairs that a training of these sizes must at least see, in each epoch anew
+    pace: Pace
+    steps: int
+
+    def suffices(self, least: int) -> bool:
+        """Whether these steps see so many pairs, or all in all epochs."""
+        return self.steps == self.pace.steps or self.steps * self.pace.pairs >= least
+
+    def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
+        """Yields what is told of a new model, each with its level.
+
+        It is what such trainings have reached, and whether the time is too short.
+        """
+        if loaded.init_from is not None:
+            return
+        pace, rows = self.pace, loaded.data.splits["train"]
+        (_, target, _), *_ = distinct_directions(rows)
+        reached = describe_expectation(len(rows), pace.epochs_of(self.steps), target)
+        if reached and "chrf" in pace.plan.arguments.model.metrics:
+            yield INFO, reached
+        if not self.suffices(self.least):
+            needed = spent + pace.seconds_of(min(pace.steps, ceil(self.least / pace.pairs)))
+            yield (
+                WARNING,
+                "This is too short for a new model to learn much, at the present speed of the "
+                f"machine: that takes about {ceil(needed / 60):,} minutes.",
+            )
 
 
 def fit_into(
@@ -214,57 +246,42 @@ def fit_into(
     spent: Callable[[], float],
     rows: Iterable[tuple[Sizes, int]],
     measure: Callable[[Sizes], Pace],
-) -> tuple[Sizes, Pace, int]:
-    """Chooses the widest model that a time suffices for, or the narrowest one: sizes, pace, steps.
+) -> Fit:
+    """Chooses the widest model that a time suffices for, or the narrowest one.
 
     Args:
         spent: Returns the seconds of this time that have gone.
         rows: The sizes, the narrowest first, each with how many pairs a training must at least see.
     """
-    found: tuple[Sizes, Pace, int] | None = None
+    found: Fit | None = None
     for row, least in rows:
-        if found is not None and not _suffices(*found[1:], least):
+        if found is not None and not found.suffices(least):
             break  # a wider model is slower still
         pace = measure(row)
-        steps = pace.steps_within(60 * minutes - spent())
-        if found is None or _suffices(pace, steps, least):
-            found = row, pace, steps
+        fit = Fit(row, least, pace, pace.steps_within(60 * minutes - spent()))
+        if found is None or fit.suffices(least):
+            found = fit
     assert found is not None
     return found
 
 
-def _suffices(pace: Pace, steps: int, least: int) -> bool:
-    return steps == pace.steps or steps * pace.pairs >= least
-
-
-def _expectation(arguments: RunArguments, loaded: LoadedData, minutes: float) -> str:
-    """Tells what a training of so many pairs and minutes has reached.
-
-    "": the run goes on with a saved model, or has other scores.
-    """
-    if loaded.init_from is not None or "chrf" not in arguments.model.metrics:
-        return ""
-    rows = loaded.splits["train"]
-    (_, target, _), *_ = distinct_directions(rows)
-    return describe_expectation(len(rows), minutes, target)
-
-
-def candidate_rows(loaded: LoadedData) -> list[tuple[Sizes, int]]:
+def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Sizes, int]]:
     """Lists the sizes that a run may have; one, where the width of the model is given."""
     rows = loaded.facts.rows_by_width()
-    return rows if "d_model" in loaded.defaults else rows[-1:]
+    return rows if "d_model" in arguments.defaults else rows[-1:]
 
 
-def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> LoadedData:
-    """Adds the options by which a run ends in `minutes`, counted from its beginning."""
+def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> RunArguments:
+    """Chooses the options by which a run ends in `minutes`, counted from its beginning."""
     minutes = cast(float, arguments.model.minutes)
     logger.info(f"Timing the first steps, for a run of {minutes:g} minutes.")
 
     def spent() -> float:
         return float(gather_object([monotonic() - began])[0])
 
-    rows, measure = candidate_rows(loaded), partial(measure_pace, arguments, loaded)
-    row, pace, steps = fit_into(minutes, spent, rows, measure)
+    rows, measure = candidate_rows(arguments, loaded), partial(measure_pace, arguments, loaded)
+    fit = fit_into(minutes, spent, rows, measure)
+    pace, steps = fit.pace, fit.steps
     if steps == 0:
         least = (spent() + pace.seconds_of(1)) / 60
         raise ValueError(
@@ -273,17 +290,11 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Lo
             "`max_test_samples`)."
         )
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
-    if expectation := _expectation(arguments, loaded, minutes):
-        logger.info(expectation)
-    if pace.plan.init_from is None and not _suffices(pace, steps, least := dict(rows)[row]):
-        needed = spent() + pace.seconds_of(min(pace.steps, ceil(least / pace.pairs)))
-        logger.warning(
-            "This is too short for a new model to learn much, at the present speed of the machine: "
-            f"that takes about {ceil(needed / 60):,} minutes."
-        )
-    given = {"max_steps": steps} if steps < pace.steps else {}
-    facts = replace(loaded.facts, row=row, epochs=pace.epochs_of(steps))
-    return replace(loaded, defaults=_choose_again(arguments, facts, **given))
+    for level, sentence in fit.advice(loaded, spent()):
+        logger.log(level, sentence)
+    chosen = {"max_steps": steps} if steps < pace.steps else {}
+    facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
+    return arguments.changed(choose_defaults({**arguments.given, **chosen}, facts) | chosen)
 
 
 def dry_run(arguments: RunArguments) -> None:
@@ -291,23 +302,22 @@ def dry_run(arguments: RunArguments) -> None:
     began, training = monotonic(), arguments.training
     directory = OutputDirectory(Path(str(training.output_dir)))
     loaded = compute_on_main_process(training, load_data, arguments, None, directory)
-    loading, rows = monotonic() - began, candidate_rows(loaded)
+    arguments = complete(arguments, loaded)
+    loading, rows = monotonic() - began, candidate_rows(arguments, loaded)
     logger.info(f"Timing the first steps{f' of up to {len(rows)} models' * (len(rows) > 1)}.")
-
-    @cache
-    def measure(row: Sizes) -> Pace:
-        return measure_pace(arguments, loaded, row)
-
+    measure = cache(partial(measure_pace, arguments, loaded))
     full = measure(rows[-1][0])
-    if loaded.defaults:
-        logger.info(describe_choice(loaded.defaults, loaded.facts))
-    expectations = {""}
+    if arguments.defaults:
+        logger.info(describe_choice(arguments.defaults, loaded.facts))
+    told = set[str]()
     for minutes in sorted({*_MINUTES, arguments.model.minutes or _MINUTES[0]}):
-        _, pace, steps = fit_into(minutes, lambda: loading, rows, measure)
-        fitting = pace.describe(steps) if steps else "too short, for the scores at the end"
+        fit = fit_into(minutes, lambda: loading, rows, measure)
+        fitting = fit.pace.describe(fit.steps)
+        fitting = fitting if fit.steps else "too short, for the scores at the end"
         logger.info(f"--minutes {minutes:g}: {fitting}.")
-        if (expectation := _expectation(arguments, loaded, minutes)) not in expectations:
-            logger.info(expectation)
-        expectations.add(expectation)
+        for level, sentence in fit.advice(loaded, loading):
+            if sentence not in told:
+                logger.log(level, sentence)
+                told.add(sentence)
     time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")

@@ -10,32 +10,25 @@ from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.data.encoding import encoded_digest
-from vanilla_transformer.data.row_languages import distinct_directions
-from vanilla_transformer.files.loading import load_generation_settings
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.directions import Direction, language_tokens, with_first_token
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
-from vanilla_transformer.run.loading import make_config
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.preparation import RunTexts
+from vanilla_transformer.run.preparation import LoadedData, RunTexts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 from vanilla_transformer.search import Search, learned_positions
-from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 @dataclass(frozen=True)
-class RunPlan(RunTexts):
-    """What a run has read and what it does. It is made once, and nothing changes it.
+class RunPlan:
+    """What a run has read and what it does. It is made once, and nothing changes it."""
 
-    The tokenizer knows how many positions the model has learned.
-    """
-
-    options: RunArguments
-    config: VanillaTransformerConfig
+    arguments: RunArguments
+    loaded: LoadedData
+    texts: RunTexts
     max_source_length: int | None  # in tokens; None: no limit
     max_target_length: int | None
     search: Search
@@ -53,37 +46,29 @@ class RunPlan(RunTexts):
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
         digests = {
             f"{split} data": encoded_digest(rows, encoded[split])
-            for split, rows in self.splits.items()
+            for split, rows in self.texts.splits.items()
         }
         return {
             **digests,
             **limits,
-            "shares of the corpora": self.data.shares,
+            "shares of the corpora": self.loaded.data.shares,
             "search settings": self.search.to_save().to_json_string(ignore_metadata=True),
-            "metrics": self.options.model.metrics,
+            "metrics": self.arguments.model.metrics,
             "ends": [getattr(self.training, name) for name in ends],
-            "minutes": self.options.model.minutes,
-            "defaults": {"options": self.options.defaults},
+            "minutes": self.arguments.model.minutes,
+            "defaults": {"options": self.arguments.defaults},
         }
 
 
-def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
-    """Makes the plan of a run: of its options, with the defaults that fit its texts."""
-    arguments = arguments.with_defaults(texts.defaults)
-    training, tokenizer, init_from = arguments.training, texts.tokenizer, texts.init_from
-    config = make_config(arguments.architecture, tokenizer, init_from)
-    if (positions := learned_positions(config)) is not None:
-        tokenizer.model_max_length = positions
+def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> RunPlan:
+    """Makes the plan of a run."""
+    training, config = arguments.training, texts.config
+    positions = learned_positions(config)
     limits = [
         min((n for n in (limit, positions) if n is not None), default=None)
         for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
-    settings = GenerationConfig.from_model_config(config)
-    if init_from is not None:
-        settings = load_generation_settings(init_from, config)
-    if language_tokens(tokenizer):
-        settings = _with_languages(config, settings, texts)
-    search = _plan_search(training, config, settings)
+    search = _plan_search(training, config, texts.settings)
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
     resolved.hub_token = training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True
@@ -96,11 +81,12 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
     # What no model can be made of fails here, not after the data are encoded for minutes.
     attention = arguments.model.attn_implementation or default_attention(training)
     with torch.device("meta"):  # without memory for weights
-        VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
+        trial = VanillaTransformerForConditionalGeneration(deepcopy(config))
+        trial.set_attn_implementation(attention)
     return RunPlan(
-        **vars(texts),
-        options=arguments,
-        config=config,
+        arguments=arguments,
+        loaded=loaded,
+        texts=texts,
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
@@ -114,31 +100,6 @@ def make_plan(arguments: RunArguments, texts: RunTexts) -> RunPlan:
         },
         training=resolved,
     )
-
-
-def _with_languages(
-    config: VanillaTransformerConfig, settings: GenerationConfig, texts: RunTexts
-) -> GenerationConfig:
-    """Returns the settings with the target's language, if all data have one.
-
-    Models of mBART's kind begin with it in training too, so that the config names it.
-    """
-    begins = {
-        Direction.resolve(texts.tokenizer, settings, source, target, closest_tag).begin
-        for rows in texts.splits.values()
-        for source, target, _ in distinct_directions(rows)
-    }
-    starts = {
-        index for begin in begins for name, index in begin if name == "decoder_start_token_id"
-    }
-    if len(starts) > 1:
-        raise ValueError(
-            "The data have several target languages, but targets of this model begin with "
-            "`decoder_start_token_id`, which is one language: train it on one of them at a time."
-        )
-    if starts:
-        config.decoder_start_token_id = min(starts)
-    return with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
 
 
 def _plan_search(

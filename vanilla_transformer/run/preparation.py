@@ -1,13 +1,14 @@
-"""What a run reads before it is planned: its texts, its tokenizer, and defaults that fit them."""
+"""What a run reads before it is planned: its data, its texts, and what fits them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
+from transformers import GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.cased_copies import add_cased_copies
@@ -15,13 +16,24 @@ from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
-from vanilla_transformer.data.row_languages import directions_of, with_languages
+from vanilla_transformer.data.row_languages import (
+    directions_of,
+    distinct_directions,
+    with_languages,
+)
 from vanilla_transformer.data.term_rows import annotate_terms
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere, replaced_directory
 from vanilla_transformer.files.file_contents import readers_digest, text_digest
-from vanilla_transformer.files.loading import load_tokenizer
+from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.model.directions import possible_tags, record_directions
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.directions import (
+    Direction,
+    language_tokens,
+    possible_tags,
+    record_directions,
+    with_first_token,
+)
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.run.defaults import (
@@ -31,8 +43,15 @@ from vanilla_transformer.run.defaults import (
     describe_choice,
     is_free,
 )
-from vanilla_transformer.run.loading import keeps_case, make_tokenizer, tokenizer_sample
+from vanilla_transformer.run.loading import (
+    keeps_case,
+    make_config,
+    make_tokenizer,
+    tokenizer_sample,
+)
 from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.search import learned_positions
+from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)
@@ -46,20 +65,17 @@ class LoadedData:
     init_from: str | None  # saved model or checkpoint with its first weights; None: a new model
     data: ParallelData  # the splits in use
     facts: RunFacts
-    defaults: Mapping[str, Any]  # what the run has chosen by the facts
-
-    @property
-    def splits(self) -> DatasetDict:
-        """The texts of each split."""
-        return self.data.splits
 
 
 @dataclass(frozen=True)
-class RunTexts(LoadedData):
-    """The same, with the texts as the model reads them, and a tokenizer."""
+class RunTexts:
+    """The texts of a run as its model reads them, its tokenizer, and what fits these."""
 
-    tokenizer: Any
+    splits: DatasetDict
     example: str  # a source as a user writes it
+    tokenizer: Any  # it knows how many positions the model has learned
+    config: VanillaTransformerConfig
+    settings: GenerationConfig  # of the saved model, or defaults
 
 
 def load_data(
@@ -67,13 +83,14 @@ def load_data(
     data: DatasetDict | None = None,
     directory: OutputDirectory | None = None,
 ) -> LoadedData:
-    """Loads the data of a run, and chooses its defaults.
+    """Loads the data of a run.
 
     A program may pass the splits. The output directory, if it is not given, is checked for a
     training.
     """
+    training = arguments.training
     if directory is None:
-        directory = resolve_output_directory(arguments.training, arguments.model.overwrite)
+        directory = resolve_output_directory(training, arguments.model.overwrite)
         if directory.overwritten:
             check_lies_elsewhere(_files_of(arguments), directory.folder)
     init_from = arguments.model.model_name_or_path
@@ -93,29 +110,36 @@ def load_data(
         pairs=len(splits["train"]),
         characters=count_characters(sample),
         has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
-        use_cpu=arguments.training.use_cpu,
+        use_cpu=training.use_cpu,
     )
-    defaults = _defaults_of_run(arguments, directory, facts)
-    training = arguments.with_defaults(defaults).training
     wanted = {"validation": training.do_eval, "test": training.do_predict}
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
-    return LoadedData(directory, init_from, replace(loaded, splits=splits), facts, defaults)
+    return LoadedData(directory, init_from, replace(loaded, splits=splits), facts)
+
+
+def complete(arguments: RunArguments, loaded: LoadedData) -> RunArguments:
+    """Adds the defaults that fit the data; a resumed run keeps what it has chosen."""
+    checkpoint, given = loaded.directory.checkpoint, arguments.given
+    if checkpoint is None:
+        return arguments.changed(choose_defaults(given, loaded.facts))
+    former = (checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
+    return arguments.changed({name: value for name, value in former if is_free(name, given)})
 
 
 def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
-    """Loads or trains the tokenizer of a run, and makes its texts as the model reads them."""
-    if loaded.defaults and loaded.directory.checkpoint is None:
-        logger.info(describe_choice(loaded.defaults, loaded.facts))
-    arguments, splits = arguments.with_defaults(loaded.defaults), DatasetDict(loaded.splits)
+    """Makes the texts of a run as its model reads them; loads or trains the tokenizer."""
+    if arguments.defaults and loaded.directory.checkpoint is None:
+        logger.info(describe_choice(arguments.defaults, loaded.facts))
+    splits, init_from = DatasetDict(loaded.data.splits), loaded.init_from
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     share = share_of_placeholders(sample, arguments.data.placeholder_share)
     tags, num_proc = arguments.data.tags, arguments.preparation.num_proc
     tokens = [*tags, *(TERM_TOKENS if arguments.data.terms else ())]
-    if _learns_memory(arguments, splits["train"], loaded.init_from):
+    if _learns_memory(arguments, splits["train"], init_from):
         tokens.append(MEMORY_TOKEN)
-    tokenizer = _open_or_make_tokenizer(arguments, sample, loaded.init_from, tokens, share > 0)
+    tokenizer = _open_or_make_tokenizer(arguments, sample, init_from, tokens, share > 0)
     directions = directions_of(splits["train"], possible_tags(tokenizer))
     record_directions(tokenizer, directions, tags)
     if arguments.data.memory != "none" and MEMORY_TOKEN in tokenizer.get_vocab():
@@ -124,8 +148,41 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
         splits["train"] = with_placeholders(splits["train"], tokenizer, share, num_proc)
     if arguments.data.terms:
         splits["train"] = annotate_terms(splits["train"], tags, num_proc)
-    texts = {**vars(loaded), "data": replace(loaded.data, splits=splits)}
-    return RunTexts(**texts, tokenizer=tokenizer, example=loaded.splits["train"][0]["source"])
+    config = make_config(arguments.architecture, tokenizer, init_from)
+    if (positions := learned_positions(config)) is not None:
+        tokenizer.model_max_length = positions
+    settings = GenerationConfig.from_model_config(config)
+    if init_from is not None:
+        settings = load_generation_settings(init_from, config)
+    if language_tokens(tokenizer):
+        settings = _in_language(config, settings, tokenizer, splits)
+    example = loaded.data.splits["train"][0]["source"]
+    return RunTexts(splits, example, tokenizer, config, settings)
+
+
+def _in_language(
+    config: VanillaTransformerConfig, settings: GenerationConfig, tokenizer: Any, data: DatasetDict
+) -> GenerationConfig:
+    """Returns the settings with the target's language, if all data have one.
+
+    Models of mBART's kind begin with it in training too, so that the config names it.
+    """
+    begins = {
+        Direction.resolve(tokenizer, settings, source, target, closest_tag).begin
+        for rows in data.values()
+        for source, target, _ in distinct_directions(rows)
+    }
+    starts = {
+        index for begin in begins for name, index in begin if name == "decoder_start_token_id"
+    }
+    if len(starts) > 1:
+        raise ValueError(
+            "The data have several target languages, but targets of this model begin with "
+            "`decoder_start_token_id`, which is one language: train it on one of them at a time."
+        )
+    if starts:
+        config.decoder_start_token_id = min(starts)
+    return with_first_token(settings, begins.pop()) if len(begins) == 1 else settings
 
 
 def _files_of(arguments: RunArguments) -> list[str]:
@@ -176,17 +233,6 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
 def _hashes_of(rows: Dataset) -> set[int]:
     batches = rows.select_columns(["source", "target"]).iter(10_000)
     return {hash(pair) for batch in batches for pair in zip(*batch.values(), strict=True)}
-
-
-def _defaults_of_run(
-    arguments: RunArguments, directory: OutputDirectory, facts: RunFacts
-) -> Mapping[str, Any]:
-    """Chooses the options that are not given; a resumed run keeps what it has chosen."""
-    given = arguments.given
-    if directory.checkpoint is None:
-        return choose_defaults(given, facts)
-    former = (directory.checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
-    return {name: value for name, value in former if is_free(name, given)}
 
 
 def _learns_memory(arguments: RunArguments, rows: Dataset, init_from: str | None) -> bool:

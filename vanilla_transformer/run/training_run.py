@@ -1,7 +1,7 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from logging import DEBUG, ERROR, INFO
 from math import isfinite
 from pathlib import Path
@@ -20,20 +20,21 @@ from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.adapters import merge_adapters
-from vanilla_transformer.run.assembly import Assembly, assemble
+from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.evaluation import warn_of_copies
 from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.run.preparation import load_data
+from vanilla_transformer.run.plan import RunPlan, make_plan
+from vanilla_transformer.run.preparation import complete, load_data, prepare_texts
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import PICKLES
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
+    OutputDirectory,
     OverwriteGuard,
     checkpoints_with_state,
     finished_figures,
@@ -84,17 +85,18 @@ def run(
     training, began = arguments.training, monotonic()
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
         loaded = compute_on_main_process(training, load_data, arguments, data)
+        arguments = complete(arguments, loaded)
         if arguments.model.minutes is not None and loaded.directory.checkpoint is None:
-            loaded = fit_minutes(arguments, loaded, began)
-        run = _Run(**vars(assemble(arguments, loaded)))
+            arguments = fit_minutes(arguments, loaded, began)
+        texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
+        run = _Run.of(make_plan(arguments, loaded, texts))
         for callback in callbacks:
             run.trainer.add_callback(callback)
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
-        for report in run.plan.data.reports:
+        for report in loaded.data.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
-        if "validation" not in run.plan.splits:
+        if "validation" not in texts.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        run.trainer.record.inputs = run.plan.fingerprint(run.encoded)
         return run.figures_if_finished() or run.train_and_score()
 
 
@@ -102,10 +104,11 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
     pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
-    origin = "" if (path := plan.init_from) is None else f" of {path!r}"
-    case = "; sources are lower-cased" if getattr(plan.tokenizer, "do_lower_case", False) else ""
+    origin = "" if (path := plan.loaded.init_from) is None else f" of {path!r}"
+    tokenizer = plan.texts.tokenizer
+    case = "; sources are lower-cased" if getattr(tokenizer, "do_lower_case", False) else ""
     return (
-        f"{pairs}; a vocabulary of {len(plan.tokenizer):,} tokens{case}; the model{origin} has "
+        f"{pairs}; a vocabulary of {len(tokenizer):,} tokens{case}; the model{origin} has "
         f"{parameters:,} parameters."
     )
 
@@ -113,12 +116,18 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
 class _Run(Assembly):
     """Carries out a run."""
 
+    signatures: Mapping[str, str] = {}
+    """The signatures of the scores."""
     quality = ""
     """What was learnt of the quality of outputs, in words."""
 
     @property
+    def directory(self) -> OutputDirectory:
+        return self.plan.loaded.directory
+
+    @property
     def folder(self) -> Path:
-        return self.plan.directory.folder
+        return self.directory.folder
 
     @property
     def is_main(self) -> bool:
@@ -127,9 +136,9 @@ class _Run(Assembly):
     def figures_if_finished(self) -> dict[str, float]:
         """Returns the figures of a run that is resumed although it is finished; otherwise none."""
         plan, trainer = self.plan, self.trainer
-        if plan.directory.checkpoint is None or plan.training.push_to_hub:
+        if self.directory.checkpoint is None or plan.training.push_to_hub:
             return {}
-        figures = finished_figures(plan.directory, trainer.record.inputs)
+        figures = finished_figures(self.directory, trainer.record.inputs)
         trainer.accelerator.wait_for_everyone()  # all processes have read the files
         if figures:
             logger.warning(
@@ -141,10 +150,9 @@ class _Run(Assembly):
     def train_and_score(self) -> dict[str, float]:
         """Trains, and saves the model; scores it, and saves figures, history and model card."""
         # What the run replaces is deleted, but not too early.
-        guard = OverwriteGuard(self.plan.directory, self.plan.training.process_index == 0)
+        guard = OverwriteGuard(self.directory, self.is_main)
         self.trainer.accelerator.wait_for_everyone()
         self.trainer.add_callback(guard)
-        self.score_texts_of("validation")
         figures = self._train(guard)
         self._save_figures(figures)
         logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
@@ -153,9 +161,7 @@ class _Run(Assembly):
             self.trainer.save_state()
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
-            write_model_card(
-                self.plan, model, figures, self.scorer.signatures, self.quality, repo_id
-            )
+            write_model_card(self.plan, model, figures, self.signatures, self.quality, repo_id)
             write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
@@ -163,10 +169,10 @@ class _Run(Assembly):
 
     def _train(self, guard: OverwriteGuard) -> dict[str, float]:
         plan, trainer = self.plan, self.trainer
-        if plan.directory.checkpoint is not None:
-            logger.info(f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
+        if self.directory.checkpoint is not None:
+            logger.info(f"The training goes on from {str(self.directory.checkpoint.path)!r}.")
         try:
-            metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+            metrics: dict[str, float] = trainer.train(self.directory.checkpoint).metrics
             if trainer.was_terminated:
                 raise SystemExit(STATUS_OF_SIGTERM)
         except (KeyboardInterrupt, SystemExit):
@@ -177,7 +183,7 @@ class _Run(Assembly):
                 logger.warning(self._describe_early_end())
             raise
         guard.delete()
-        if plan.options.model.lora_rank is not None:
+        if plan.arguments.model.lora_rank is not None:
             merge_adapters(trainer.model)
         if self.is_main:
             (self.folder / FILE_SIZES).unlink(missing_ok=True)
@@ -188,32 +194,27 @@ class _Run(Assembly):
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
         plan = self.plan
-        self.scorer.with_intervals = True
         for split, prefix in PREFIXES.items():
-            if split not in plan.splits:
+            if split not in plan.texts.splits:
                 continue
-            self.score_texts_of(split)
-            scores = self.trainer.evaluate(self.encoded[split], metric_key_prefix=prefix)
+            rows = plan.texts.splits[split]
+            scorer, scores = self.score(split)
             scores.pop("epoch", None)
             logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
-            if self.scorer.num_cut:
+            if scorer.num_cut:
                 logger.warning(
                     f"{split.capitalize()}: outputs that are cut off at the longest length of "
                     f"{plan.search.max_new_tokens} tokens (shorter during the training): "
-                    f"{self.scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
+                    f"{scorer.num_cut:,}. Give a larger `generation_max_length`, or train "
                     "longer if they repeat themselves."
                 )
-            outputs = self.scorer.last_predictions
-            if len(outputs) == len(plan.splits[split]):  # otherwise only the loss was computed
-                warn_of_copies(plan.splits[split], outputs, f"{split} ")
-            figures = {**figures, **scores}
+            if scorer.last_predictions:  # otherwise only the loss was computed
+                warn_of_copies(rows, scorer.last_predictions, f"{split} ")
+            figures, self.signatures = {**figures, **scores}, scorer.signatures
             self._save_figures(figures)  # a kill loses no score
-            if split == "validation" and self.is_main and self.scorer.outputs:
-                rows = plan.splits[split]
+            if split == "validation" and self.is_main and scorer.outputs:
                 targets = (target for _, target in languages_of_rows(rows))
-                self.quality = calibrate(
-                    self.folder, self.scorer.outputs, references_of(rows), targets
-                )
+                self.quality = calibrate(self.folder, scorer.outputs, references_of(rows), targets)
                 logger.info(self.quality)
         return figures
 

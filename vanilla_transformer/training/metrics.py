@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from math import inf, isfinite, nan
-from typing import Any, cast
+from typing import Any, Self, cast
 from unicodedata import normalize
 
 import numpy as np
@@ -255,6 +255,8 @@ class GenerationMetrics:
             differs from the real references if the tokenizer loses or truncates text.
         groups: Names of parts of the data, one for each example, such as its corpus: where there
             are several, each has scores of its own, such as "bleu_app"; "" has none.
+        score_model: Scores what the model of a trainer makes of texts, if each process has a whole
+            model. None: generated token ids are scored.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -262,6 +264,7 @@ class GenerationMetrics:
     references: References | None = None
     tokenizers: Sequence[str] | None = None  # sacrebleu's, of each example; None: by their script
     groups: list[Sequence[str]] = field(default_factory=list)
+    score_model: Callable[[Any, Self], dict[str, float]] | None = None
     with_intervals: bool = False  # scores come with the ends of their 95% intervals: "bleu_low"
     last_predictions: list[str] = field(default_factory=list)  # the texts of the last call
     num_cut: int = 0  # of them, cut off at the longest length, where the caller counts them

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from accelerate.state import PartialState
-from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 from transformers.utils import logging
 
 from vanilla_transformer.names import NOAM, SCHEDULES_OF_A_SCORE
@@ -15,6 +15,7 @@ from vanilla_transformer.training.store import (
     delete_old_checkpoints,
     write_file_sizes,
 )
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 logger = logging.get_logger(__name__)
 
@@ -56,12 +57,12 @@ def _check_changes(current: Mapping[str, Any], saved: Mapping[str, Any]) -> None
         logger.warning(f"{sentence} The rest of the run differs from an uninterrupted run.")
 
 
-def _tracked_options(args: TrainingArguments) -> dict[str, Any]:
+def _tracked_options(args: TokenBudgetTrainingArguments) -> dict[str, Any]:
     """Returns the options that decide the course of a training, by their names."""
     names = (*_MUST_EQUAL, *_WARN_IF_CHANGED)
     options = {name: vars(args)[name] for name in names if name in vars(args)}
     options = {name: getattr(value, "value", value) for name, value in options.items()}
-    options["seed"] = args.seed if args.data_seed is None else args.data_seed
+    options["seed"] = args.order_seed
     options["number of processes"] = args.world_size
     options["lr_scheduler_kwargs"] = args.lr_scheduler_kwargs or {}
     if options["lr_scheduler_type"] in (NOAM, *SCHEDULES_OF_A_SCORE):  # they keep their options
@@ -83,11 +84,10 @@ class TrainingRecord(TrainerCallback):
         folder: Directory of the checkpoint that is being saved.
     """
 
-    def __init__(self) -> None:
-        self.inputs: dict[str, Any] = {}
-        self.folder = Path()
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        self.inputs, self.folder = dict(inputs), Path()
 
-    def compare(self, args: TrainingArguments, checkpoint: Checkpoint) -> None:
+    def compare(self, args: TokenBudgetTrainingArguments, checkpoint: Checkpoint) -> None:
         """Refuses or reports changes since a checkpoint was saved."""
         _check_changes({**self.inputs, **_tracked_options(args)}, checkpoint.inputs)
 

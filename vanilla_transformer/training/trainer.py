@@ -1,7 +1,7 @@
 """The trainer: the stock `Seq2SeqTrainer` with token-budget batches and other losses."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from logging import getLogger
@@ -91,22 +91,24 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     training cut outputs off at about twice the length of the labels. The loss of an evaluation is
     the mean over all its labels, whatever its batches and processes are.
 
+    If `compute_metrics` has a `score_model` (see `GenerationMetrics`), evaluations compute the loss
+    of token ids alone, unless the model is divided among processes.
+
+    Args:
+        mixture: Chooses the examples of each epoch. None: all of them.
+        teachers: Models whose predictions the training learns beside the labels. None: no models.
+        inputs: Whatever decides the course of the training beside its options, such as digests of
+            its texts, by name.
+
     Attributes:
         record: The inputs that decide the course of the training.
         num_tokens: Source tokens ("attention_mask") and target tokens ("labels") that this process
             has trained on since the last call of `train`, without padding.
-        mixture: Chooses the examples of each epoch. None: all of them.
-        teachers: Models whose predictions the training learns beside the labels. None: no models.
-        score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
-            of token ids alone. None: generated token ids are scored.
     """
 
     args: TokenBudgetTrainingArguments
     model: Any  # any model that has labels; of this package, where an option needs it
     num_tokens: dict[str, torch.Tensor]
-    score_texts: Callable[[], dict[str, float]] | None = None
-    mixture: Mixture | None = None
-    teachers: Teachers | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -121,8 +123,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     # Loss and number of labels of each batch that this process has evaluated.
     _scored: list[tuple[torch.Tensor, torch.Tensor]]
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.num_tokens = {}
+    def __init__(
+        self,
+        *args: Any,
+        mixture: Mixture | None = None,
+        teachers: Teachers | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.num_tokens, self.mixture, self.teachers = {}, mixture, teachers
         super().__init__(*args, **options)
         if self.args.torch_compile and isinstance(
             self.model, VanillaTransformerForConditionalGeneration
@@ -136,7 +145,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
         self._guide = self._prepare_guide()
-        self.record, self._divergence, self._scored = TrainingRecord(), DivergenceCheck(), []
+        self.record, self._divergence = TrainingRecord(inputs or {}), DivergenceCheck()
+        self._scored = []
         self.add_callback(self.record)
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
@@ -245,27 +255,31 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     @property
     def _packs_batches(self) -> bool:
-        """Whether batches are packed, for CUDA graphs: on one GPU, with the model's loss."""
-        model, args = self.model, self.args
+        """Whether batches are packed, so that one GPU records its steps and replays them."""
+        model, args, accelerator = self.model, self.args, self.accelerator
         if not isinstance(model, VanillaTransformerForConditionalGeneration):
             return False
-        drops_layers = model.config.encoder_layerdrop or model.config.decoder_layerdrop
-        others = (
+        other_losses = (
             *(self._guide, self.teachers, args.rdrop_alpha, args.simcut_alpha),
             *(self.label_smoother, self.compute_loss_func, args.neftune_noise_alpha),
-            *(drops_layers, args.activation_checkpointing, model.is_activation_checkpointing),
-            self.accelerator.mixed_precision not in ("no", "bf16"),
-            getattr(self.compute_loss, "__func__", None) is not _OWN_LOSS,  # of a subclass
-            args.torch_compile
-            and not self.accelerator.state.dynamo_plugin.use_regional_compilation,
-            # These record graphs themselves.
-            args.torch_compile_mode in _MODES_WITH_GRAPHS,
-            args.torch_compile_backend == "cudagraphs",
+            # A subclass or a program may have another one.
+            getattr(self.compute_loss, "__func__", None)
+            is not TokenBudgetSeq2SeqTrainer.compute_loss,
+        )
+        changing_steps = (
+            *(model.config.encoder_layerdrop, model.config.decoder_layerdrop),
+            *(args.activation_checkpointing, model.is_activation_checkpointing),
+            accelerator.mixed_precision not in ("no", "bf16"),  # the scale of a loss changes
             args.optim.endswith(("lomo", "layerwise")),  # they step within backward passes
         )
+        other_recorders = (
+            args.torch_compile and not accelerator.state.dynamo_plugin.use_regional_compilation,
+            args.torch_compile_mode in _MODES_WITH_GRAPHS,
+            args.torch_compile_backend == "cudagraphs",
+        )
         packs = model.training_shortcuts.padding_free and model.packs_sequences()
-        is_alone = self.accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
-        return packs and is_alone and not any(others)
+        is_alone = accelerator.distributed_type == DistributedType.NO and args.n_gpu <= 1
+        return packs and is_alone and not any((*other_losses, *changing_steps, *other_recorders))
 
     # Private, here and below: Trainer keeps its sums of losses to itself, and logs their means.
     def sum_of_losses(self) -> float:
@@ -362,7 +376,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             token_lengths(self.train_dataset, "input_ids"),
             token_lengths(self.train_dataset, "labels"),
             max_tokens,
-            seed=self.order_seed,
+            seed=self.args.order_seed,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
             mixture=self.mixture,
@@ -387,9 +401,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stock = super().get_eval_dataloader(eval_dataset)
         budget = self.args.eval_max_tokens
         computes_loss_alone = (
-            self.args.prediction_loss_only
-            or self.score_texts is not None
-            or self.compute_metrics is None
+            self.args.prediction_loss_only or self._scores_texts or self.compute_metrics is None
         )
         if budget is None or not computes_loss_alone or self._shares_batches:
             return stock
@@ -398,11 +410,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if sampler is None:
             return stock
         return with_batches(stock, sampler, stock.collate_fn, self.accelerator.device)
-
-    @property
-    def order_seed(self) -> int:
-        """Seed of the order of the examples."""
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Returns the number of examples per optimizer step; its mean if `max_tokens` is set."""
@@ -526,6 +533,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return 1
         return int(self.accelerator.num_processes // self.get_tp_size())
 
+    @property
+    def _scores_texts(self) -> bool:
+        """Whether `compute_metrics` scores the model, which each process has as a whole."""
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled or self.get_tp_size() > 1
+        return not is_sharded and getattr(self.compute_metrics, "score_model", None) is not None
+
     def evaluation_loop(
         self,
         dataloader: DataLoader[Any],
@@ -534,13 +547,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> Any:
-        """Evaluates as in transformers, with the scores of `score_texts` if there is one.
+        """Evaluates as in transformers, or with the scores of `score_model`.
 
         The loss is the mean over all labels; in the base class it is a mean of batches. Rows that
         Accelerate repeats so that all processes have equally many do not count.
         """
         only_loss = prediction_loss_only or self.args.prediction_loss_only
-        scores = None if only_loss else self.score_texts
+        scores_texts = self._scores_texts and not only_loss
         self._scored = []
         if self.args.predict_with_generate:
             # Private: the further arguments of `evaluate` and `predict`.
@@ -549,13 +562,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self._search = Search.resolve(search.settings, given, config=config)
         self.gather_function = self.accelerator.gather_for_metrics  # leaves out repeated rows
         output = super().evaluation_loop(
-            dataloader, description, only_loss or bool(scores), ignore_keys, metric_key_prefix
+            dataloader, description, only_loss or scores_texts, ignore_keys, metric_key_prefix
         )
         metrics = cast("dict[str, float]", output.metrics)
         if (name := f"{metric_key_prefix}_loss") in metrics:
             metrics[name] = self._mean_loss()
-        for name, value in (scores() if scores else {}).items():
-            metrics[f"{metric_key_prefix}_{name}"] = value
+        if scores_texts:
+            scorer = cast(Any, self.compute_metrics)
+            scores = scorer.score_model(self, scorer)
+            metrics |= {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         return output
 
     def _mean_loss(self) -> float:
@@ -610,6 +625,3 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if loss is not None and labels is not None:
             self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, kept_labels
-
-
-_OWN_LOSS: Any = TokenBudgetSeq2SeqTrainer.compute_loss

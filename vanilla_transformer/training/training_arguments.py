@@ -168,6 +168,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             os.environ.setdefault("ACCELERATE_DYNAMO_USE_DYNAMIC", "true")
         check_rules(RULES, self)
 
+    @property
+    def order_seed(self) -> int:
+        """Seed of the order of the examples."""
+        return self.seed if self.data_seed is None else self.data_seed
+
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state for a pickle of the arguments, without the token of the Hub."""
         return {**vars(self), "hub_token": None}

@@ -41,18 +41,19 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        scorer: Scores the outputs, and keeps the outputs of the last evaluation.
+        scorer: Scores the outputs, and keeps the outputs of the last evaluation. None: there are no
+            validation data.
         sources: Texts that are evaluated. The first short ones are the examples.
     """
 
     def __init__(
         self,
         trainer: TokenBudgetSeq2SeqTrainer,
-        scorer: GenerationMetrics,
-        sources: Sequence[str] | None = None,
-        count: int = 1,
+        scorer: GenerationMetrics | None,
+        sources: Sequence[str],
+        count: int,
     ) -> None:
-        self.trainer, self.scorer, self.sources = trainer, scorer, sources or []
+        self.trainer, self.scorer, self.sources = trainer, scorer, sources
         short = [row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE]
         self.examples = short[:count] or [0]
         self._progress: Progress | None = None
@@ -86,7 +87,7 @@ class TrainingLog(TrainerCallback):
         self, args: Any, state: TrainerState, control: Any, metrics: Any = None, **_: Any
     ) -> None:
         """Tells the figures of an evaluation during the training; called by Trainer."""
-        if self._progress is None:
+        if self._progress is None or (scorer := self.scorer) is None:
             return
         figures = metrics or {}
         runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
@@ -96,11 +97,12 @@ class TrainingLog(TrainerCallback):
         parts = (
             self._describe_steps(self._last_evaluation, training),
             f"validation {scores}" if scores else "",
-            f"outputs cut off: {cut:,}" if (cut := self.scorer.num_cut) else "",
+            f"outputs cut off: {cut:,}" if (cut := scorer.num_cut) else "",
             self._progress.time_left(),
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
-        logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_examples()}")
+        examples = self._describe_examples(scorer.last_predictions)
+        logger.info(f"{where}: {'; '.join(filter(None, parts))}.{examples}")
         self._progress.wait_for_next_line()
         self._last_line = self._last_evaluation = now
 
@@ -140,9 +142,8 @@ class TrainingLog(TrainerCallback):
         loss = (last.loss - first.loss) / steps
         return f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
 
-    def _describe_examples(self) -> str:
-        outputs = self.scorer.last_predictions
-        if not len(self.sources) or not outputs:
+    def _describe_examples(self, outputs: Sequence[str]) -> str:
+        if not outputs:
             return ""
         pairs = ((self.sources[row], outputs[row]) for row in self.examples)
         short = ([short_line(text, _LONGEST_EXAMPLE) for text in pair] for pair in pairs)
