@@ -62,18 +62,27 @@ from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _LARGE = 200_000_000
-"""Parameters above which adapters are trained: AdamW needs 16 bytes for each weight it trains."""
-_RANK = 16
+"""Parameters above which adapters are trained: AdamW needs 16 bytes for each, 3.2 GB at the border.
+
+The border is chosen, not measured.
+"""
+_RANK = 16  # chosen, not measured
 _RATE_BY_WIDTH, _RATE_OF_ADAPTERS = 0.1, 10
-"""AdamW's rate is the first divided by the width, as a good rate is; of adapters, it is larger."""
+"""AdamW's rate is the first divided by the width (Yang et al. 2022), and higher for adapters.
+
+Both are chosen; the log of experiments (docs/log.md) compares the first with Muon alone.
+"""
 _RATE_OF_MUON, _ADAMW_BESIDE_MUON = 0.01, 0.15
-"""Muon's rate, the best of four in docs/benchmarks.md, and that of AdamW in relation to it."""
+"""Muon's rate, the best of four (docs/log.md), and that of AdamW in relation to it.
+
+The relation is that of 0.003 to 0.02, which a new model had then; it is not measured here.
+"""
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SCORED_PAIRS = 250
-"""The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
+"""Validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 _MOST_PAIRS = 100_000
-"""Test pairs above which a difference is none that anybody sees."""
+"""Test pairs above which it is not said how many would decide: nobody sees such a difference."""
 _OWN_OUTPUTS = "own-outputs"
 _PAIRS = re.compile(r"(general-)?(train|validation|test)(-\d+)?\.jsonl")  # in `data`
 

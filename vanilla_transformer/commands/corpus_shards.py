@@ -31,7 +31,7 @@ from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_m
 
 _MANIFEST = "manifest.json"
 """The file, in a directory of shards, that tells what they are made from."""
-_SHARDS_AHEAD = 2  # whose lines are read, for each worker
+_SHARDS_AHEAD = 2  # whose lines are read, for each worker: one that is computed, and the next
 _FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
 _QUIET = {  # the program itself reports what has failed
     "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",

@@ -92,9 +92,9 @@ NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
 
 EVALUATIONS_IN_MINUTES = 4
-"""Number of evaluations within a training that has a given time."""
+"""Number of evaluations within a training that has a given time; chosen, not measured."""
 
-_MOST_WORKERS = 4
+_MOST_WORKERS = 4  # each holds batches and a copy of Python in memory; chosen, not measured
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
 _WITHOUT_WARMUP_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
 _ENVIRONMENT_OF_SHARDS = (

@@ -44,12 +44,16 @@ from vanilla_transformer.training.store import OutputDirectory
 logger = logging.get_logger(__name__)
 
 _STEPS, _STEPS_ON_A_GPU = 6, 200
-"""Steps that are timed; a GPU records the first step of each size of a batch, which takes long."""
+"""Steps that are timed; a GPU records the first step of each size of a batch, which takes long.
+
+These and the two numbers below are chosen so that a timing takes about a minute, not measured.
+"""
 TIMED_PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
-_CHARACTERS_OF_A_TOKEN = 3
 _SCORED = 128
 """Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""
+_CHARACTERS_OF_A_TOKEN = 3
+"""As in subwords of European texts, roughly: it only compares two estimates of the same kind."""
 _FINAL_SEARCH = 2
 """How many times as long as that the last scores take: five beams, and outputs half as long.
 

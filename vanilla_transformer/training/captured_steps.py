@@ -35,11 +35,11 @@ from vanilla_transformer.model.token_layout import source_token_mask, target_tok
 logger = logging.get_logger(__name__)
 
 MOST_SIZES = 24
-"""Sizes of batches for which graphs are kept."""
+"""Sizes of batches for which graphs are kept, each with memory of its own; chosen, not measured."""
 _ALIGNED = 8  # numbers of tokens are multiples of it, for products of matrices
 _LENGTH_STEP = 128  # of the longest sequence; the kernels compute as many tokens at once
 _TOKENS_OF_A_BLOCK = 0.5 / 64  # cost of a sequence for each position of the longest one, in tokens
-_LITTLE_FILLED = 1.05  # ratio of tokens with filling to tokens
+_LITTLE_FILLED = 1.05  # ratio of tokens with filling to tokens; chosen, not measured
 _SAMPLED, _EPOCHS = 2000, 8  # batches from which sizes are chosen, and the most epochs of them
 _PACKED = {"input_ids", "attention_mask", "decoder_input_ids", "labels"}
 

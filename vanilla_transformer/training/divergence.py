@@ -6,7 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
-_TOLERATED = 100  # steps in a row that the scaler of fp16 may skip while it looks for its scale
+_TOLERATED = 100
+"""Steps in a row that the scaler of fp16 may skip while it looks for its scale.
+
+It halves the scale at each, and begins at 2**16: it needs far fewer unless the loss is not finite.
+"""
 
 
 class DivergenceError(ValueError):

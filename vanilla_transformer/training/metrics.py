@@ -29,7 +29,7 @@ from vanilla_transformer.text.languages import joint_score_tokenizer, score_toke
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
 
-_MOST_RESAMPLES, _LEAST_RESAMPLES = 1000, 100
+_MOST_RESAMPLES, _LEAST_RESAMPLES = 1000, 100  # sacrebleu's number, and a tenth of it
 _RESAMPLED_TEXTS = 10**7
 """Texts of all resamples together: sacrebleu holds up to 72 bytes for each in memory."""
 

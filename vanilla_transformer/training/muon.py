@@ -16,14 +16,14 @@ from torch.optim.adamw import adamw
 from vanilla_transformer.model.initialization import StackedLinear
 from vanilla_transformer.names import ADAMW, MUON
 
-MUON_LEARNING_RATE = 0.01
-MUON_MOMENTUM = 0.95
+MUON_LEARNING_RATE = 0.01  # as the table of run/defaults.py has it for wide models
+MUON_MOMENTUM = 0.95  # of Jordan et al. 2024, as the iterations and their coefficients
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
-_SMALLEST_NORM = 1e-7
+_SMALLEST_NORM = 1e-7  # that of `torch.optim.Muon`
 _NUMBERS_AT_ONCE = {"cpu": 2**18}  # a core's cache holds them; elsewhere the number below
-_MOST_NUMBERS_AT_ONCE = 2**26
+_MOST_NUMBERS_AT_ONCE = 2**26  # 256 MB in float32; chosen, not measured
 
 _Group = dict[str, Any]
 
