@@ -140,7 +140,7 @@ class DataArguments:
 
     @cached_property
     def entries(self) -> list[Corpus]:
-        """All data as entries: the entries of `corpora`, and those of the other options.
+        """All data as entries: the entries of `corpora`, and entries of the other options.
 
         An entry that names no languages has the languages of the options.
         """

@@ -189,7 +189,7 @@ def is_translated(text: str) -> bool:
 def split_edges(
     items: Sequence[Item],
 ) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
-    """Returns the white space and tags before a text, the text, and those behind it."""
+    """Returns the white space and tags before a text, the text, and the ones behind it."""
     split: list[Item] = []
     for item in items:
         split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]

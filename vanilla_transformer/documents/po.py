@@ -1,4 +1,4 @@
-"""Messages of gettext (.po, .pot): those without a translation, and those that are fuzzy."""
+"""Messages of gettext (.po, .pot), which are translated if they are empty or fuzzy."""
 
 import codecs
 import re
@@ -126,7 +126,7 @@ def _places(message: re.Match[str]) -> Iterator[Place]:
 
 
 def _pairs(message: re.Match[str]) -> Iterator[Pair]:
-    """Yields the translations of a message; that of a fuzzy one belongs to its former source."""
+    """Yields the translations of a message; a fuzzy one belongs to the former source."""
     comments, context = message["comments"], _text_of(message["context"] or "")
     if "fuzzy" not in _flags_of(comments):
         for _, source, target, form in _translations(message):

@@ -1,4 +1,4 @@
-"""One lexer of tags: those of HTML, of XML, and of the texts of programs and subtitles.
+"""One lexer of tags: of HTML, of XML, and of the texts of programs and subtitles.
 
 HTML is read by the rules of its standard's tokenizer (section "Tokenization"), so far as they
 decide where text begins and ends: a test compares the result with a parser that passes the

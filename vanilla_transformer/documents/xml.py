@@ -449,7 +449,7 @@ class _Reader:
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             if is_approved or (target.inside < target.close and not is_asked):
-                # Nobody has read what a model has written.
+                # Nobody has read the output of a model.
                 if is_approved or target.attribute("state-qualifier") != "mt-suggestion":
                     self.pairs.extend(self._pair(source, target, context))
                 return

@@ -121,7 +121,7 @@ def _look_at_marian(path: Path) -> Recognised:
     from vanilla_transformer.interop.marian_npz import OPTIONS, read_npz, read_options
 
     stored = read_npz(path)
-    read_options(stored, path)  # an error tells what is no model of Marian
+    read_options(stored, path)  # its error: no model of Marian
     del stored[OPTIONS]
     return Recognised(("marian-npz",), _facts_of(stored))
 

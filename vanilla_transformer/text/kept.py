@@ -64,7 +64,7 @@ class TokenLinks:
     def pairs(self) -> Iterator[tuple[Span, int]]:
         """Yields the parts of the output, each with the index of its source token."""
         pairs = zip(self.targets, self.aligned, strict=False)
-        return (pair for pair in pairs if pair[0][0] < pair[0][1])
+        return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
 
     def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
         """Returns the links into an edited output; an edit with a source is one token in it."""
@@ -76,7 +76,7 @@ class TokenLinks:
         ]
         sources, grown = list(self.sources), 0
         for edit in edits:
-            new = stripped(edit.text, (0, len(edit.text)))
+            new = stripped(edit.text, (0, len(edit.text)))  # needed spaces are no part of it
             part = new[0] + edit.begin + grown, new[1] + edit.begin + grown
             of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
             if edit in new_parts and not of_source:  # the model has not read this part
@@ -131,6 +131,7 @@ def kept_spans(
     spans = [span for span, _ in find_patterns(text, known, flags=flags)]
     for pattern in patterns:
         try:
+            # Concurrent: other threads of a server go on meanwhile.
             matches = list(pattern.finditer(text, timeout=_PATIENCE, concurrent=True))
         except TimeoutError as error:
             raise ValueError(
@@ -163,7 +164,7 @@ def edits_to_keep(
     """
     source, output = copies.source, copies.output
     taken, spare = [*copies.found], dict(copies.spare)
-    # Of equal parts, of which only some are missing, first those whose translation has no copy.
+    # If only some of equal parts are missing, first the parts whose translation has no copy.
     lacking = [
         span
         for alike, count in copies.missing
@@ -213,7 +214,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     parts, position = [], 0
     for edit in edits:
         parts += [text[position : edit.begin], edit.text]
-        position = max(position, edit.end)
+        position = max(position, edit.end)  # an empty part may lie in the part before it
     return "".join([*parts, text[position:]])
 
 
@@ -257,7 +258,7 @@ class Copies:
     def find(
         cls, source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
     ) -> "Copies":
-        """Compares the kept parts of a source, which may have flags, with those of an output."""
+        """Compares the kept parts of a source, which may have flags, and of an output."""
         parts = [source[slice(*span)] for span in spans]
         patterns = dict(find_patterns(output, parts, flags=flags))
         of_source = [row for part in parts if (row := pattern_of(part))]
@@ -336,12 +337,12 @@ def _edit_for(
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end
-        letters = "".join(output[begin:end].split())
+        letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
         if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
             for part in [part for part in spare if meets(part, [copy])]:
                 del spare[part]
             return Edit(*copy, text)
-    if spare:  # another span stands for it
+    if spare:  # another part stands for it, best one that is linked with it
         part = min(spare, key=lambda part: (not meets(part, linked), part))
         del spare[part]
         return Edit(*part, text)
@@ -365,7 +366,7 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
     ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
     begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
     nearest = [max(ends, default=None), min(begins, default=None)]
-    if is_glued:
+    if is_glued:  # the nearest token behind it counts first
         nearest.reverse()
     gap = next((position for _, position in filter(None, nearest)), len(output))
     while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():

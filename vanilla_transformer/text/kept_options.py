@@ -14,10 +14,10 @@ def _pattern(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptOptions:
-    """What outputs keep of their sources."""
+    """The parts of sources that outputs keep."""
 
     keep_patterns: list[str] = option(
-        "keep in outputs also what this regular expression matches; may be repeated",
+        "keep in outputs also the parts that this regular expression matches; may be repeated",
         [],
         flag="--keep-pattern",
         action="append",

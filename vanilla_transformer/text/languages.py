@@ -1,6 +1,6 @@
 """Languages: their tags, scripts, words and sentences, and the tokenizers of their scores.
 
-Tags are those of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
+Tags are of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
 `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `sentencex` finds the
 sentences of some 300 languages, `py3langid` tells some 130 languages apart, and Unicode's
 properties tell the script of a letter.
@@ -79,7 +79,7 @@ _SPACELESS = regex.compile(
 )
 _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
-)  # those of Unicode, and after an article or pronoun of French or Italian: l'homme
+)  # of Unicode, and after an article or pronoun of French or Italian: l'homme
 _TWO_OF_WORD = regex.compile(r"\w\w")
 _SPACELESS_PARTS = _SPACELESS.pattern
 _LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
@@ -113,7 +113,7 @@ def _read_tag(tag: str) -> langcodes.Language:
     """Reads a tag in any spelling; the script stays if the tag names one."""
     text = _WITHOUT_MEANING.sub("", OTHER_TAGS.get(tag.lower().replace("-", "_"), tag))
     try:
-        language = langcodes.Language.get(text)  # resolves deprecated codes and those of 3 letters
+        language = langcodes.Language.get(text)  # resolves deprecated codes and codes of 3 letters
         is_known = language.is_valid()
     except LanguageTagError:
         is_known = False
@@ -149,6 +149,7 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
         if (known := known_tag(spelling)) and _agree_in_script(tag, spelling):
             spellings.setdefault(known, spelling)
     asked = standard_tag(tag)
+    # Only if no tag is of this language, one of a related language may be close enough.
     own = [known for known in spellings if _language_of(known) == _language_of(asked)]
     match = langcodes.closest_supported_match(asked, own or [*spellings], _FARTHEST)
     if match is None:  # of one script, where none is asked for
@@ -175,7 +176,7 @@ def variant_of(tag: str, languages: Iterable[str]) -> str | None:
     """
     code = known_tag(tag) or tag
     standard = {language: known_tag(language) or language for language in languages}
-    for language in sorted(standard, key=lambda language: -len(standard[language])):
+    for language in sorted(standard, key=lambda language: -len(standard[language])):  # pt-BR, pt
         if f"{code}-".startswith(f"{standard[language]}-"):
             return language
     return None
@@ -438,6 +439,6 @@ def sentence_ends(text: str, tag: str | None) -> list[int]:
     ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
     # Signs of other scripts end a sentence in each language: texts mix them.
     ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
-    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with what closes a quotation
+    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
     inner = (end for end in whole if 0 < end < len(text) and not _GOES_ON.match(text, end))
     return [*sorted(inner), len(text)]

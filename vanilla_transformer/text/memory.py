@@ -26,7 +26,7 @@ from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, wo
 from vanilla_transformer.text.patterns import is_next
 
 LEAST_SIMILARITY = 0.6
-"""Smallest similarity at which a stored translation is proposed in place of that of a model.
+"""Smallest similarity at which a stored translation is proposed in place of a model's.
 
 In the table of docs/better.md, copying it has 40.8 / 39.7 / 43.4 BLEU (de, fr, ja) from 0.6 to 0.8,
 and a model that does not read it 34.7 / 42.2 / 36.7; from 0.4 to 0.6, 25.3 / 26.9 / 24.7 and
@@ -134,6 +134,7 @@ class Memory:
         self._sources: list[str] = []
         self._targets: list[str] = []
         self._contexts: list[str | None] = []
+        # Numbers and bytes in arrays: a million pairs take 233 bytes each besides their texts.
         self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
         self._ids: dict[str, int] = {}
@@ -163,14 +164,14 @@ class Memory:
         stored = _Skeleton(source)
         if not (_LETTER.search(stored.key) and target.strip()):
             return
-        if source == target and not self._corrects:
+        if source == target and not self._corrects:  # most often nobody has translated it yet
             return
         with self._lock:
             number = len(self._sources)
             self._sources.append(source)
             self._targets.append(target)
             begin, _, end = _split_signs(target)
-            if _plain(end) == _plain(stored.end):
+            if _plain(end) == _plain(stored.end):  # how this language writes the end of a source
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
             self._contexts.append(context)
             key = hash(stored.key)
@@ -191,11 +192,11 @@ class Memory:
 
         Of several translations, the first of these rules decides: the same context, the same text
         to the letter, the same neighbours, the most frequent translation, the last one. Not used
-        are translations whose letters would need small letters here, those for another number if
-        one of both is 1 ("1 Minuten"), and "Nr." of "No." for "No".
+        are translations whose capitals would have to become small, or whose numbers differ if one
+        of both is 1 ("1 Minuten"), and "Nr." of "No." for "No".
 
         Args:
-            context: Like that of a pair. Pairs with another one do not count.
+            context: Like a pair's. Pairs with another one do not count.
             before: The text before this one in its file.
             behind: The text behind it.
         """
@@ -302,7 +303,7 @@ class Memory:
     def _candidates(self, asked: _Skeleton, least: float) -> list[tuple[int, float]]:
         """Finds pairs of a smallest similarity, the most similar first."""
         size = len(asked.words)
-        ids = [self._ids.get(word, 0x10FFFF) for word in asked.words]
+        ids = [self._ids.get(word, 0x10FFFF) for word in asked.words]  # 0x10FFFF: unknown
         shared = np.zeros(len(self), np.uint32)
         counts = Counter(ids)
         for word, count in counts.items():
@@ -315,7 +316,7 @@ class Memory:
         ends = np.frombuffer(self._ends, np.uint64).astype(np.int64, copy=False)
         sizes = ends[numbers + 1] - ends[numbers]
         most = np.minimum(shared[numbers], sizes) / np.maximum(sizes, size)
-        order = np.lexsort((-numbers, -most))[:_MOST_COMPARED]
+        order = np.lexsort((-numbers, -most))[:_MOST_COMPARED]  # later pairs first among equal ones
         numbers = numbers[order][most[order] >= least]
         texts = {
             int(n): self._coded(self._words[self._ends[n] : self._ends[n + 1]]) for n in numbers
@@ -379,7 +380,7 @@ def shown_behind(text: str, known: Suggestion) -> str:
     """Returns the text that a model reads behind a text: the translation of a similar text.
 
     It ends with the words in which both texts differ: at each difference the words of the similar
-    text, then those of the text.
+    text, then of the text.
     """
     stored, asked = sides = _Skeleton(known.source), _Skeleton(text)
     shown = [known.target.strip()]

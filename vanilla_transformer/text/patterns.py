@@ -225,7 +225,7 @@ PATTERNS: Sequence[Pattern] = (
         "1 ©",
     ),
 )
-"""The table; where two parts overlap, that of the earlier row counts."""
+"""The table; where two parts overlap, the part of the earlier row counts."""
 
 
 _PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"

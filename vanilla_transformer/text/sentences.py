@@ -89,6 +89,7 @@ def cut_line(
                 kind = "words" if between == "letters" and not is_letters else between
                 parts.append(Cut(text[start:begin], kind))
             part = text[begin:end]
+            # A unit that is too long alone is cut between smaller units.
             parts += cut(part, level + 1, before + begin) if first == last else [part]
             start, first = end, last + 1
         return parts

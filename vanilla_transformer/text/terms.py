@@ -93,7 +93,7 @@ class Glossary:
         )
 
     def find(self, text: str, language: str | None, kept: Sequence[Span] = ()) -> list[Match]:
-        """Finds the terms of a text, in order: of those that overlap the longest, then the first.
+        """Finds the terms of a text, in order: if some overlap, the longest, then the first.
 
         Args:
             language: The tag of the text's language; None: inflected forms are not known.
@@ -128,7 +128,7 @@ class Glossary:
                 for case in (True, False):
                     table = {
                         term.key(language, inflected): term
-                        for term in reversed(self.terms)
+                        for term in reversed(self.terms)  # the first one counts
                         if term.case == case and not (inflected and term.exact)
                     }
                     if table and (not inflected or language):

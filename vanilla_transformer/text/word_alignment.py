@@ -69,7 +69,7 @@ def word_links(
 ) -> Links:
     """Links two words where any of their tokens are linked, in order.
 
-    The words of each token are those of `words_of_spans`.
+    `words_of_spans` returns the words of each token.
     """
     return tuple(
         sorted(
@@ -86,7 +86,7 @@ def word_links(
 def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
     """Links all tokens of words that are linked, in order (Garg et al. 2019).
 
-    The words of each token are those of `words_of_spans`. A word without tokens gives no link.
+    `words_of_spans` returns the words of each token. A word without tokens gives no link.
     """
     source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
     linked: set[Link] = set()

@@ -46,7 +46,7 @@ def select_checkpoints(run: str | Path, count: int, metric: str | None = None) -
             raise ValueError(f"`metric` {metric!r} is unknown: choose from {', '.join(known)}.")
         greater_is_better = name != "loss" and not is_error_rate(name)
         scored = f" with a score {metric!r}"
-        log = saved[-1].state.get("log_history", [])  # it is that of all steps
+        log = saved[-1].state.get("log_history", [])  # of all steps
         _, scores = deciding_scores(log, metric, greater_is_better)
         saved = [checkpoint for checkpoint in saved if checkpoint.step in scores]
         saved.sort(key=lambda checkpoint: (scores[checkpoint.step], checkpoint.step))

@@ -60,8 +60,8 @@ class DivergenceCheck:
             return
         self._in_a_row += 1
         if not has_scaler or self._in_a_row > _TOLERATED:
-            what, value = ("loss", bad[0]) if bad else ("norm of the gradient", norm)
-            raise DivergenceError(f"The {what} at step {step + 1} is {value}. {_REMEDY}")
+            name, value = ("loss", bad[0]) if bad else ("norm of the gradient", norm)
+            raise DivergenceError(f"The {name} at step {step + 1} is {value}. {_REMEDY}")
 
 
 def check_weights(model: nn.Module, step: int) -> None:

@@ -240,7 +240,7 @@ class OverwriteGuard(TrainerCallback):
         self.delete()
 
     def delete(self) -> None:
-        """Deletes the former contents for good, and keeps what the run has added since."""
+        """Deletes the former contents for good, and keeps files that the run has added since."""
         # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
         # Folders come after their contents.
         last = (FILE_SIZES, TRAINER_STATE)
