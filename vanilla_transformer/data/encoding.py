@@ -151,12 +151,12 @@ def _encode_rows(
     tell: Callable[[int], None] = lambda _: None,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
-    ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")
+    ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")  # half of the space
     features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))
     schema, tables = Features(features).arrow_schema, []
-    for start in range(rows.start, rows.stop, _ROWS_OF_A_CALL):
+    for start in range(rows.start, rows.stop, _ROWS_OF_A_CALL):  # in bounded memory
         stop = min(start + _ROWS_OF_A_CALL, rows.stop)
         tables.append(pa.Table.from_pydict(encoder(data[start:stop]), schema))
         tell(stop)

@@ -117,7 +117,7 @@ def _read_table(path: str) -> Iterator[Row]:
 def _read_csv(path: str) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
-    records = filter(None, reader)
+    records = filter(None, reader)  # blank lines
     try:
         header: list[str] = next(records, [])
         if len(set(header)) < len(header):
@@ -188,7 +188,7 @@ def _rows_of_data_set(data_set: Dataset, columns: Sequence[str]) -> Iterator[Row
 def _pairs_of_table(rows: Iterable[Row], columns: Sequence[str], origin: str) -> Iterator[Pair]:
     for number, row in rows:
         if missing := [name for name in columns if name not in row]:
-            row = _with_parts(row)
+            row = _with_parts(row)  # only if it is needed
             if missing := [name for name in missing if name not in row]:
                 raise ValueError(
                     f"{origin}, line {number} has no column {missing[0]!r}; its columns are "

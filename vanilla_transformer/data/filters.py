@@ -12,7 +12,7 @@ import regex
 from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
 from vanilla_transformer.text.patterns import find_patterns, normalized
 
-_LEAST_LETTERS = 20
+_LEAST_LETTERS = 20  # of a side whose language is detected: fewer mislead the detector
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
 _NO_WORD = regex.compile(r"[\W_]+")
 _DIGITS = regex.compile(r"\p{Nd}+")

@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, models, trainers
 from vanilla_transformer.text.languages import letter_runs
 from vanilla_transformer.text.word_alignment import Span
 
-_ROUNDS = 5
-_TENSION = 4.0  # of the diagonal
+_ROUNDS = 5  # as in fast_align
+_TENSION = 4.0  # of the diagonal, as fast_align begins with
 _COMMON, _SHARE_OF_COMMON = 30, 0.01  # the most frequent words, most of which mean little alone
 _MOST_WORDS = 100  # of a text; the rest is not aligned
-_LEAST = 1e-100
+_LEAST = 1e-100  # no share is divided by zero
 _SEGMENTS = 8000  # words of a script without spaces
 
 Floats = NDArray[np.float64]

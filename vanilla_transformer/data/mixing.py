@@ -52,7 +52,7 @@ class Mixture:
 
         Each block has about `PAIRS_OF_A_BLOCK` pairs, in the shares of the epoch.
         """
-        parts = -(-len(self) // PAIRS_OF_A_BLOCK)
+        parts = -(-len(self) // PAIRS_OF_A_BLOCK)  # rounded up
         for part in range(parts):
             yield np.concatenate(
                 [

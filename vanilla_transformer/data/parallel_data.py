@@ -98,7 +98,7 @@ def load_parallel_data(
             sizes = {
                 entry.name: len(rows) for (entry, _), rows in zip(tables[split], parts, strict=True)
             }
-            shares = shares_of(args.entries, sizes, args.corpora_temperature)
+            shares = shares_of(args.entries, sizes, args.corpora_temperature)  # copies count
             of_size = {name: size / sum(sizes.values()) for name, size in sizes.items()}
             reports = [
                 CorpusReport(
@@ -151,7 +151,7 @@ def load_tables(
     held_out = frozenset[int]()
     for split in reversed(SPLITS):  # a missing file is found before the training data are read
         if split == "train" and any(entry.name for entry in args.entries):
-            held_out = _keys_of(tables, args.tags)
+            held_out = _keys_of(tables, args.tags)  # of the other splits, which are read
         of_split = [
             (entry, _load_table(entry, split, opened.get(split), held_out, args.tags, cache))
             for entry, opened in sources

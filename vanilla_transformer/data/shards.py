@@ -137,7 +137,7 @@ def make_shards(
 
 
 def _without_threads(_: int) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has a core of its own
 
 
 def _shard_path(folder: Path, number: int) -> Path:

@@ -121,7 +121,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             # The missing batches are spread over the blocks, by their examples.
             wanted = drawn + missing * examples // self._examples - yielded
             cuts = _halve_largest_batches(cuts, min(wanted, len(order)))
-            batches = np.arange(len(cuts) - 1)
+            batches = np.arange(len(cuts) - 1)  # of this block
             if self.shuffle:
                 rng.shuffle(batches)
             for number in batches:
@@ -200,7 +200,7 @@ def _halve_largest_batches(cuts: Ints, wanted: int) -> Ints:
     while (missing := wanted - (len(cuts) - 1)) > 0:
         sizes = np.diff(cuts)
         largest = np.argsort(-sizes, kind="stable")[:missing]
-        largest = largest[sizes[largest] > 1]
+        largest = largest[sizes[largest] > 1]  # one example is no two batches
         cuts = np.sort(np.concatenate([cuts, cuts[largest] + sizes[largest] // 2]))
     return cuts
 

@@ -32,7 +32,7 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
         for side in ("source", "target"):
             texts = columns[side]
             step = max(len(texts) // _SAMPLE, 1)
-            sample = list(texts[::step])
+            sample = list(texts[::step])  # spread over all of it
             known = set("".join(vocabulary_of(tokenizer, side)))
             unknown = Counter(
                 sign

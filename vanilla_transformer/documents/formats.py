@@ -124,14 +124,14 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
     """Reads JSON: all strings but names of fields, and but notes: fields with @, as in `.arb`."""
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
-    is_ascii = source.isascii() and "\\u" in source
+    is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
     make = partial(Place, encode=partial(json.dumps, ensure_ascii=is_ascii))
     places: list[Place] = []
     keys: list[object] = []
     path: list[str | int] = []
     end = 0
     for token in _TOKEN.finditer(source):
-        if token.start() < end:
+        if token.start() < end:  # within a note
             continue
         if not token[1]:
             if token[0] in "[{":
@@ -139,7 +139,7 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
             elif token[0] in "]}":
                 path.pop()
             elif isinstance(path[-1], int):
-                path[-1] += 1
+                path[-1] += 1  # a comma of an array
             continue
         if token[2]:
             path[-1] = token[1]
@@ -168,7 +168,7 @@ def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:
     times = [number for number, line in enumerate(lines) if _TIMES.match(line[0])]
     for first, last in pairwise([*times, len(lines)]):
         if last < len(lines) and _NUMBER.fullmatch(lines[last - 1][0]):
-            last -= 1
+            last -= 1  # the number of the next cue
         rows: list[list[re.Match[str]]] = [[]]
         for before, line in pairwise(lines[first:last]):
             is_next = len(_LINE_BREAK.findall(source, before.end(), line.start())) == 1
@@ -188,7 +188,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
     unescape = html.unescape if has_references else str
     places: list[Place] = []
     for lines in _cues(source, has_references):
-        has_speakers = _DASH.match(lines[0][0])
+        has_speakers = _DASH.match(lines[0][0])  # each of their lines begins with a dash
         groups: list[list[re.Match[str]]] = []
         for line in lines:
             if not groups or (has_speakers and _DASH.match(line[0])):

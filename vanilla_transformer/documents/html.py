@@ -102,7 +102,7 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
         for reference in _REFERENCE.findall(piece.text)
     ]
     meant = {html.unescape(reference): reference for reference in references}
-    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
+    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}  # for outputs
     signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
     marked = marked if pieces[0].is_preformatted else _collapsed(marked)
     begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)
@@ -121,7 +121,7 @@ def _collapsed(marked: MarkedText) -> MarkedText:
             tags.append(replace(part, position=len(text)))
             if part.kind == "begin":
                 opened.append(len(text))
-            begin = opened.pop() if part.kind == "end" else len(text)
+            begin = opened.pop() if part.kind == "end" else len(text)  # of the element
             continue
         part = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", part))
         if text.endswith(" ") and part.startswith(" "):
@@ -147,10 +147,10 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Piece]:
         if of_token == "text":
             kind = "empty" if was_kept else "text"
         elif of_token == "raw":
-            kind = "text" if name == "title" and not was_kept else "empty"
+            kind = "text" if name == "title" and not was_kept else "empty"  # a title has no tags
         elif of_token != "other":
             step = {"begin": 1, "end": -1}.get(of_token, 0)
-            open_elements[name] = max(0, open_elements[name] + step)
+            open_elements[name] = max(0, open_elements[name] + step)  # some end tags end nothing
             preformatted = open_elements["pre"]
             while open_elements[regions[-1][0]] < regions[-1][1]:
                 regions.pop()

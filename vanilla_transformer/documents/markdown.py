@@ -82,13 +82,13 @@ class _MarkdownPlace(Place):
         output = marked_text(parts).with_spaces()
         written = _join(output, self.signs)
         if self._structure(written) != self.structure:
-            written = _join(output, None)
+            written = _join(output, None)  # a sign of the output became markup
         return _as_cell(written) if self.around in _CELLS else written
 
     def _structure(self, written: str) -> list[str]:
         """Returns the markup that a reader of Markdown sees in a block."""
         labels = self.env.get("footnotes", {}).get("refs", ())
-        env = {**self.env, "footnotes": {"refs": dict.fromkeys(labels, -1)}}
+        env = {**self.env, "footnotes": {"refs": dict.fromkeys(labels, -1)}}  # none is used yet
         if self.around == "paragraph_open":
             first, block, *_ = self.parser.parse(f"{written}\n", env)
             if first.type != self.around:
@@ -120,7 +120,7 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
     for plugin in (admon_plugin, deflist_plugin, footnote_plugin):
         parser.use(plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
-    parser.disable(["text_join", "footnote_inline"])
+    parser.disable(["text_join", "footnote_inline"])  # text_join hides escaped signs
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
     first = head.end()
     starts = [first, *(match.end() for match in _NEW_LINE.finditer(source, first)), len(source)]
@@ -226,7 +226,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(next(tags, Tag(0, written)))
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
-            tag = f"][{label}]" if written in ("]", "][]") else written
+            tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
             items.append(Tag(0, tag, "end", name))
         elif kind == "auto":
             items.append(Tag(0, written))

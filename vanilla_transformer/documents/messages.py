@@ -26,7 +26,7 @@ _ACCELERATOR = regex.compile(
     r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
     r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
 )
-_LONGEST_LABEL = 80
+_LONGEST_LABEL = 80  # characters, chosen without a measurement: a longer text has no key
 _LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
@@ -93,22 +93,16 @@ class MessageDocument(Document):
             _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
             for text in document.texts
         ]
-        self.texts = [text for message in self._messages for text in message.texts]
-        self.locations = [
-            location
-            for message, location in zip(self._messages, document.locations, strict=True)
-            for _ in message.texts
+        keys = document.keys or [None] * len(self._messages)
+        of_messages = zip(self._messages, document.locations, document.parts, keys, strict=True)
+        rows = [
+            (text, location, part if isinstance(message, _Text) else None, (key, number))
+            for message, location, part, key in of_messages
+            for number, text in enumerate(message.texts)
         ]
-        self.parts = [
-            part if isinstance(message, _Text) else None
-            for message, part in zip(self._messages, document.parts, strict=True)
-            for _ in message.texts
-        ]
-        self.keys = [
-            (key, number)
-            for message, key in zip(self._messages, document.keys, strict=bool(document.keys))
-            for number, _ in enumerate(message.texts)
-        ]
+        self.texts, self.locations = [row[0] for row in rows], [row[1] for row in rows]
+        self.parts = [row[2] for row in rows]
+        self.keys = [row[3] for row in rows] if document.keys else ()
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; where one of the texts of a message stays, all of them stay."""
@@ -116,7 +110,7 @@ class MessageDocument(Document):
         written: list[MarkedText | None] = []
         for message in self._messages:
             row = list(islice(remaining, len(message.texts)))
-            known = [output for output in row if output]
+            known = [output for output in row if output]  # the others are cut off
             text = message.write(known) if row and known == row else None
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)

@@ -114,7 +114,7 @@ class FileTemplate(Document):
         for place, output in zip(self._places, outputs, strict=True):
             first = len(edits)
             while first and edits[first - 1].begin >= place.begin:
-                first -= 1
+                first -= 1  # it lies within a tag of this place
             inner = edits[first:]
             if output is None or (place.stays and output == place.text):
                 written = self._part((place.begin, place.end), inner)
@@ -124,7 +124,7 @@ class FileTemplate(Document):
                 before, tags, after = (
                     self._filled(items, inner) for items in (place.before, output.tags, place.after)
                 )
-                place = replace(place, before=before, after=after)
+                place = replace(place, before=before, after=after)  # with translated tags
                 written = place.write(replace(output, tags=tags))  # type: ignore[arg-type]
             edits[first:] = [Edit(place.begin, place.end, written)]
         return apply_edits(self._source, edits)
@@ -284,7 +284,7 @@ def partners_of(items: Sequence[Item]) -> dict[int, int]:
             continue
         if item.kind == "begin":
             waiting.append((item.name, index))
-            counts[item.name] += 1
+            counts[item.name] += 1  # so that an end without a begin closes nothing
         while item.kind == "end" and counts[item.name] and index not in partners:
             name, first = waiting.pop()
             counts[name] -= 1

@@ -54,7 +54,7 @@ class PoFile(FileTemplate):
     marks_doubt = True
 
     def __init__(self, content: bytes) -> None:
-        charset = _CHARSET.search(content.decode("latin-1"))
+        charset = _CHARSET.search(content.decode("latin-1"))  # which decodes any bytes
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
@@ -81,7 +81,7 @@ class PoFile(FileTemplate):
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         for comments, begin, places in self._messages:
             row = [next(remaining) for _ in places]
-            if None in row or not row:
+            if None in row or not row:  # a message has all of its forms, or none
                 continue
             written = [
                 place.write(output) for place, output in zip(places, row, strict=True) if output
@@ -110,7 +110,7 @@ class PoFile(FileTemplate):
             text = text.replace("charset=CHARSET", "charset=UTF-8", 1)
         try:
             return text.encode(self._encoding)
-        except UnicodeEncodeError:
+        except UnicodeEncodeError:  # its encoding lacks a character
             return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
 
 
@@ -177,7 +177,7 @@ def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
         left = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
         span = begin + comment.start(), begin + comment.end()
         if comment[1] == "|" or (comment[1] == "," and not left):
-            yield Edit(*span, "")
+            yield Edit(*span, "")  # the former message, or the flag alone
         elif comment[1] == "," and "fuzzy" in flags:
             yield Edit(span[0], begin + comment.end(2), f"#, {left}")
 

@@ -369,7 +369,7 @@ class PackedDocument(Document):
         }
         with zipfile.ZipFile(result, "w") as packed:
             for info, part in self._parts:
-                packed.writestr(info, written.get(info.filename) or part)
+                packed.writestr(info, written.get(info.filename) or part)  # packed as before
         return result.getvalue()
 
 
@@ -389,7 +389,7 @@ class _Reader:
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
-        path = [_Element()]
+        path = [_Element()]  # the elements around the current one
         for begin, tag, kind, name, attributes in split_tags(self.source, XML):
             end = begin + len(tag)
             if kind == "end":
@@ -436,7 +436,7 @@ class _Reader:
         comment, is_approved = unit.child("comment"), unit.attribute("approved") == "yes"
         context = self._source_of(comment) if comment else ""
         name = f"{source.prefix}{name}"
-        if target is None and is_approved:
+        if target is None and is_approved:  # its empty translation is on purpose
             return
         if target is None:
             end = (unit.child("seg-source") or source).end
@@ -487,7 +487,7 @@ class _Reader:
         plain = f"<{block.prefix}{self.schema.run}>" if has_runs else ""
         for run, item in items:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
-        usual = max(sizes, key=sizes.__getitem__, default="")
+        usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
         before, text, after = split_edges(list(_with_runs(items, usual)))
         if is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
             text = _with_spaced_tags(text)
@@ -550,7 +550,7 @@ class _Reader:
 
 def _with_runs(items: Sequence[tuple[str, Item]], usual: str) -> Iterator[Item]:
     """Yields texts and tags, with a pair of tags around texts whose run is not the usual one."""
-    current, name = usual, ""
+    current, name = usual, ""  # no run is open
     for number, (run, item) in enumerate(items):
         if isinstance(item, Tag):  # the runs of a pair of tags are within it
             run = current if item.kind == "empty" else usual

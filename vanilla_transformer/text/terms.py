@@ -8,6 +8,7 @@ Translation to Apply Terminology Constraints"), and inflects it (Bergmanis and P
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from unicodedata import normalize
 
@@ -123,17 +124,15 @@ class Glossary:
     def _tables_of(self, language: str | None) -> dict[tuple[bool, bool], dict[Key, Term]]:
         """Returns the terms by their keys: exact and inflected forms, with and without case."""
         if language not in self._tables:
-            tables: dict[tuple[bool, bool], dict[Key, Term]] = {}
-            for inflected in (False, True):
-                for case in (True, False):
-                    table = {
-                        term.key(language, inflected): term
-                        for term in reversed(self.terms)  # the first one counts
-                        if term.case == case and not (inflected and term.exact)
-                    }
-                    if table and (not inflected or language):
-                        tables[case, inflected] = table
-            self._tables[language] = tables
+            self._tables[language] = tables = {}
+            for inflected, case in product((False, True) if language else (False,), (True, False)):
+                table = {
+                    term.key(language, inflected): term
+                    for term in reversed(self.terms)  # the first one counts
+                    if term.case == case and not (inflected and term.exact)
+                }
+                if table:
+                    tables[case, inflected] = table
         return self._tables[language]
 
 
