@@ -151,7 +151,7 @@ def _encode_rows(
     tell: Callable[[int], None] = lambda _: None,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
-    ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")  # half of the space
+    ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")  # half the size on the disk
     features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))

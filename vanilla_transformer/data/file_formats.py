@@ -117,7 +117,7 @@ def _read_table(path: str) -> Iterator[Row]:
 def _read_csv(path: str) -> Iterator[Row]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
-    records = filter(None, reader)  # blank lines
+    records = filter(None, reader)  # no blank lines
     try:
         header: list[str] = next(records, [])
         if len(set(header)) < len(header):

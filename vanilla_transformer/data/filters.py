@@ -111,11 +111,7 @@ _unnumbered = partial(normalized, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:
-    """Returns the placeholders of a text in order, except numbered ones such as %1.
-
-    Args:
-        known: The placeholders of the other side.
-    """
+    """Returns the placeholders of a text, given the other side's, in order, but not %1."""
     parts = [text[slice(*span)] for span, _ in find_patterns(text, known, "placeholder")]
     return [part for part in parts if not _NUMBERED.match(part)]
 

@@ -220,7 +220,7 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
         for side, name in (("source", "input_ids"), ("target", "labels")):
             sampler = self.samplers[side]
             if sampler.segment or LINKS in texts:  # for these, the words of all tokens are needed
-                rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")  # in any worker
+                rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")  # of any worker
                 row[name], spans = sampler(texts[side], rng, language[side])
                 words.append(words_of_spans(texts[side], spans))
                 if side == "source" and direction.tag:

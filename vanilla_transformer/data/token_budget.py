@@ -121,7 +121,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             # The missing batches are spread over the blocks, by their examples.
             wanted = drawn + missing * examples // self._examples - yielded
             cuts = _halve_largest_batches(cuts, min(wanted, len(order)))
-            batches = np.arange(len(cuts) - 1)  # of this block
+            batches = np.arange(len(cuts) - 1)
             if self.shuffle:
                 rng.shuffle(batches)
             for number in batches:

@@ -102,7 +102,7 @@ def _places(pieces: list[Piece]) -> Iterator[Place]:
         for reference in _REFERENCE.findall(piece.text)
     ]
     meant = {html.unescape(reference): reference for reference in references}
-    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}  # for outputs
+    written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
     signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
     marked = marked if pieces[0].is_preformatted else _collapsed(marked)
     begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)

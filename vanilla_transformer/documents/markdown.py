@@ -196,8 +196,7 @@ def _as_cell(text: str) -> str:
 def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
-    Args:
-        prefixes: The text before each of its lines, such as the "> " of a quotation.
+    `prefixes` stand before its lines, such as the "> " of a quotation.
     """
     items: list[Item] = []
     position, line, labels = 0, 0, list[int]()

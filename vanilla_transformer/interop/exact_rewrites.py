@@ -79,7 +79,7 @@ def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
             continue
         heads: int = getattr(config, f"{name.split('.')[1]}_attention_heads")
         queries = heads * config.head_dim_with(heads)
-        keys = (len(weight) - queries) // 2
+        keys = (len(weight) - queries) // 2  # rows: queries, keys, values
         parts = weight.split((queries, keys, keys))
         weights |= {name.replace("qkv", x): part for x, part in zip("qkv", parts, strict=True)}
     return ModelState({**fields, "fused_qkv": False}, weights)
@@ -112,7 +112,7 @@ def reorder_cross_attention(layer: int, order: Sequence[int]) -> Rewrite:
     def reorder(state: ModelState) -> ModelState:
         module, width = f"model.decoder.layers.{layer}.encoder_attn", state.head_dim_of("decoder")
         groups = state.heads_of("decoder") // state.fields["decoder_num_key_value_heads"]
-        shared = [head // groups for head in order[::groups]]
+        shared = [head // groups for head in order[::groups]]  # the order of keys and values
         changed = {}
         for part, heads in (("q", order), ("k", shared), ("v", shared)):
             for name in (f"{module}.{part}_proj.weight", f"{module}.{part}_proj.bias"):
@@ -167,7 +167,7 @@ def fold_logit_scale(state: ModelState) -> ModelState:
     scale, last = state.fields["logit_scale"], state.fields["decoder_layers"] - 1
     post = f"model.decoder.layers.{last}.feed_forward_post_norm."
     final = "model.decoder.final_norm."
-    norm = final if state.fields["final_layer_norm"] else post
+    norm = final if state.fields["final_layer_norm"] else post  # the last norm before the output
     norms = {name: w * scale for name, w in state.weights.items() if name.startswith(norm)}
     return state.with_weights(norms).with_fields(logit_scale=1.0) if norms else state
 
@@ -194,7 +194,7 @@ def add_zero_biases(state: ModelState) -> ModelState:
         if re.search(ends, name)
     }
     fields = {"attention_bias": True, "ffn_bias": True}
-    return ModelState({**state.fields, **fields}, biases | dict(state.weights))
+    return ModelState({**state.fields, **fields}, biases | dict(state.weights))  # own ones stay
 
 
 def split_waves(state: ModelState) -> ModelState:

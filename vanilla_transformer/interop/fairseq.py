@@ -325,14 +325,14 @@ def _read_dictionary(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         entry = line.rstrip()
-        overwrites = entry.endswith(" #fairseq:overwrite")
+        overwrites = entry.endswith(" #fairseq:overwrite")  # fairseq writes it on purpose
         word, _, count = entry.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not count.isdecimal():
             problems.append(f"line {number} is not a symbol and its count: {line!r}")
         elif word in ids and not overwrites:
             problems.append(f"line {number} repeats {word!r}")
         former = ids.get(word, len(words))
-        if former < len(SPECIAL_TOKENS):
+        if former < len(SPECIAL_TOKENS):  # these keep their ids
             word = f"<row{len(words)}>"
         elif former < len(words):
             words[former] = f"<row{former}>"

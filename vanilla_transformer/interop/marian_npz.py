@@ -110,10 +110,10 @@ def read_marian(
     rows = [len(renamed.weights[table]) for table in (SOURCE_TABLE, TARGET_TABLE)]
     words = read_vocabulary(files[0], rows[0]), read_vocabulary(files[-1], rows[1])
     settings = {"eos_token": "</s>", "unk_token": "<unk>"}
-    aligned = align_vocabularies(*words, settings, zero_start=True)
+    aligned = align_vocabularies(*words, settings, zero_start=True)  # Marian begins with zeros
     model = build_with_vocabularies(renamed, fields, aligned, changes)
     _take_search(model.generation_config, next(_read_options_beside(path), {}))
-    cut = [file for file in files if file.suffix == ".spm"]
+    cut = [file for file in files if file.suffix == ".spm"]  # models of SentencePiece cut texts
     tokenizer, about = make_tokenizer(aligned, path.parent, cut or None)
     notes = [*aligned.notes, *about]
     if options.get("transformer-ffn-activation") == "gelu":
@@ -207,7 +207,7 @@ def _read_fields(options: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[
         "activation_function": "gelu" if is_exact else ACTIVATIONS[activation],
         "norm_placement": placement,
         "norm_type": norm_type,
-        "layer_norm_eps": 1e-6,
+        "layer_norm_eps": 1e-6,  # no option of Marian
         "normalize_embedding": bool(_operations_of(options, "postprocess-emb")),
         "final_layer_norm": bool(_operations_of(options, "postprocess-top")),
         "position_embedding_type": "learned" if learned else "sinusoidal_fairseq",
@@ -340,7 +340,7 @@ def read_vocabulary(path: str | Path, rows: int) -> list[str]:
     path = Path(path)
     words = [f"<row{number}>" for number in range(rows)]
     for word, index in _read_ids(path).items():
-        if index < rows:
+        if index < rows:  # Marian cuts vocabularies to the size of its table
             words[index] = word
     for index, (name, old) in enumerate((("</s>", "eos"), ("<unk>", "UNK"))):
         if name not in words and index < rows and words[index] in ("", old):

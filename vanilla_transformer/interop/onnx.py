@@ -153,7 +153,7 @@ class DecoderGraph(nn.Module):
         length = encoder_hidden_states.shape[1]
         source = [torch.cat(pair, 2)[:, :, :length] for pair in zip(source, new, strict=True)]
         cache = EncoderDecoderCache(_cache_of(past), _cache_of(source))
-        cache.is_updated = dict.fromkeys(range(len(source) // 2), True)
+        cache.is_updated = dict.fromkeys(range(len(source) // 2), True)  # no source is read again
         output = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=cast(Any, encoder_hidden_states)),
             attention_mask=encoder_attention_mask,
@@ -205,7 +205,7 @@ def graph_logits(folder: Path, inputs: Mapping[str, torch.Tensor]) -> torch.Tens
 def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
     """Traces both graphs on small random input of which every size is dynamic."""
     model = copy.deepcopy(model).cpu().type(torch.float32)
-    model.train(False)
+    model.train(False)  # no dropout in the graphs
     model.set_attn_implementation("sdpa")
     layers = model.config.decoder_layers
     ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
@@ -213,7 +213,7 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
     parts = ("encoder", "decoder")
     with torch.no_grad(), _without_messages():
         states = encoder(ids, mask)
-        source = decoder.project(states[:, :5])
+        source = decoder.project(states[:, :5])  # sizes that differ, so that each is dynamic
         past = [each[:, :, :3] for each in source]
         _save_graph(
             encoder,

@@ -84,13 +84,13 @@ class BackendTable:
         kept |= {index for token, index in self.ids.items() if _BYTE.fullmatch(token)}
         kept |= {self.ids[token] for token in [model.get("unk_token")] if token in self.ids}
         if '"ByteLevel"' in json.dumps([self.state["pre_tokenizer"], self.state["decoder"]]):
-            letters = pre_tokenizers.ByteLevel.alphabet()
+            letters = pre_tokenizers.ByteLevel.alphabet()  # they write any text
             kept |= {self.ids[letter] for letter in letters if letter in self.ids}
         if model["type"] == "Unigram":
             # The score of unknown characters depends on the lowest score.
             scores = [score for _, score in model["vocab"]]
             kept.add(scores.index(min(scores)))
-            kept |= {model["unk_id"]} - {None}
+            kept |= {model["unk_id"]} - {None}  # Unigram may have none
         return kept
 
     @cached_property
@@ -233,7 +233,7 @@ class PieceTable:
             smaller = type(proto)()
             smaller.CopyFrom(proto)
             smaller.ClearField("pieces")
-            smaller.pieces.extend(kept)
+            smaller.pieces.extend(kept)  # in their order, which the ids follow
             path.write_bytes(smaller.SerializeToString())
         self.path.write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
         if self.path.name == "vocab.json":  # both vocabularies have the added tokens

@@ -187,7 +187,7 @@ def _choose_ids(
     kept = []
     for table, used_ids, size in zip(tables, used, sizes, strict=False):
         ids = table.required | used_ids | characters_of(table, used_ids)
-        ids |= {index for index in named if index < size}
+        ids |= {index for index in named if index < size}  # some are of the larger side alone
         rest = sorted(set(table.ids.values()) - ids)
         kept.append(close_under_parents(table, ids | set(rest[:keep_frequent])))
     if len(tables) == 2:
@@ -222,7 +222,7 @@ def _named_ids(fields: Mapping[str, Any]) -> set[int]:
     for name, value in fields.items():
         if name.endswith("_token_id") or name == "force_words_ids":
             ids.update(_flat_ids(value))
-    return ids - {-1}
+    return ids - {-1}  # it stands for none
 
 
 def _flat_ids(value: Any) -> Iterator[int]:

@@ -132,7 +132,7 @@ def align_vocabularies(
             wanted.get(index, f"<row{index}>") if former is None else words[0][former]
             for index, former in enumerate(orders[0])
         ]
-    ends = settings.get("add_source_eos") or pad != "<blank>"
+    ends = settings.get("add_source_eos") or pad != "<blank>"  # OpenNMT pads so, and ends no source
     return Vocabularies(
         words[0],
         words[1],
@@ -277,7 +277,7 @@ def make_tokenizer(
         problem = f"The tokenizer of {str(path)!r} has other ids, as of {differing[0]}"
         if supplied is not None:
             raise ValueError(f"{problem}: give the one that the model was trained with.")
-        notes = (f"{problem}: it was left out.",)
+        notes = (f"{problem}: it was left out.",)  # no error: nobody has named it
     files = find_pieces(Path(path))
     if supplied is not None and not files:
         raise FileNotFoundError(

@@ -331,11 +331,7 @@ def is_exact(part: str) -> bool:
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether a part that a source lacks is a placeholder all the same, and no prose.
-
-    Args:
-        of_source: The rows of the parts of the source.
-    """
+    """Returns whether a part that a source, with parts of some rows, lacks is no prose either."""
     if pattern.is_sure or pattern.kind != "placeholder" or pattern not in of_source:
         return pattern.is_sure
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
