@@ -79,7 +79,7 @@ def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
     tokens = tokenizer.convert_ids_to_tokens(list(ids))
     if side == "target":
         return tokens
-    # With two vocabularies, the tokenizers of FSMT and Marian take all ids for those of targets.
+    # With two vocabularies, the tokenizers of FSMT and Marian take all ids for target ids.
     names = {index: token for token, index in tokenizer.get_vocab().items()}
     return [names.get(index, token) for index, token in zip(ids, tokens, strict=True)]
 
