@@ -1,5 +1,7 @@
 """The model in the repository loads as its card says, and the subcommands of the README take it."""
 
+import json
+
 import pytest
 import torch
 from programs import REPOSITORY
@@ -18,20 +20,38 @@ SPOKEN = {
 }
 
 
+FILES = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
+FILES += ["target_tokenizer.json", "tokenizer.json", "tokenizer_config.json"]
+CODE = {path.name: path for path in (REPOSITORY / "vanilla_transformer/model").glob("[!_]*.py")}
+SHIPPED = sorted(path.parent for path in REPOSITORY.glob("model_cards/*/config.json"))
+
+
 def test_it_holds_what_is_loaded_and_nothing_else():
-    files = {path.name: path.stat().st_size for path in FOLDER.iterdir()}
-    assert sum(files.values()) <= 3_000_000
-    assert set(files) == {
-        "README.md",
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "target_tokenizer.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
+    own = {path.name: path.stat().st_size for path in FOLDER.iterdir() if not path.is_symlink()}
+    assert sum(own.values()) <= 3_000_000
+    assert set(own) == {*FILES}
     weights = load_file(FOLDER / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_each_shipped_model_is_what_is_saved_and_loads_without_the_package(
+    folder, load_as_a_stranger, tmp_path
+):
+    """It may be uploaded as it is: its code is that of today, by links."""
+    code = {path.name: path for path in folder.glob("*.py")}
+    assert code.keys() == CODE.keys()
+    assert all(path.is_symlink() and path.samefile(CODE[name]) for name, path in code.items())
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "saved")
+    saved, own = (
+        json.loads((path / "config.json").read_text()) for path in (tmp_path / "saved", folder)
+    )
+    assert saved.pop("transformers_version")
+    assert saved == {name: own[name] for name in saved}
+    ids = torch.tensor([[5, 6, 7, 2]])
+    stranger = load_as_a_stranger(folder, tmp_path / "again", ids.tolist())
+    assert stranger["tokens"] == model.generate(ids, max_new_tokens=6).tolist()
 
 
 @pytest.mark.parametrize("trust", [None, True])

@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/configuration_vanilla_transformer.py

@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/feed_forward.py

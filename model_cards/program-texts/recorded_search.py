@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/recorded_search.py

@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/modeling_vanilla_transformer.py

@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/pipeline_vanilla_transformer.py

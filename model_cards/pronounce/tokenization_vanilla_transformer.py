@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/tokenization_vanilla_transformer.py
