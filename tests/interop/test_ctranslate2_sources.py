@@ -4,16 +4,18 @@ import json
 
 import pytest
 import torch
-from converted_models import save_of_many_languages, unigram
+from converted_models import save_marian, save_of_many_languages, train_pieces, unigram
 from ctranslate2.converters import TransformersConverter
 from ctranslate2_models import assert_same_searches, write_spec
 from hf_models import make
 from tiny_models import make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer
 
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2 import make_specification
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
+from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import from_transformers
 
 EQUAL_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
@@ -80,3 +82,26 @@ def test_models_of_many_languages_come_back_with_their_tokenizers(kind, tmp_path
     own = AutoTokenizer.from_pretrained(source)
     again = read_ctranslate2(tmp_path / "ct2", tokenizer=source).tokenizer
     assert again("abc de")["input_ids"] == own("abc de")["input_ids"]
+
+
+def test_the_converter_of_ctranslate2_takes_an_export_as_marian_if_it_came_from_marian(
+    shared_words, tmp_path
+):
+    (tmp_path / "pieces").mkdir()
+    source = save_marian(train_pieces(tmp_path / "pieces"), tmp_path / "marian", separate=False)
+    with torch.no_grad():
+        source.get_input_embeddings().weight[-1] = 0  # the start, as in OPUS-MT
+    source.save_pretrained(tmp_path / "marian")
+    convert("marian", str(tmp_path / "marian"), tmp_path / "own")
+    run_subcommand("export", ["--to", "hf", str(tmp_path / "own"), str(tmp_path / "hf")])
+    TransformersConverter(str(tmp_path / "hf")).convert(str(tmp_path / "ct2"))
+    words = json.loads((tmp_path / "ct2" / "shared_vocabulary.json").read_text())
+    model = from_transformers(source)
+    model.generation_config.forced_eos_token_id = None  # CTranslate2 forces no end
+    assert_same_searches(model, tmp_path / "ct2", (words, words))
+    # The start of another one has an embedding, which the converter would take for zeros.
+    for saved in (make_model(), shared_words):
+        saved.save_pretrained(tmp_path / "other")
+    run_subcommand("export", ["--to", "hf", str(tmp_path / "other"), str(tmp_path / "hf-other")])
+    with pytest.raises(ValueError, match="vocabulary"):
+        TransformersConverter(str(tmp_path / "hf-other")).convert(str(tmp_path / "ct2-other"))
