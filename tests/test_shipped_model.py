@@ -40,7 +40,7 @@ def test_each_shipped_model_is_what_is_saved_and_loads_without_the_package(
 ):
     """It may be uploaded as it is: its code is that of today, by links."""
     code = {path.name: path for path in folder.glob("*.py")}
-    assert code.keys() == CODE.keys()
+    assert code.keys() == CODE.keys(), "ln -sr vanilla_transformer/model/[!_]*.py model_cards/..."
     assert all(path.is_symlink() and path.samefile(CODE[name]) for name, path in code.items())
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     model.save_pretrained(tmp_path / "saved")

@@ -1,0 +1,1 @@
+../../vanilla_transformer/model/adapted_embeddings.py
