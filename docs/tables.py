@@ -16,6 +16,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this tree, whatever is installed
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.command_line import option_of
+from vanilla_transformer.commands.translation import Options as CommandOptions
+from vanilla_transformer.inference.options import NAMES, TranslateOptions
+from vanilla_transformer.options import GenerationOptions
 from vanilla_transformer.run.defaults import CHOSEN_NAMES
 from vanilla_transformer.run.expectations import REACHED
 from vanilla_transformer.run.parsing import (
@@ -23,6 +27,8 @@ from vanilla_transformer.run.parsing import (
     ArchitectureArguments,
     field_descriptions,
 )
+from vanilla_transformer.serving.generation_routes import GenerateFields
+from vanilla_transformer.serving.libretranslate import TranslateFields
 from vanilla_transformer.text.languages import language_name
 from vanilla_transformer.text.patterns import PATTERNS
 
@@ -104,6 +110,30 @@ def imports_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def doors_table() -> str:
+    """Makes the table of the options of a request, by their names at each door."""
+    lines = [
+        "| option | Python | command | `/translate` | `/v1/generate` |",
+        "|---|---|---|---|---|",
+    ]
+    hidden = CommandOptions.__dataclass_fields__["request"].metadata["without"]
+    search = {declared.name for declared in fields(GenerationOptions)}
+    for declared in fields(TranslateOptions):
+        name = declared.name
+        if name in search:
+            continue
+        of_server = NAMES["/translate"].get(name, name)
+        cells = [
+            code_spans(declared.metadata["help"]).partition(" (default")[0],
+            code_name(NAMES["Python"].get(name, name)),
+            "" if name in hidden else code_name(declared.metadata.get("flag", option_of(name))),
+            code_name(of_server) if of_server in TranslateFields.model_fields else "",
+            code_name(name) if name in GenerateFields.model_fields else "",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def default_values(dataclass: Any) -> dict[str, Any]:
     """Returns the defaults of the fields of a dataclass that have one."""
     return {
@@ -142,6 +172,7 @@ def updated_page(page: str, name: str, table: str) -> str:
 
 
 TABLES = {
+    "doors": ("translating.md", doors_table),
     "expectations": ("sizing.md", expectations_table),
     "fields": ("config.md", fields_table),
     "imports": ("tour.md", imports_table),

@@ -114,7 +114,7 @@ def test_imports_of_rooms_run_one_way(path):
 
 def test_the_table_of_imports_has_no_circle_and_every_room():
     names = {
-        path.name.removesuffix(".py") for path in PACKAGE.glob("[!_]*") if path.suffix != ".typed"
+        path.name.removesuffix(".py") for path in PACKAGE.glob("[!_.]*") if path.suffix != ".typed"
     }
     assert names | {"__init__", "__main__"} == {*IMPORTS}
     tuple(TopologicalSorter(IMPORTS).static_order())

@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.places import marked_text, split_text
-from vanilla_transformer.documents.translation import with_tags_placed
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 SOURCE = "The file %s could not be saved."
@@ -77,7 +77,7 @@ def test_what_it_does_not_copy_is_put_back(translator, code):
 def test_a_tag_stays_around_a_placeholder(translator, source, expected):
     marked = marked_text(split_text(source))
     output = translator.translate(marked.text, tgt_lang="de", return_links=True)
-    assert with_tags_placed([marked], [output])[0].write() == expected
+    assert place_tags(marked, output.text, output.links).write() == expected
 
 
 def test_a_line_of_emoji_alone_stays(translator):

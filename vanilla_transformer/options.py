@@ -4,6 +4,7 @@ The command line (`command_line`), the fields of a request, the controls of the 
 tables of the docs are made from these fields. This file imports nothing heavy.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from math import isfinite
@@ -121,3 +122,46 @@ class TypedEngineOptions(EngineOptions):
     compute_type: str = option(
         "type of CTranslate2's computation; int8 is the fastest on a CPU", "float32", metavar="TYPE"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageOptions:
+    """The languages of sources and targets."""
+
+    _argument_group_name = "languages"
+
+    source_language: str | None = option(
+        "language of the sources, e.g. en, pt-BR or eng_Latn (default: that of the model)",
+        metavar="CODE",
+    )
+    target_language: str | None = option(
+        "language of the targets, which a model of several target languages needs", metavar="CODE"
+    )
+
+
+def read_assignment(text: str) -> tuple[str, Any]:
+    """Reads a setting, or a field of a config; the value is JSON, or else a text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), {"True": True, "False": False}.get(value, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(SearchOptions):
+    """The search, with every setting of `generate()`."""
+
+    generation: list[tuple[str, Any]] = option(
+        "any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
+        [],
+        type=read_assignment,
+        action="append",
+        metavar="NAME=VALUE",
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Returns the settings that are given, by name."""
+        return {**super().given(), **dict(self.generation)}

@@ -82,8 +82,8 @@ class Search:
         for name, value in options.items():
             setattr(settings, name, value)
         n_best = options.get("num_return_sequences", 1) if candidates is None else candidates
-        if candidates is not None and "num_beams" not in options:
-            settings.num_beams = 1 if settings.do_sample else candidates
+        if "num_beams" not in options:
+            settings.num_beams = _default_beams(settings, options, n_best, candidates is not None)
         max_new_tokens = _set_lengths(settings, base, options, learned_positions(config))
         was_greedy, num_beams = (base.num_beams or 1) == 1, settings.num_beams or 1
         penalty = settings.length_penalty
@@ -194,6 +194,17 @@ def _check_values(options: Mapping[str, Any], base: GenerationConfig) -> None:
         if value is not None and limits and (problem := range_problem(value, limits)):
             saved = "" if name in options else " in the saved settings"
             raise SearchError(f"`{name}` is {value}{saved}, which {problem}.")
+
+
+def _default_beams(
+    settings: GenerationConfig, options: Mapping[str, Any], n_best: int, chooses: bool
+) -> int:
+    """Returns the beam width of a call that names none: samples have one, others enough beams."""
+    if settings.do_sample and (chooses or "do_sample" in options):
+        return 1
+    if chooses:
+        return n_best
+    return max(settings.num_beams or 1, 1 if settings.do_sample else n_best)
 
 
 def _set_lengths(

@@ -21,11 +21,12 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer import Translator
+from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.po import PoFile
-from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
-from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.documents.translation import plan_marked
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.text.languages import score_tokenizer
-from vanilla_transformer.text.memory import LEAST_SIMILARITY, Memory, Pair
+from vanilla_transformer.text.memory import Memory, Pair
 
 CLASSES = (0.8, 0.6, 0.4, 0.0)
 BLOCK = 10
@@ -42,16 +43,18 @@ def hide(pairs: Sequence[Pair], share: float, chance: Random) -> tuple[list[Pair
     return rows
 
 
-def proposed(source: str, output: Translation, reads_memory: bool) -> str:
-    """Returns what a PO file has for a message."""
-    known = output.from_memory
-    if known is None or known.is_exact:
-        return output.text
-    if not reads_memory:
-        return known.target if known.similarity >= LEAST_SIMILARITY else output.text
-    if known.similarity < LEAST_REPAIRED or output.links is None:
-        return output.text
-    return repair(source, known, output.text, output.links)
+def finished(
+    translator: Translator,
+    sources: Sequence[str],
+    language: str,
+    memories: Sequence[Memory] = (),
+    marks_doubt: bool = False,
+) -> list[str]:
+    """Returns the translations of messages, as in a document with memories."""
+    marked, options = list(map(MarkedText, sources)), TranslateOptions(target_language=language)
+    planned = plan_marked(translator, marked, options, memories, marks_doubt)
+    outputs = [row[0] for row in translator.run(planned.job)]
+    return [text.text for text in planned.place_tags(outputs)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -67,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     translator = Translator.from_pretrained(options.model)
     former = Memory()
-    rows: dict[float, list[tuple[str, str, str, str, str]]] = {least: [] for least in CLASSES}
+    rows: dict[float, list[tuple[str, ...]]] = {least: [] for least in CLASSES}
     for path in sorted(options.catalogues.glob(f"*/{options.language}.po*")):
         if options.programs and path.parent.name not in options.programs:
             continue
@@ -78,43 +81,39 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.unrelated:
             memory, former = former, memory
         sources = [pair.source for pair in hidden]
-        plain, with_memory = (
-            translator.translate(
-                sources,
-                tgt_lang=options.language,
-                in_sentences=True,
-                memory=known,
-                return_tokens=True,
-                return_links=True,
-            )
-            for known in (None, memory)
+        language = options.language
+        systems = (
+            finished(translator, sources, language),
+            finished(translator, sources, language, [memory]),
+            finished(translator, sources, language, [memory], marks_doubt=True),
         )
-        for pair, alone, output in zip(hidden, plain, with_memory, strict=True):
+        for pair, *texts in zip(hidden, *systems, strict=True):
             nearest = memory.similar(pair.source, 0.0)
             similarity, copied = (nearest.similarity, nearest.target) if nearest else (0.0, "")
-            text = proposed(pair.source, output, translator.reader.reads_memory)
             group = next(least for least in CLASSES if similarity >= least)
-            rows[group].append((pair.target, copied, alone.text, output.text, text))
+            rows[group].append((pair.target, copied, *texts))
     tokenizer = score_tokenizer(options.language)
     print("| similarity | messages | system | BLEU | chrF | equal | p |\n" + "|---" * 7 + "|")
     for least, of_class in rows.items():
         if not of_class:
             continue
-        references, copies, plain_texts, with_memory, finished = (
+        references, copies, plain_texts, with_memory, of_file = (
             list(side) for side in zip(*of_class, strict=True)
         )
         bleu, chrf = sacrebleu.BLEU(tokenize=tokenizer), sacrebleu.CHRF()
-        systems = {"copied": copies, "model": plain_texts, "with memory": with_memory}
-        systems["PO file"] = finished
-        scores = {name: bleu.corpus_score(systems[name], [references]).score for name in systems}
+        of_system = {"copied": copies, "model": plain_texts, "with memory": with_memory}
+        of_system["PO file"] = of_file
+        scores = {
+            name: bleu.corpus_score(of_system[name], [references]).score for name in of_system
+        }
         better = max(("copied", "model"), key=lambda name: scores[name])
         compared: list[tuple[str, Sequence[str]]] = [
-            (better, systems[better]),
-            ("PO file", finished),
+            (better, of_system[better]),
+            ("PO file", of_file),
         ]
         _, results = PairedTest(compared, {"BLEU": bleu}, [references], test_type="bs")()
         p_values = {"PO file": f"{results['BLEU'][1].p_value:.3f}"}  # type: ignore[union-attr]  # sacrebleu says "str | Result"
-        for name, outputs in systems.items():
+        for name, outputs in of_system.items():
             equal = sum(map(str.__eq__, outputs, references)) / len(references)
             cells = (
                 *(f"{least:.0%}", len(references), name, f"{scores[name]:.1f}"),

@@ -29,7 +29,7 @@ def measure(model: Translator, path: Path) -> Floats:
     """Returns quality, mean log-probability of a token and chrF, (3, outputs)."""
     pairs, language = read_pairs(path), path.name.split(".tsv")[0].rpartition("-")[2]
     sources = [pair.source for pair in pairs]
-    outputs = model.translate(sources, tgt_lang=language, return_scores=True, cuts_again=True)
+    outputs = model.translate(sources, tgt_lang=language, return_scores=True)
     metric = CHRF()
     rows = [
         (

@@ -8,7 +8,7 @@ import pytest
 from vanilla_transformer import progress
 from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.inference import translator
+from vanilla_transformer.documents import translation
 
 translate = partial(run_subcommand, "translate")
 SRT = """1
@@ -29,7 +29,7 @@ def subtitles(tmp_path):
 
 def test_a_document_is_translated_beside_itself(trained, subtitles, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(translator, "TEXTS_PER_CHUNK", 1)
+    monkeypatch.setattr(translation, "TEXTS_PER_CHUNK", 1)
     translate([str(trained), "--document", str(subtitles)])
     shown, *_, written = capsys.readouterr().err.splitlines()
     assert shown.startswith("1 of 2 texts, ")

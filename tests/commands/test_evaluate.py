@@ -65,14 +65,12 @@ def test_columns_that_are_swapped_for_the_languages_of_the_model_are_told(tmp_pa
 
 
 def test_the_search_is_that_of_the_options(trained, corpus, monkeypatch):
-    calls, translate = [], Translator.translate
-    monkeypatch.setattr(
-        Translator, "translate", lambda *a, **k: calls.append(k) or translate(*a, **k)
-    )
+    calls, stream = [], Translator.stream
+    monkeypatch.setattr(Translator, "stream", lambda *a, **k: calls.append(a[2]) or stream(*a, **k))
     data = ("--test-source", corpus / "test.en", "--test-target", corpus / "test.de")
     words = (trained, *data, "--num-beams", "2", "--length-penalty", "-1.5")
     run_subcommand("evaluate", [str(word) for word in words])
-    assert [(call["num_beams"], call["length_penalty"]) for call in calls] == [(2, -1.5)]
+    assert [(call.num_beams, call.length_penalty) for call in calls] == [(2, -1.5)]
 
 
 def test_the_scores_are_printed_where_the_report_cannot_be_written(

@@ -63,7 +63,7 @@ def test_what_is_put_in_is_told_and_can_be_switched_off(trained, capsys):
 def test_scores_that_json_cannot_hold_are_null(trained, tmp_path, capsys, monkeypatch):
     infinite = {"score": -inf, "tokens": ("a", "b"), "token_scores": (-inf, -0.25)}
     output = Translation("a", **infinite)
-    monkeypatch.setattr(Translator, "translate", lambda *args, **options: [output])
+    monkeypatch.setattr(Translator, "stream", lambda *args, **options: iter([[output]]))
     translate([str(trained), "--json", LINES[0]])
     (written,) = json.loads(capsys.readouterr().out)["outputs"]
     assert (written["score"], written["token_scores"]) == (None, [None, -0.25])

@@ -4,11 +4,13 @@ import pytest
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.repair import repair
-from vanilla_transformer.documents.translation import with_proposals, write_document
+from vanilla_transformer.documents.translation import MarkedJob, write_document
+from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import unbroken_parts
-from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.memory import LEAST_REPAIRED, Known, Suggestion
 
 
 def repaired(texts, output, links):
@@ -64,8 +66,10 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     links = TokenLinks(unbroken_parts(text), unbroken_parts(output), [1, 2, 3, 0])
     known = Suggestion(source, target, similarity)
     translated = Translation(output, from_memory=known, links=links, quality=20.0)
-    outputs = with_proposals(document, [translated])
-    # What is told of the model's output is not told of a proposal.
-    assert (outputs[0].quality is None) == ("fuzzy" in expected)
-    written, _ = write_document(document, outputs, "de")
-    assert expected in written.decode()
+    is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED
+    asked = JobText(text, Direction(), Known(known, is_read=True, is_repaired=is_repaired))
+    planned = MarkedJob(document.texts, [None], Job([asked], None), "de")
+    written = write_document(document, planned, [translated])
+    # The quality of the model's output is not that of a proposal.
+    assert (written.outputs[0].quality is None) == ("fuzzy" in expected)
+    assert expected in written.content.decode()

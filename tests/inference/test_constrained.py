@@ -10,6 +10,7 @@ from programs import REPOSITORY
 from tiny_models import make_model
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.text.terms import Match, Term, missing_targets
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -18,16 +19,20 @@ TEXTS = [" ".join(random.Random(number).choices(WORDS, k=5)) for number in range
 
 def translate(translator, texts, terms, languages=(None, None), **options):
     """Translates texts of one line whose outputs must contain terms."""
-    call = translator.plan_call(**options)
-    directions = translator.directions(len(texts), *languages, call.search)
-    split = translator.split_texts(texts, directions)
+    source, target = languages
+    asked = TranslateOptions.of(src_lang=source, tgt_lang=target, **options)
+    job = translator.plan(texts, asked)
+    split = translator.reader.split(job)
     segments = [
         replace(segment, matches=tuple(Match(0, 0, Term(term, term)) for term in of_text))
         for segment, of_text in zip(split.segments, terms, strict=True)
     ]
-    computed = translator.stages.compute(segments, call)
-    rows = [translator.stages.join(layout, computed, call) for layout in split.layouts]
+    rows = translator.stages.join(job, split, translator.stages.compute(segments, job.call))
     return [row if options.get("n_best") else row[0] for row in rows]
+
+
+def search_of(translator, **options):
+    return translator.call(TranslateOptions.of(**options)).search
 
 
 def missing(targets, text):
@@ -118,7 +123,7 @@ def test_a_wide_search_finds_the_best_output_with_its_term():
     ]
     scores = engine.token_scores([source] * len(targets), targets, 4000, tokenizer.bos_token_id)
     best = max(zip(map(sum, scores), targets, strict=True))[1]
-    search = translator.resolve_search(num_beams=60, max_new_tokens=3, length_penalty=0.0)
+    search = search_of(translator, num_beams=60, max_new_tokens=3, length_penalty=0.0)
     ((output,),) = engine.generate([source], search, 1000, terms=[[((term,), ())]])
     assert [*output.ids, *([] if output.end is None else [output.end])] == best
 
@@ -126,7 +131,7 @@ def test_a_wide_search_finds_the_best_output_with_its_term():
 def test_rows_without_terms_beside_others_are_those_of_a_beam_search():
     translator = toy()
     engine, sources = translator.engine, translator.tokenizer(TEXTS)["input_ids"]
-    search = translator.resolve_search(num_beams=4, n_best=4)
+    search = search_of(translator, num_beams=4, n_best=4)
     terms = [[((9,), ())] if number % 2 else [] for number in range(len(TEXTS))]
     outputs = engine.generate(sources, search, 4096, terms=terms)
     assert outputs[::2] == engine.generate(sources, search, 4096)[::2]

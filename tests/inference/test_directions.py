@@ -7,6 +7,7 @@ import pytest
 import torch
 from converted_models import save_bart_like, save_of_many_languages, train_pieces, unigram
 from datasets import Dataset
+from split_texts import NO_MODEL, split_by
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -21,12 +22,10 @@ from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import RowDirections, encode
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.inference import stages
-from vanilla_transformer.inference.engine_choice import Engines
-from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.model.directions import record_directions
-from vanilla_transformer.serving.models import Query, load_models
+from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_model
 from vanilla_transformer.text.memory import Memory, Pair
@@ -233,9 +232,8 @@ def test_a_language_that_is_added_works_after_reloading(models, tmp_path, kind):
     options = {"return_tokens": True, "max_length": 9}
     output = translator.translate(TEXTS[0], src_lang="se", tgt_lang=CODES[kind][1], **options)
     english = translator.translate(TEXTS[0], src_lang="en", tgt_lang=CODES[kind][1], **options)
-    (segment,) = translator.split_texts(
-        TEXTS[:1], translator.directions(1, "sme", CODES[kind][1])
-    ).segments
+    languages = {"src_lang": "sme", "tgt_lang": CODES[kind][1]}
+    (segment,) = split_by(translator, TEXTS[0], **languages).segments
     assert index in segment.ids
     assert output != english or index  # random weights may agree
     output = translator.translate(TEXTS[0], tgt_lang="sme_Latn", **options)
@@ -248,12 +246,12 @@ def test_a_server_translates_each_direction_of_one_model(models):
     sources = [parse_model(f"{source}:{target}={path}") for source, target in codes]
     served = load_models(Settings(sources, computation=Computation(device="cpu")), Metrics())
     search = {"max_new_tokens": 8, "num_beams": 1}
-    query = Query(1, OutputOptions(tokens=True), tuple(search.items()))
 
     async def ask(source, target):
-        model, languages = served.for_direction(source, target)
-        answers = await model.answer(TEXTS, query, languages)
-        return [row[0] for row in answers.outputs]
+        model, _, languages, _ = served.for_direction(source, target)
+        options = model.options(languages, tokens=True, **search)
+        outputs, _ = await model.answer(model.translator.plan(TEXTS, options))
+        return [row[0] for row in outputs]
 
     translator = Translator.from_pretrained(path, device="cpu")
     for source, target in codes:
@@ -275,12 +273,12 @@ def tagged_translator(rows, folder, limit=9, others=(), tags=()):
     record_directions(tokenizer, rows, tags)
     tokenizer.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return Translator(Engines(None), tokenizer, GenerationConfig(eos_token_id=2), limit)
+    return Translator(NO_MODEL, tokenizer, GenerationConfig(eos_token_id=2), limit)
 
 
 def read_of(translator, text, **languages):
     """What the model reads of a text: a line for each of its segments."""
-    split = translator.split_texts([text], translator.directions(1, **languages))
+    split = split_by(translator, text, **languages)
     return [translator.tokenizer.decode(segment.ids[:-1]) for segment in split.segments]
 
 
@@ -292,7 +290,7 @@ def test_the_language_of_a_target_is_its_tag_and_each_piece_of_a_long_line_has_i
         pieces = read_of(translator, long, tgt_lang=language)
         assert pieces == ["<2de> a b c", "<2de> . d e", "<2de> f ."]
     assert read_of(translator, f"<2fr> {long}") == [piece.replace("de", "fr") for piece in pieces]
-    split = translator.split_texts([f"<2fr> {long}"], translator.directions(1))
+    split = split_by(translator, f"<2fr> {long}")
     assert " ".join(segment.text for segment in split.segments) == f"<2fr> {long}"
     # The tag in a text counts, as before.
     assert read_of(translator, "<2fr> a b", tgt_lang="de") == ["<2fr> a b"]

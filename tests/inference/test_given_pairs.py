@@ -41,7 +41,8 @@ def test_parts_that_are_kept_are_tokens(kind, pair, as_read):
 def test_a_score_is_that_which_translate_gives_its_output():
     translator = translator_of()
     set_seed(0)
-    sources = [f"{text} {part}" for text in TEXTS for part in ("%s", "{0}", "--all", "/etc/x")]
+    lines = [text.removesuffix(" .") for text in TEXTS]  # of one sentence
+    sources = [f"{text} {part}" for text in lines for part in ("%s", "{0}", "--all", "/etc/x")]
     unused = [f"<ph{number}>" for number in range(2, 9)]
     unwritten = translator.tokenizer.convert_tokens_to_ids(["<s>", "<pad>", "<unk>", *unused])
     rows = translator.translate(

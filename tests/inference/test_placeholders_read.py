@@ -1,6 +1,7 @@
 """A model that has learnt tokens for placeholders reads these, and the parts come back."""
 
 import pytest
+from split_texts import split_by
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
@@ -78,7 +79,7 @@ def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
 
 def test_a_text_without_such_parts_is_read_as_ever(tokenizer):
     translator = translator_of(tokenizer)
-    (segment,) = translator.split_texts(["open the file now ."]).segments
+    (segment,) = split_by(translator, "open the file now .").segments
     assert list(segment.ids) == tokenizer("open the file now .")["input_ids"]
     translator.translate("open %s now", keep=False)
     assert read_by(translator) == [[]]
@@ -149,12 +150,12 @@ def test_a_letter_of_several_characters_comes_back_whole(tokenizer, letter):
 def test_a_long_line_is_cut_beside_its_parts(tokenizer):
     translator = translator_of(tokenizer, limit=12)
     text = " ".join(["open {{ a.b }}", "the https://a.org/a;b, c", "file {0} now"] * 4)
-    split = translator.split_texts([text])
+    split = split_by(translator, text)
     assert len(split.segments) > 3
     assert all(len(segment) <= 12 for segment in split.segments)
     kept = [s.text[slice(*span)] for s in split.segments for span in s.kept]
     assert kept == ["{{ a.b }}", "https://a.org/a;b", "{0}"] * 4
-    plain = translator.split_texts([text], keep=False)
+    plain = split_by(translator, text, keep=False)
     assert all(len(segment) <= 12 for segment in plain.segments)
 
 

@@ -3,23 +3,22 @@
 import math
 import random
 import shutil
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from made_up_language import NOUNS, VERBS
+from split_texts import NO_MODEL, split_by
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.files.loading import load_model
-from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import (
-    OutputOptions,
     least_risk,
     metric_by_name,
 )
+from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
@@ -156,7 +155,7 @@ def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
 def test_a_line_whose_output_is_cut_off_is_translated_in_sentences(
     engines, name, heard, monkeypatch
 ):
-    translator, options = engines[name], {"num_beams": 2, "max_new_tokens": 6, "cuts_again": True}
+    translator, options = engines[name], {"num_beams": 2, "max_new_tokens": 6}
     generate = translator.engine.generate
 
     def generate_without_end(sources, *arguments, **options):
@@ -260,19 +259,18 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
     line = "今天天气很好、我们在公园里走路。z. B. so"
     tokenizer = VanillaTransformerTokenizer.train([line], kind="char")
     tokenizer.src_lang, tokenizer.tgt_lang = "deu_Latn", "eng_Latn"
-    translator = Translator(Engines(None), tokenizer, GenerationConfig(eos_token_id=2), 9)
-    split = translator.split_texts([line])
+    translator = Translator(NO_MODEL, tokenizer, GenerationConfig(eos_token_id=2), 9)
+    split = split_by(translator, line)
     pieces = ["今天天气很好、", "我们在公园里走", "路。", "z. B. so"]
     assert [segment.text for segment in split.segments] == pieces
     assert max(map(len, split.segments)) == 9
-    (layout,) = split.layouts
-    search = SimpleNamespace(n_best=1, length_penalty=1.0)
-    call = SimpleNamespace(search=search, details=OutputOptions())
     for language, space in (("eng_Latn", " "), ("jpn_Jpan", ""), (None, "")):
         tokenizer.tgt_lang = language
-        (segment, *_) = translator.split_texts([line]).segments
-        outputs = [[replace(segment, output=piece)] for piece in ["今天", "我", "路", "で"]]
-        (output,) = translator.stages.join(layout, outputs, call)
+        job = translator.plan([line], TranslateOptions())
+        split = translator.reader.split(job)
+        texts = zip(split.segments, ["今天", "我", "路", "で"], strict=True)
+        rows = [[Output(segment, text=text)] for segment, text in texts]
+        ((output,),) = translator.stages.join(job, split, rows)
         assert output.text == space.join(("今天", "我", "路", "で"))
 
 

@@ -11,9 +11,8 @@ from converted_models import KINDS, convert_all
 from vanilla_transformer.commands import program
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.translation import translate_document
-from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.serving.models import Query, load_models
+from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings, parse_model
 from vanilla_transformer.text.kept import kept_spans
@@ -173,7 +172,7 @@ def test_what_no_model_may_change_comes_back_once(converted, kind, engine):
                     assert written.count(span) == text.count(span), (name, text, written)
     for name, content in (("a.srt", SUBTITLES), ("a.html", HTML)):
         document = read_document(name, content.encode())
-        written = translate_document(translator, document).decode()
+        written = translate_document(translator, document).content.decode()
         assert sorted(TAGS.findall(written)) == sorted(TAGS.findall(content))
         open_tags = []
         for closing, tag in re.findall("<(/?)([abiu])\\b", written):
@@ -238,20 +237,21 @@ def test_every_kind_is_exported_to_onnx(converted, tmp_path, capsys, kind):
 @pytest.mark.parametrize("kind", FULL)
 def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
     settings = Settings([parse_model(f"en-de={converted / kind}")])
-    query = Query(2, OutputOptions(True, True, True), (("num_beams", 2),))
     if (refusal := expected_refusal(kind, "translate")) is not None:
         with pytest.raises((ValueError, FileNotFoundError), match=refusal):
             load_models(settings, Metrics())
         return
     models = load_models(settings, Metrics())
     try:
-        answers = asyncio.run(models.named(None).answer(["the cat sat"], query))
+        model = models.named(None)
+        options = model.options(n_best=2, num_beams=2, scores=True, tokens=True, alignment=True)
+        job = model.translator.plan(["the cat sat"], options)
+        ((first, second),), _ = asyncio.run(model.answer(job))
     finally:
         models.close()
-    first, second = answers.outputs[0]
     assert first.tokens != second.tokens
     assert len(first.token_scores) == len(first.tokens)
-    assert {source for source, _ in first.alignment} <= set(range(len(answers.source_tokens[0])))
+    assert {source for source, _ in first.alignment} <= set(range(len(first.source_tokens)))
 
 
 @pytest.mark.parametrize("kind", ["fsmt", "marian, apart", "fairseq"])

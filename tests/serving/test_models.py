@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from vanilla_transformer.inference.results import OutputOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.models import Models, Query, ServedModel
+from vanilla_transformer.serving.models import Models, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_model
 
@@ -34,12 +33,9 @@ def make_model(trained):
         model.close()
 
 
-def query(**options):
-    return Query(1, OutputOptions(), tuple(sorted(options.items())))
-
-
-def texts_of(answers):
-    return [row[0].text for row in answers.outputs]
+async def texts_of(model, texts, **search):
+    outputs, _ = await model.answer(model.translator.plan(texts, model.options(**search)))
+    return [row[0].text for row in outputs]
 
 
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model):
@@ -48,12 +44,12 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
 
     async def ask_all():
         asked = [
-            model.answer([text], query(num_beams=beams, max_new_tokens=tokens))
+            texts_of(model, [text], num_beams=beams, max_new_tokens=tokens)
             for text in (LINE, long, f"\n{LINE}\n")
             for beams in (1, 2)
             for tokens in range(1, 6)
         ]
-        return [texts_of(one) for one in await asyncio.gather(*asked)]
+        return await asyncio.gather(*asked)
 
     found = asyncio.run(ask_all())
     expected = [" ".join(OUTPUT.split()[:tokens]) for tokens in range(1, 6)]
@@ -89,8 +85,8 @@ def test_the_closest_language_answers(code):
     to_each = models_of(*(f"de:{target}" for target in SERVED))
     from_each = models_of(*(f"{source}:de" for source in SERVED))
     for asked in (code, *SERVED[code]):
-        to_model, _ = to_each.for_direction("de", asked)
-        from_model, _ = from_each.for_direction(asked, "de")
+        to_model, *_ = to_each.for_direction("de", asked)
+        from_model, *_ = from_each.for_direction(asked, "de")
         assert (to_model.source.target, from_model.source.source) == (code, code)
 
 

@@ -33,9 +33,9 @@ async def run_all(model, jobs, metrics=None, **options):
     """Runs a first job alone, and the others when it is being computed."""
     computation = Computation(**{"batch_tokens": 8, **options})
     batcher = Batcher(model, computation, metrics or Metrics(), "toy")
-    first = asyncio.ensure_future(batcher.run([(0,)], "first", "first"))
+    first = asyncio.ensure_future(batcher.run([(0,)], "first"))
     await asyncio.to_thread(model.begun.wait)
-    tasks = [asyncio.ensure_future(batcher.run(segments, key, key)) for segments, key in jobs]
+    tasks = [asyncio.ensure_future(batcher.run(segments, call)) for segments, call in jobs]
     await asyncio.sleep(0)
     model.allowed.set()
     found = await asyncio.gather(*tasks, return_exceptions=True)

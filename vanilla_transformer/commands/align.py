@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
-    LanguageOptions,
     ModelOptions,
     OutputFile,
     PairFiles,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
-from vanilla_transformer.options import BatchOptions, option
+from vanilla_transformer.options import BatchOptions, LanguageOptions, option
 from vanilla_transformer.text.word_alignment import format_links
 
 if TYPE_CHECKING:

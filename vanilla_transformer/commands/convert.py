@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.command_line import UsageError, option_of
-from vanilla_transformer.commands.options import read_assignment
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.recognition import recognised_kind
-from vanilla_transformer.options import argument, option
+from vanilla_transformer.options import argument, option, read_assignment
 
 EXAMPLES = """
 vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de

@@ -92,12 +92,11 @@ def _identity(options: Options) -> dict[str, Any]:
     models = (options.model, *options.computation.ensemble_with)
     return {
         **{name: getattr(files, name) for name in ("json", "tsv", "quality", "alignment")},
-        **asdict(options.languages),
-        **asdict(options.search),
+        **asdict(options.request),
         **computation,
         "model": list(map(_file_identity, models)),
-        "glossary": options.search.glossary and _file_identity(options.search.glossary),
-        "memory": list(map(_file_identity, options.search.memory)),
+        "glossary": options.request.glossary and _file_identity(options.request.glossary),
+        "memory": list(map(_file_identity, options.request.memory)),
         "corpus": list(map(_file_identity, corpus.files)),
         "shard_lines": corpus.shard_lines,
     }

@@ -10,11 +10,11 @@ from typing import Any
 
 from vanilla_transformer.command_line import option_of, usage_errors
 from vanilla_transformer.commands.files import check_output, open_output
-from vanilla_transformer.commands.options import GenerationOptions, OutputFile
+from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.names import METRIC_NAMES, SCORE_TOKENIZERS
-from vanilla_transformer.options import TypedEngineOptions, argument, option
+from vanilla_transformer.options import GenerationOptions, TypedEngineOptions, argument, option
 from vanilla_transformer.rules import refuse
 
 EXAMPLES = """

@@ -7,6 +7,7 @@ from typing import Any
 from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.files import FileLines, open_output
 from vanilla_transformer.files.text_files import read_line_pairs
+from vanilla_transformer.inference.options import TranslateOptions
 
 LINES_PER_CHUNK = 2048
 """Lines that are computed together."""
@@ -23,10 +24,11 @@ def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[An
     from vanilla_transformer.inference.translator import LongSourceError, Translator
     from vanilla_transformer.progress import Progress
 
-    files, computation, languages = options.files, options.computation, options.languages.named()
+    files, computation, languages = options.files, options.computation, options.languages
+    asked = {"src_lang": languages.source_language, "tgt_lang": languages.target_language}
     translator = Translator.from_pretrained(options.model, engine, computation.device)
     with usage_errors():
-        translator.directions(1, **languages)
+        translator.directions(1, TranslateOptions.of(**asked))
     compute = getattr(translator, method)
     pairs, done = read_line_pairs(files.source, files.target), 0
     with (
@@ -36,9 +38,7 @@ def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[An
         while chunk := list(islice(pairs, LINES_PER_CHUNK)):
             sources, targets = zip(*chunk, strict=True)
             try:
-                results = compute(
-                    sources, targets, batch_tokens=computation.batch_tokens, **languages
-                )
+                results = compute(sources, targets, batch_tokens=computation.batch_tokens, **asked)
             except LongSourceError as error:
                 line = done + 1 + error.number
                 raise ValueError(f"{files.source}, line {line}: it {error.problem}") from error

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
-    LanguageOptions,
     ModelOptions,
     OutputFile,
     PairFiles,
 )
 from vanilla_transformer.commands.pairs import compute_pairs
-from vanilla_transformer.options import EngineOptions, option
+from vanilla_transformer.options import EngineOptions, LanguageOptions, option
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Score

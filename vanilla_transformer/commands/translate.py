@@ -10,7 +10,7 @@ from vanilla_transformer.command_line import UsageError
 from vanilla_transformer.commands.files import FileLines, check_output, open_output
 from vanilla_transformer.commands.translation import (
     Options,
-    load_memory,
+    load_memories,
     load_translator,
     print_outputs,
     print_review,
@@ -64,56 +64,40 @@ def _translate_document(options: Options, path: str) -> None:
 
     from vanilla_transformer.documents.formats import read_document
     from vanilla_transformer.documents.memory_files import read_versions
-    from vanilla_transformer.documents.translation import marked_of, translate_document
+    from vanilla_transformer.documents.translation import plan_document, run_document
     from vanilla_transformer.text.memory import Memory
 
-    file = Path(path)
-    document = read_document(path, file.read_bytes(), options.files.front_matter or ())
-    if options.files.fuzzy_below and not document.marks_doubt:
+    file, files = Path(path), options.files
+    document = read_document(path, file.read_bytes(), files.front_matter or ())
+    if files.fuzzy_below and not document.marks_doubt:
         raise UsageError(f"{path} cannot say that a text is doubtful: leave out --fuzzy-below")
     translator = load_translator(options)
-    (direction,) = translator.directions(1, **options.languages.named())
-    language = options.languages.target_language or direction.target or "translated"
-    output = options.files.output or str(file.with_suffix(f".{language}{file.suffix}"))
-    check_output(replace(options.files, output=output), {"--document": path})
+    (direction,) = translator.directions(1, options.request)
+    language = options.request.target_language or direction.target or "translated"
+    output = files.output or str(file.with_suffix(f".{language}{file.suffix}"))
+    check_output(replace(files, output=output), {"--document": path})
     set_seed(options.computation.seed)
-    memory = load_memory(translator, options)
-    memories = [] if options.search.no_memory else [Memory(document.pairs)]
+    given = load_memories(translator, options)
+    memories = [] if options.request.no_memory else [Memory(document.pairs)]
     former: Sequence[Any] = ()
-    if options.files.previous and options.files.existing:
-        former, all_former = read_versions(options.files.previous, options.files.existing, document)
+    if files.previous and files.existing:
+        former, all_former = read_versions(files.previous, files.existing, document)
         memories.append(all_former)
-    memories += [] if memory is None else [memory]
-    percent, fuzzy_below = options.files.review, options.files.fuzzy_below or 0
-
-    def review(outputs: Sequence[Any]) -> None:
-        # The model has written the others, some of them with a similar text before it.
-        known = [
-            output.from_memory for output in outputs if marked_of(output) and output.from_memory
-        ]
-        if known or former or memory is not None:
-            similar = sum(not found.is_exact for found in known)
-            doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
-            print(
-                f"{len(known)} of {len(outputs)} texts come from memory{doubtful}.", file=sys.stderr
-            )
+    planned = plan_document(translator, document, options.asked, [*memories, *given], former)
+    translated = run_document(translator, document, planned, files.fuzzy_below or 0, progress=True)
+    known = [marked for marked in translated.written if marked and marked.is_known]
+    if known or former or given:
+        similar = sum(marked.is_doubtful for marked in known)
+        doubtful = f", {similar} of them from similar texts, marked as doubtful" * bool(similar)
+        print(
+            f"{len(known)} of {len(document.texts)} texts come from memory{doubtful}.",
+            file=sys.stderr,
+        )
+    if files.review is not None:
         locations = [f"{path}, {location}" for location in document.locations]
         texts = [marked.text for marked in document.texts]
-        if percent is not None:
-            print_review(zip(locations, texts, outputs, strict=True), percent)
-
-    content = translate_document(
-        translator,
-        document,
-        review,
-        fuzzy_below,
-        memories,
-        former,
-        return_scores=percent is not None or fuzzy_below > 0,
-        progress=True,
-        **options.of_translation(),
-    )
+        print_review(zip(locations, texts, translated.outputs, strict=True), files.review)
     target = Path(output).resolve()
     with explained_full_disk(target), replaced_file(target) as unfinished:
-        unfinished.write_bytes(content)
+        unfinished.write_bytes(translated.content)
     print(f"{output}: written.", file=sys.stderr)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sized
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import tee
 from math import ceil
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.command_line import usage_errors
 from vanilla_transformer.commands.options import (
-    GenerationOptions,
-    LanguageOptions,
     ModelOptions,
     OutputFile,
 )
 from vanilla_transformer.files.text_files import on_one_line
-from vanilla_transformer.options import TypedEngineOptions, argument, option
+from vanilla_transformer.inference.options import OutputOptions, TranslateOptions
+from vanilla_transformer.options import (
+    TypedEngineOptions,
+    argument,
+    option,
+)
 from vanilla_transformer.rules import refuse
-from vanilla_transformer.text.kept_options import KeptOptions
 from vanilla_transformer.text.word_alignment import format_links
 
 if TYPE_CHECKING:
@@ -102,26 +104,9 @@ class Corpus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search(KeptOptions, GenerationOptions):
-    """How outputs are searched for, and what they must have."""
+class Request(TranslateOptions):
+    """What is asked of the outputs, and the files of former translations."""
 
-    n_best: int | None = option("outputs per line", ge=1)
-    minimum_risk: str | None = option(
-        "choose among several outputs the one that is most similar to the others",
-        choices=("chrf",),
-    )
-    candidates: int = option("outputs per line that --minimum-risk compares", 16, ge=1)
-    keep: bool = option(
-        "put placeholders, addresses, paths, options, emoji and unknown characters into an output "
-        "that lacks them",
-        True,
-    )
-    glossary: str | None = option(
-        "terms that outputs must have: a .tsv of source and target, and optionally 1 or 0 for "
-        "`case` and `exact` (docs/better.md)",
-        type=os.path.abspath,  # workers have another working directory
-        metavar="FILE",
-    )
     memory: list[str] = option(
         "former translations, whose texts are not translated again: .tsv of source and target, "
         ".tmx, .po, .xliff (docs/better.md)",
@@ -157,9 +142,10 @@ class Options(ModelOptions):
         default=[],
     )
     files: Files
-    languages: LanguageOptions
     corpus: Corpus
-    search: Search
+    request: Request = field(
+        metadata={"without": ("in_sentences", "batch_tokens", *OutputOptions.__dataclass_fields__)}
+    )
     computation: Computation
 
     def __post_init__(self) -> None:
@@ -176,7 +162,7 @@ class Options(ModelOptions):
             ),
             (
                 files.document
-                and (files.tsv or files.json or files.alignment or self.search.n_best),
+                and (files.tsv or files.json or files.alignment or self.request.n_best),
                 "--document writes a document: --tsv, --json, --alignment and --n-best are for "
                 "lines",
             ),
@@ -189,23 +175,25 @@ class Options(ModelOptions):
                 "--previous and --existing are two files: give both",
             ),
             (
-                files.review and (corpus or self.search.n_best or self.computation.ensemble_with),
+                files.review and (corpus or self.request.n_best or self.computation.ensemble_with),
                 "--review reads one output of each text, by one model: leave out --corpus, "
                 "--n-best and --ensemble-with",
             ),
             (files.quality and not files.tsv, "--quality is a column of --tsv"),
         )
 
-    def of_translation(self) -> dict[str, Any]:
-        """Returns what decides the outputs, by the names of `Translator.translate`."""
-        search = self.search
-        names = ("n_best", "minimum_risk", "candidates", "keep", "keep_patterns", "glossary")
-        return {
-            **{name: getattr(search, name) for name in names},
-            "batch_tokens": self.computation.batch_tokens,
-            **self.languages.named(),
-            **search.given(),
-        }
+    @property
+    def asked(self) -> Request:
+        """The request, with the details that the files show."""
+        files = self.files
+        return replace(
+            self.request,
+            scores=bool(files.json or files.quality or files.review or files.fuzzy_below),
+            tokens=files.json,
+            alignment=files.alignment == "tokens",
+            word_alignment=files.alignment == "words",
+            batch_tokens=self.computation.batch_tokens,
+        )
 
 
 @lru_cache(maxsize=1)  # the shards of a corpus share it
@@ -215,29 +203,26 @@ def _read_memory(paths: tuple[str, ...], source: str | None, target: str | None)
     return read_memory(paths, source, target)
 
 
-def load_memory(translator: "Translator", options: Options) -> "Memory | None":
-    """Reads the former translations, if there are any."""
-    paths = tuple(options.search.memory)
-    (direction,) = translator.directions(1, **options.languages.named())
-    return _read_memory(paths, direction.source, direction.target) if paths else None
+def load_memories(translator: "Translator", options: Options) -> "list[Memory]":
+    """Reads the former translations."""
+    paths = tuple(options.request.memory)
+    (direction,) = translator.directions(1, options.request)
+    return [_read_memory(paths, direction.source, direction.target)] if paths else []
 
 
 def load_translator(options: Options) -> "Translator":
-    """Loads the model, and checks the options of the search."""
+    """Loads the model, and checks the options of the request."""
     from vanilla_transformer.inference.translator import Translator
 
-    computation, search = options.computation, options.search
+    computation, files = options.computation, options.files
     translator = Translator.from_pretrained(
         [options.model, *computation.ensemble_with],
         computation.engine,
         computation.device,
         computation.compute_type,
     )
-    candidates = search.candidates if search.minimum_risk else None
     with usage_errors():
-        resolved = translator.resolve_search(search.n_best, candidates, **search.given())
-        translator.directions(1, **options.languages.named(), search=resolved)
-    files = options.files
+        translator.directions(1, options.asked)
     shows_quality = files.review or files.quality or files.fuzzy_below
     if shows_quality and translator.stages.calibration is None:
         raise ValueError(
@@ -272,31 +257,20 @@ def print_outputs(
 
     # A list or a file can be read a second time beside the outputs; a stream cannot.
     texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
-    outputs = translator.translate(
-        texts,
-        return_scores=files.json or files.quality or files.review is not None,
-        return_tokens=files.json,
-        return_alignment=files.alignment == "tokens",
-        return_word_alignment=files.alignment == "words",
-        progress=progress,
-        cuts_again=True,
-        name_text=name_text,
-        memory=load_memory(translator, options),
-        **options.of_translation(),
-    )
+    memories = load_memories(translator, options)
+    rows = translator.stream(texts, options.asked, memories, progress, name_text)
     reviewed = []
-    for number, (output, source) in enumerate(zip(outputs, sources, strict=True)):
-        several = output if isinstance(output, list) else [output]
+    for number, (outputs, source) in enumerate(zip(rows, sources, strict=True)):
         if files.review:
-            reviewed.append((name_text(number), source, several[0]))
+            reviewed.append((name_text(number), source, outputs[0]))
         if files.json:
-            content = {"source": source, "outputs": [_output_fields(best) for best in several]}
+            content = {"source": source, "outputs": list(map(_output_fields, outputs))}
             print(json.dumps(without_infinities(content), ensure_ascii=False), file=stream)
             continue
-        for best in several:
-            cells = [source, _output_line(best)]
+        for output in outputs:
+            cells = [source, _output_line(output)]
             if files.quality:  # a blank text has none
-                cells.append("" if best.quality is None else f"{best.quality:.0f}")
+                cells.append("" if output.quality is None else f"{output.quality:.0f}")
             line = "\t".join(cell.replace("\t", " ") for cell in cells) if files.tsv else cells[1]
             print(on_one_line(line), file=stream)  # some models can generate line breaks
     if files.review:
@@ -318,13 +292,11 @@ def print_review(rows: Iterable[tuple[str, str, "Translation"]], percent: int) -
         print(f"{place}: quality {quality:.0f}\n  {source}\n  {text}", file=sys.stderr)
 
 
-def _output_line(output: Any) -> str:
+def _output_line(output: "Translation") -> str:
     """Returns a text, with its links behind it if there are any."""
-    if isinstance(output, str):
-        return output
     links = output.alignment if output.word_alignment is None else output.word_alignment
     if links is None:
-        return str(output.text)
+        return output.text
     text = output.text.replace("|||", "&#124;" * 3)  # as Moses writes it
     return f"{text} ||| {format_links(links)}"
 

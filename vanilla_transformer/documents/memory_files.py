@@ -11,12 +11,11 @@ from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.messages import pair_of_messages
 from vanilla_transformer.documents.places import Document
-from vanilla_transformer.documents.translation import KnownTranslation, target_of_document
+from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
-from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.memory import Memory, Pair, Suggestion
+from vanilla_transformer.text.memory import Memory, Pair
 
 
 def read_memory(
@@ -86,7 +85,7 @@ def _is_language(cell: str, language: str | None) -> bool:
 
 def read_versions(
     previous: str, existing: str, document: Document
-) -> tuple[list[Translation | None], Memory]:
+) -> tuple[list[MarkedText | None], Memory]:
     """Returns the translations of a former version that the texts of a document keep, and all.
 
     None: the former version does not have the text, or in another place. If the files do not fit
@@ -114,13 +113,11 @@ def read_versions(
     named = {row: number for number, row in enumerate(zip(old.keys, texts[0], strict=False))}
     rows = enumerate(zip(document.keys, texts[1], strict=False))
     kept.update({number: named[row] for number, row in rows if row in named})
-    former: list[Translation | None] = [None for _ in document.texts]
+    former: list[MarkedText | None] = [None for _ in document.texts]
     for number, of_former in kept.items():
-        (_, source, _, source_part), (_, target, _, target_part) = pairs[of_former]
-        is_same = source_part == document.parts[number]
-        marked = replace(target, part=target_part if is_same else None)
-        known = Suggestion(source.text, target.text, 1.0, True)
-        former[number] = KnownTranslation(target.text, from_memory=known, marked=marked)
+        (*_, source_part), (_, target, _, target_part) = pairs[of_former]
+        part = target_part if source_part == document.parts[number] else None
+        former[number] = replace(target, is_known=True, part=part)
     return former, Memory(Pair(row[1].write(), of_row[1].write()) for row, of_row in pairs)
 
 

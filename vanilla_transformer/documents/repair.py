@@ -14,14 +14,6 @@ from vanilla_transformer.text.kept import Copies, Span, TokenLinks, kept_spans, 
 from vanilla_transformer.text.languages import is_spaced_script_at, unbroken_parts
 from vanilla_transformer.text.memory import Suggestion
 
-LEAST_REPAIRED = 0.7
-"""Smallest similarity at which a repaired translation is proposed in place of the model's output.
-
-Chosen on the catalogues of 13 programs. On others, in the table of docs/better.md, PO files with
-such proposals have 44.3 / 50.1 / 47.7 BLEU (de, fr, ja) from 0.6 to 0.8, and the model's outputs
-alone 39.9 / 48.0 / 45.9.
-"""
-
 _SIGN = regex.compile(r"\W")
 
 

@@ -1,119 +1,173 @@
 """Translates documents, whose texts are taken out of files by `documents`."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
 from vanilla_transformer.documents.places import Document, Item, marked_text, split_text
-from vanilla_transformer.documents.repair import LEAST_REPAIRED, repair
+from vanilla_transformer.documents.repair import repair
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
-from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.memory import (
-    LEAST_SHOWN,
-    LEAST_SIMILARITY,
-    Memory,
-    Suggestion,
-    suggestions_for,
-)
+from vanilla_transformer.text.memory import Known, Memory, Suggestion, decide
 
 logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class KnownTranslation(Translation):
-    """What a memory has for a text of a document, with the tags of this text."""
+class MarkedJob:
+    """The job of texts with tags.
 
-    marked: MarkedText | None = field(default=None, repr=False)
+    Attributes:
+        answers: The translations that memories have for them. None: the model makes it.
+        language: The tag of the target language of a document. None: it is unknown.
+    """
+
+    texts: Sequence[MarkedText]
+    answers: Sequence[MarkedText | None]
+    job: Job
+    language: str | None = None
+
+    def place_tags(self, outputs: Sequence[Translation]) -> list[MarkedText]:
+        """Returns the outputs of the job with the tags of their texts."""
+        rows = zip(self.texts, self.answers, self.job.texts, outputs, strict=True)
+        return [
+            answer
+            or _proposal(text, asked.known, output)
+            or place_tags(text, output.text, output.links or NO_LINKS)
+            for text, answer, asked, output in rows
+        ]
 
 
-def marked_of(output: Translation) -> MarkedText | None:
-    """Returns an output with its tags, if a memory has them."""
-    return output.marked if isinstance(output, KnownTranslation) else None
+@dataclass(frozen=True)
+class TranslatedDocument:
+    """A document with its texts translated.
+
+    Attributes:
+        outputs: The output of each text, without tags.
+        written: The translation of each text, with tags. None: the source stays.
+        untranslated: The places of these texts, whose outputs are cut off.
+    """
+
+    content: bytes
+    outputs: Sequence[Translation]
+    written: Sequence[MarkedText | None]
+    untranslated: Sequence[str]
 
 
 def translate_document(
     translator: Translator,
     document: Document,
-    on_outputs: Callable[[Sequence[Translation]], None] = lambda _: None,
-    fuzzy_below: int = 0,
+    *,
     memories: Sequence[Memory] = (),
-    former: Sequence[Translation | None] = (),
+    former: Sequence[MarkedText | None] = (),
+    fuzzy_below: int = 0,
+    progress: bool = False,
     **options: Any,
-) -> bytes:
-    """Returns a document with its texts translated, sentence by sentence.
+) -> TranslatedDocument:
+    """Translates the texts of a document, sentence by sentence.
 
-    A text whose output is cut off at the longest length stays; a warning names its place. One that
-    a memory has is not translated.
+    A text whose output is cut off at the longest length stays; a warning names its place. A text
+    that a memory has is not translated.
 
     Args:
-        document: What `documents.formats.read_document` returns.
-        on_outputs: Is called with the output of each text.
-        fuzzy_below: As for `write_document`.
+        document: The document, as `documents.formats.read_document` returns it.
         former: Translations that its texts keep.
-        **options: As for `Translator.translate`.
+        fuzzy_below: As for `write_document`.
+        progress: As for `Translator.translate`, as all other options are.
     """
-    target = options.get("tgt_lang")
-    (direction,) = translator.directions(1, options.get("src_lang"), target)
-    language = target_of_document(document, target or direction.target)
-    known, suggestions = known_outputs(
-        document.texts, memories, translator.reader.reads_memory, document.marks_doubt
-    )
-    if former:
-        known = [kept or output for kept, output in zip(former, known, strict=True)]
-    rest = [number for number, output in enumerate(known) if output is None]
-    shown = iter([suggestions[number] for number in rest])
-    translated = translator.translate(
-        [document.texts[number].text for number in rest],
-        return_links=True,
-        in_sentences=True,
-        suggest=lambda texts: list(islice(shown, len(texts))),
-        name_text=lambda number: document.locations[rest[number]],
-        **options,
-    )
-    remaining = iter(translated)
-    outputs = with_proposals(document, [output or next(remaining) for output in known])
-    on_outputs(outputs)
-    written, untranslated = write_document(document, outputs, language, fuzzy_below)
-    if untranslated:
-        logger.warning(f"The source stays in {', '.join(untranslated)}.")
-    return written
+    planned = plan_document(translator, document, TranslateOptions.of(**options), memories, former)
+    return run_document(translator, document, planned, fuzzy_below, progress)
 
 
-def known_outputs(
+def run_document(
+    translator: Translator,
+    document: Document,
+    planned: MarkedJob,
+    fuzzy_below: int = 0,
+    progress: bool = False,
+) -> TranslatedDocument:
+    """Computes the job of a document."""
+    rows = translator.run_parts(
+        planned.job.parts(TEXTS_PER_CHUNK),
+        len(planned.texts),
+        progress,
+        document.locations.__getitem__,
+    )
+    translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
+    if translated.untranslated:
+        logger.warning(f"The source stays in {', '.join(translated.untranslated)}.")
+    return translated
+
+
+def plan_document(
+    translator: Translator,
+    document: Document,
+    options: TranslateOptions,
+    memories: Sequence[Memory] = (),
+    former: Sequence[MarkedText | None] = (),
+) -> MarkedJob:
+    """Decides all of the translation of a document."""
+    (direction,) = translator.directions(1, options)
+    language = target_of_document(document, options.target_language or direction.target)
+    marks_doubt = document.marks_doubt
+    planned = plan_marked(translator, document.texts, options, memories, marks_doubt, former)
+    return replace(planned, language=language)
+
+
+def plan_marked(
+    translator: Translator,
     texts: Sequence[MarkedText],
-    memories: Sequence[Memory],
-    reads_memory: bool,
-    marks_doubt: bool,
-) -> tuple[list[Translation | None], list[Suggestion | None]]:
-    """Returns the outputs that memories have for texts, and what they have for the other texts.
+    options: TranslateOptions,
+    memories: Sequence[Memory] = (),
+    marks_doubt: bool = False,
+    former: Sequence[MarkedText | None] = (),
+) -> MarkedJob:
+    """Decides all of the translation of texts with tags, each sentence alone.
 
-    A model may read the translation of a similar text; a document may say that it has such a one.
+    Args:
+        marks_doubt: Whether the document can say that a translation is to be checked.
+        former: Translations that the texts keep.
     """
-    written = [marked.write() for marked in texts]
+    # With tags in a text, the model would link them with words of the similar one.
+    reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
     contexts = [getattr(marked.text, "context", None) for marked in texts]
-    least = LEAST_SIMILARITY if marks_doubt else None
-    found = suggestions_for(written, memories, contexts, LEAST_SHOWN if reads_memory else least)
-    outputs: list[Translation | None] = []
-    for number, (text, suggestion) in enumerate(zip(texts, found, strict=True)):
-        outputs.append(None)
-        if suggestion is None:
-            continue
-        is_read = reads_memory and not text.tags  # the model would link tags with what it has read
-        if is_read and not suggestion.is_exact:
-            continue
-        found[number] = None  # the model does not read it
-        marked = _with_tags_of(text, suggestion.target)
-        is_proposed = marks_doubt and suggestion.similarity >= LEAST_SIMILARITY
-        if marked and (suggestion.is_exact or is_proposed):
-            outputs[-1] = KnownTranslation(marked.text, from_memory=suggestion, marked=marked)
-    return outputs, found
+    decided = decide(
+        [marked.write() for marked in texts],
+        memories,
+        reads,
+        marks_doubt=marks_doubt,
+        contexts=contexts,
+    )
+    answers: list[MarkedText | None] = []
+    for number, (kept, marked, found) in enumerate(zip_longest(former, texts, decided)):
+        answer = kept or _answer(marked, found)
+        if kept:
+            decided[number] = Known(Suggestion(marked.text, kept.text, 1.0, True), kept.text)
+        elif found and not found.is_read:
+            decided[number] = found._replace(answer=answer.text) if answer else None
+        answers.append(answer)
+    options = replace(options, links=True, in_sentences=True)
+    plain = [marked.text for marked in texts]
+    job = translator.plan(plain, options, known=decided)
+    return MarkedJob(texts, answers, job)
+
+
+def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:
+    """Returns the translation that a memory has. None: it has none, or one with other tags."""
+    if known is None or known.answer is None:
+        return None
+    marked = _with_tags_of(text, known.answer)
+    is_doubtful = not known.suggestion.is_exact
+    return marked and replace(marked, is_known=True, is_doubtful=is_doubtful)
 
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
@@ -151,57 +205,36 @@ def target_of_document(document: Document, target: str | None) -> str | None:
 
 def write_document(
     document: Document,
+    planned: MarkedJob,
     outputs: Sequence[Translation],
-    language: str | None,
     fuzzy_below: int = 0,
-) -> tuple[bytes, list[str]]:
-    """Returns a document with outputs, and where the source stays, as these are cut off.
+) -> TranslatedDocument:
+    """Returns a document with the outputs of its job.
 
     Args:
-        language: What `target_of_document` returns.
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    written: list[MarkedText | None] = []
-    untranslated = []
-    placed = with_tags_placed(document.texts, outputs)
-    for marked, output, place in zip(placed, outputs, document.locations, strict=True):
-        if output.is_complete:
-            is_doubtful, is_known = _is_doubtful(output, fuzzy_below), marked_of(output) is not None
-            written.append(replace(marked, is_doubtful=is_doubtful, is_known=is_known))
+    made, written, untranslated = list(outputs), list[MarkedText | None](), list[str]()
+    for number, marked in enumerate(planned.place_tags(outputs)):
+        output = outputs[number]
+        if marked.is_known:
+            made[number] = Translation(marked.text, from_memory=output.from_memory)
+        elif output.is_complete:
+            is_doubtful = output.quality is not None and output.quality < fuzzy_below
+            marked = replace(marked, is_doubtful=is_doubtful)
         else:
-            written.append(None)
-            untranslated.append(place)
-    return document.write(written, language), untranslated
+            untranslated.append(document.locations[number])
+        written.append(marked if marked.is_known or output.is_complete else None)
+    return TranslatedDocument(
+        document.write(written, planned.language), made, written, untranslated
+    )
 
 
-def with_proposals(document: Document, outputs: Sequence[Translation]) -> list[Translation]:
-    """Returns outputs; for texts that are very similar to known ones, it proposes the known ones.
-
-    A proposal has what the model has made of the words that differ.
-    """
-    proposals = list(outputs)
-    for number, (text, output) in enumerate(zip(document.texts, outputs, strict=True)):
-        known = output.from_memory
-        is_near = known is not None and known.similarity >= LEAST_REPAIRED
-        if known and is_near and document.marks_doubt and marked_of(output) is None:
-            repaired = repair(text.text, known, output.text, output.links or NO_LINKS)
-            if marked := _with_tags_of(text, repaired):
-                proposals[number] = KnownTranslation(marked.text, from_memory=known, marked=marked)
-    return proposals
-
-
-def with_tags_placed(
-    texts: Sequence[MarkedText], outputs: Sequence[Translation]
-) -> list[MarkedText]:
-    """Returns outputs with the tags of their texts; without tags, no links are needed."""
-    return [
-        marked_of(output) or place_tags(marked, output.text, output.links or NO_LINKS)
-        for marked, output in zip(texts, outputs, strict=True)
-    ]
-
-
-def _is_doubtful(output: Translation, fuzzy_below: int) -> bool:
-    if marked_of(output) is not None and output.from_memory is not None:
-        return not output.from_memory.is_exact
-    return output.quality is not None and output.quality < fuzzy_below
+def _proposal(text: MarkedText, known: Known | None, output: Translation) -> MarkedText | None:
+    """Returns a known translation, with the words of an output where the texts differ."""
+    if known is None or not known.is_repaired:
+        return None
+    links = output.links or NO_LINKS
+    marked = _with_tags_of(text, repair(text.text, known.suggestion, output.text, links))
+    return marked and replace(marked, is_known=True, is_doubtful=True)

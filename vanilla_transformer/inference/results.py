@@ -1,19 +1,17 @@
 """What a `Translator` returns: the outputs of segments joined, and the chosen one of several."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, isfinite
 from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.inference.options import Metric
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.word_alignment import Links, format_links, word_links, words_of_spans
-
-Metric = Callable[[str, str], float]
-"""Returns the similarity of an output and a reference, higher for better."""
 
 
 class Mark(NamedTuple):
@@ -36,6 +34,7 @@ class Translation:
             1 for a token that the settings force.
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
+        source_tokens: The tokens that the model reads, if an alignment was asked for.
         word_alignment: (source word, target word) by their indices among the words of the source
             text and of `text`. A word is text between ASCII white space.
         links: Where the source tokens are in the text and those of the output in `text`, in order,
@@ -62,6 +61,7 @@ class Translation:
     tokens: tuple[str, ...] | None = None
     token_scores: tuple[float, ...] | None = None
     alignment: Links | None = None
+    source_tokens: tuple[str, ...] | None = None
     word_alignment: Links | None = None
     links: TokenLinks | None = None
     is_complete: bool = True
@@ -141,22 +141,6 @@ def without_infinities(report: Any) -> Any:
     if isinstance(report, (list, tuple)):
         return [without_infinities(value) for value in report]
     return None if isinstance(report, float) and not isfinite(report) else report
-
-
-class OutputOptions(NamedTuple):
-    """What to return besides the texts."""
-
-    scores: bool = False
-    tokens: bool = False
-    alignment: bool = False
-    words: bool = False
-    links: bool = False
-    marks: bool = False
-
-    @property
-    def linked(self) -> bool:
-        """Whether tokens are to be aligned."""
-        return self.alignment or self.words or self.links
 
 
 def linked_words(source: str, target: str, links: TokenLinks) -> Links:

@@ -1,12 +1,13 @@
-"""Texts become segments, and what the model reads of these: the stages `split` and `read`."""
+"""The stages `split` and `read`: texts become sources, and sources segments of token ids."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from unicodedata import normalize
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.job import NO_DEMANDS, Demands, Job
 from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
@@ -17,7 +18,6 @@ from vanilla_transformer.text.kept import (
     Span,
     TokenLinks,
     apply_edits,
-    make_kept_finder,
     meets,
     stripped,
 )
@@ -26,12 +26,13 @@ from vanilla_transformer.text.lines import TextLayout, count_characters, split_l
 from vanilla_transformer.text.memory import Suggestion, shown_behind
 from vanilla_transformer.text.readings import Placeholders, Reading
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
-from vanilla_transformer.text.terms import Glossary, Match, Term, edits_to_annotate
+from vanilla_transformer.text.terms import Match, Term, edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
 from vanilla_transformer.text.tokenizer_sides import (
     call_tokenizer,
     has_two_vocabularies,
     target_side,
+    tokens_of_ids,
     vocabulary_of,
 )
 
@@ -52,90 +53,67 @@ class Encoded(NamedTuple):
     row: Any = None
 
 
-class Demands(NamedTuple):
-    """What is decided of outputs before they are made.
-
-    Attributes:
-        find_kept: Finds the parts of a text that its output has too.
-        glossary: Terms whose translation is decided.
-        keeps: Whether outputs keep these parts, and have no other placeholders.
-    """
-
-    find_kept: Callable[..., list[Span]] = make_kept_finder()
-    glossary: Glossary = Glossary(())
-    keeps: bool = True
-
-
-_UNREAD, _UNSEARCHED, _NO_DEMANDS = Encoded(""), Hypothesis((), None), Demands()
+_UNSEARCHED = Hypothesis((), None)
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A line, or a part of one, on its way; each stage fills in what it decides.
+class Source:
+    """A line, or a part of one, before the model reads it.
 
     Attributes:
-        text: What stands in the document.
+        text: The text, as it stands in the document.
         direction: Its languages, and the tag that the model reads before it.
-        encoded: What the model reads.
-        demands: What is decided of its outputs.
+        demands: The decisions on its outputs.
         flags: The flags of gettext, such as `c-format`, if the text is of a message.
-        known: A similar text and its translation, which the model may read. None: there is none.
-        num_shown: Number of tokens of this translation that the model reads.
-        kept: Spans of the text that the output has too, unchanged.
-        matches: The terms of a glossary in it.
-        unknown: Number of characters of the text that the model reads as unknown.
-        edits: What the model reads in the place of parts of the text.
-        hypothesis: One of the outputs that the search has found, or a given one.
-        given: A given target. None: the search has found it.
-        written: The text of the hypothesis.
-        put_back: Edits of `written` that put parts of the source in the place of placeholders.
-        output: `written` with these edits, and with what the model did not copy.
-        is_complete: Whether the model ended it; False if it is cut off at the longest length.
-        links: Links of source tokens with the output. Empty: they were not needed.
-        copies: What the output has of the spans that are kept. None: there are none.
-        restored: What the model did not copy.
-        missing_terms: Targets of terms that the output lacks.
-        token_scores: Log-probability of each token in nats. Empty: it was not asked for.
-        pieces: Outputs of its sentences, and the cuts between these, which stand for its own
-            output. Empty: its own counts.
+        known: A similar text and its translation, which the model reads if there is room. None:
+            there is none.
     """
 
     text: str
     direction: Direction
-    encoded: Encoded = _UNREAD
-    demands: Demands = _NO_DEMANDS
+    demands: Demands = NO_DEMANDS
     flags: frozenset[str] = frozenset()
     known: Suggestion | None = None
-    num_shown: int = 0
+
+    def with_text(self, text: str, direction: Direction) -> "Source":
+        """Returns another text with the same demands."""
+        return replace(self, text=text, direction=direction, known=None)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A source as the model reads it.
+
+    Attributes:
+        encoded: The tokens that the model reads.
+        kept: Spans of the text that the output has too, unchanged.
+        matches: The terms of a glossary in it.
+        unknown: Number of characters of the text that the model reads as unknown.
+        edits: Edits of the text, after which the model reads it.
+        num_shown: Number of tokens of a similar text's translation that the model reads.
+    """
+
+    source: Source
+    encoded: Encoded
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     unknown: int = 0
     edits: Sequence[Edit] = ()
-    hypothesis: Hypothesis = _UNSEARCHED
-    given: Encoded | None = None
-    written: str = ""
-    put_back: Sequence[Edit] = ()
-    output: str = ""
-    is_complete: bool = True
-    links: TokenLinks = NO_LINKS
-    copies: Copies | None = field(default=None, repr=False)
-    restored: tuple[str, ...] = ()
-    missing_terms: tuple[str, ...] = ()
-    token_scores: tuple[float, ...] = ()
-    pieces: tuple["Segment | Cut", ...] = ()
+    num_shown: int = 0
 
-    def with_text(self, text: str, direction: Direction) -> "Segment":
-        """Returns another text that is not read yet, with the same demands."""
-        return Segment(text, direction, demands=self.demands, flags=self.flags)
+    @property
+    def text(self) -> str:
+        """The text, as it stands in the document."""
+        return self.source.text
 
     @property
     def ids(self) -> Ids:
-        """The ids of what the model reads, the end included."""
+        """The ids of the tokens that the model reads, the end included."""
         return self.encoded.ids
 
     @property
     def reading(self) -> Reading:
-        """What the model reads of the text."""
+        """The text as the model reads it, without a tag."""
         return Reading(self.text, self.edits)
 
     @property
@@ -146,40 +124,79 @@ class Segment:
     @property
     def target_language(self) -> str | None:
         """The tag of its target's language; None: it is unknown."""
-        return known_tag(self.direction.target)
-
-    @property
-    def repeats(self) -> bool:
-        """Whether its output repeats itself, and the text does not."""
-        return repeats_itself(self.output) and not repeats_itself(self.text)
+        return known_tag(self.source.direction.target)
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 @dataclass(frozen=True)
-class SplitTexts:
-    """Texts that are split into segments.
+class Output:
+    """An output of a segment.
+
+    Attributes:
+        hypothesis: The tokens that the search has found, or those of a given target.
+        given: A given target. None: the search has found it.
+        written: The text of the hypothesis.
+        put_back: Edits of `written` that put parts of the source in the place of placeholders.
+        text: `written` with these edits, and with the kept parts that the model did not copy.
+        is_complete: Whether the model ended it; False if it is cut off at the longest length.
+        links: Links of source tokens with the text. Empty: they were not needed.
+        copies: The kept parts that the text has, and lacks. None: nothing is kept.
+        restored: The kept parts that the model did not copy.
+        missing_terms: Targets of terms that the text lacks.
+        token_scores: Log-probability of each token in nats. Empty: it was not asked for.
+        pieces: Outputs of its sentences, and the cuts between these, which stand for its own
+            text. Empty: its own counts.
+    """
+
+    segment: Segment
+    hypothesis: Hypothesis = _UNSEARCHED
+    given: Encoded | None = None
+    written: str = ""
+    put_back: Sequence[Edit] = ()
+    text: str = ""
+    is_complete: bool = True
+    links: TokenLinks = NO_LINKS
+    copies: Copies | None = field(default=None, repr=False)
+    restored: tuple[str, ...] = ()
+    missing_terms: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+    pieces: tuple["Output | Cut", ...] = ()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it repeats itself, and its source does not."""
+        return repeats_itself(self.text) and not repeats_itself(self.segment.text)
+
+
+Part = TypeVar("Part")
+NewPart = TypeVar("NewPart")
+
+
+@dataclass(frozen=True)
+class SplitTexts(Generic[Part]):
+    """Texts that are split into segments, which may be sources, read, or outputs.
 
     Attributes:
         layouts: Each text, with numbers into `segments` in the place of its segments.
     """
 
     layouts: list[TextLayout]
-    segments: list[Segment]
+    segments: list[Part]
 
-    def with_parts(self, rows: Iterable[Iterable[Segment | Cut | str]]) -> "SplitTexts":
+    def with_parts(self, rows: Iterable[Iterable[NewPart | Cut | str]]) -> "SplitTexts[NewPart]":
         """Returns the texts with a row of parts in the place of each segment."""
-        segments: list[Segment] = []
+        segments: list[NewPart] = []
         numbered: list[list[int | Cut | str]] = []
         for row in rows:
             numbered.append([])
             for part in row:
-                if isinstance(part, Segment):
+                if isinstance(part, Cut | str):
+                    numbered[-1].append(part)
+                else:
                     numbered[-1].append(len(segments))
                     segments.append(part)
-                else:
-                    numbered[-1].append(part)
         return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
 
 
@@ -206,58 +223,68 @@ class Reader:
         """The characters that tokens of sources have, without those that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
-    def split(
-        self,
-        texts: Sequence[str],
-        directions: Sequence[Direction],
-        demands: Demands,
-        suggestions: Sequence[Suggestion | None],
-    ) -> SplitTexts:
-        """Splits texts into lines; one that a memory has exactly becomes its translation."""
-        pairs = list(zip(texts, suggestions, strict=True))
-        layouts, lines = split_lines(
-            ["" if known and known.is_exact else text for text, known in pairs]
+    def split(self, job: Job) -> SplitTexts[Segment]:
+        """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
+
+        A text that a former translation answers has no segments.
+        """
+        split = self._lines(job)
+        if job.in_sentences:
+            split = split.with_parts(  # a similar text is one of all sentences
+                [line] if line.known else self.sentences(line) for line in split.segments
+            )
+        read = self.read(split.segments)
+        return without_unknown(
+            SplitTexts(split.layouts, read).with_parts(
+                [segment] if len(segment) <= self.limit else self._pieces(segment.source)
+                for segment in read
+            )
         )
-        segments = []
-        for direction, layout, (text, known) in zip(directions, layouts, pairs, strict=True):
-            is_shown = self.reads_memory and len(layout.segments) == 1  # it is of the whole text
+
+    def _lines(self, job: Job) -> SplitTexts[Source]:
+        answers = [text.known.answer if text.known else None for text in job.texts]
+        layouts, lines = split_lines(
+            [
+                text.text if answer is None else ""
+                for text, answer in zip(job.texts, answers, strict=True)
+            ]
+        )
+        sources = []
+        for layout, (text, direction, known) in zip(layouts, job.texts, strict=True):
+            is_read = known and known.is_read and len(layout.segments) == 1  # of the whole text
             for line in (lines[number] for number in layout.segments):
-                segments.append(
-                    Segment(
+                sources.append(
+                    Source(
                         line,
                         direction.for_text(line, self._tags),
-                        demands=demands,
-                        flags=getattr(text, "flags", frozenset()),
-                        known=known if is_shown else None,
+                        job.demands,
+                        getattr(text, "flags", frozenset()),
+                        known.suggestion if known and is_read else None,
                     )
                 )
         layouts = [
-            TextLayout((known.target,) if known and known.is_exact else layout.parts, known)
-            for layout, known in zip(layouts, suggestions, strict=True)
+            layout if answer is None else TextLayout((answer,))
+            for layout, answer in zip(layouts, answers, strict=True)
         ]
-        return SplitTexts(layouts, segments)
+        return SplitTexts(layouts, sources)
 
-    def read(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Decides what is kept of segments, and what the model reads of them."""
-        texts = [segment.direction.read(segment.text) for segment in segments]
-        languages = [segment.direction.source for segment in segments]
-        return [
-            self._read_one(replace(segment, encoded=encoded))
-            for segment, encoded in zip(
-                segments, self.encode("source", texts, languages), strict=True
-            )
-        ]
+    def read(self, sources: Sequence[Source]) -> list[Segment]:
+        """Decides what is kept of sources, and what the model reads of them."""
+        texts = [source.direction.read(source.text) for source in sources]
+        languages = [source.direction.source for source in sources]
+        encoded = self.encode("source", texts, languages)
+        return list(map(self._read_one, sources, encoded))
 
-    def _read_one(self, segment: Segment) -> Segment:
-        text, demands = segment.text, segment.demands
+    def _read_one(self, source: Source, encoded: Encoded) -> Segment:
+        text, demands = source.text, source.demands
         unknown: list[Span] = []
-        if self.tokenizer.unk_token_id in segment.ids:
+        if self.tokenizer.unk_token_id in encoded.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
         kept_unknown = unknown if self._keeps_unknown else ()
-        kept = demands.find_kept(text, kept_unknown, flags=segment.flags)
-        matches = demands.glossary.find(text, known_tag(segment.direction.source), kept)
-        if not kept and not unknown and not matches and not segment.known:  # the usual case
-            return segment
+        kept = demands.find_kept(text, kept_unknown, flags=source.flags)
+        matches = demands.glossary.find(text, known_tag(source.direction.source), kept)
+        if not kept and not unknown and not matches and not source.known:  # the usual case
+            return Segment(source, encoded)
         reading = self._placeholders.reading(text, kept)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
@@ -270,9 +297,9 @@ class Reader:
             ]
             reading = reading.without(strange)
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
-        segment = replace(segment, kept=tuple(kept), matches=tuple(matches), unknown=count)
+        segment = Segment(source, encoded, tuple(kept), tuple(matches), count)
         segment = self._with_edits(segment, reading.edits) if reading.edits else segment
-        return self._read_memory(segment, segment.known) if segment.known else segment
+        return self._read_memory(segment, source.known) if source.known else segment
 
     def _read_memory(self, segment: Segment, known: Suggestion) -> Segment:
         """Returns a segment that is read with the translation of a similar text, if there is room.
@@ -280,7 +307,7 @@ class Reader:
         The tokens that stand for parts of the segment do so in that, too.
         """
         behind, end = shown_behind(segment.text, known), len(segment.text)
-        spans = segment.demands.find_kept(behind, flags=segment.flags)
+        spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
         shown = self._placeholders.reading_of_target(behind, spans, segment.reading)
         edits = [*segment.edits, Edit(end, end, shown.text)]
         with_memory = self._with_edits(segment, edits)
@@ -290,9 +317,9 @@ class Reader:
 
     def _with_edits(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
         """Returns a segment of which the model reads something else."""
-        segment = replace(segment, edits=edits)
-        text = segment.direction.read(segment.reading.text)
-        (encoded,) = self.encode("source", [text], [segment.direction.source])
+        segment, direction = replace(segment, edits=edits), segment.source.direction
+        text = direction.read(segment.reading.text)
+        (encoded,) = self.encode("source", [text], [direction.source])
         return replace(segment, encoded=encoded)
 
     def read_terms(self, segment: Segment) -> Segment:
@@ -302,61 +329,67 @@ class Reader:
         annotated = self._with_edits(segment, sorted(edits, key=lambda edit: edit.begin))
         return annotated if len(annotated) <= self.limit else segment
 
-    def cut(self, split: SplitTexts) -> SplitTexts:
-        """Cuts segments that are too long, and reads their pieces."""
-        return split.with_parts(
-            [segment] if len(segment) <= self.limit else self._pieces(segment)
-            for segment in split.segments
-        )
+    def sentences(self, source: Source) -> list[Source | Cut]:
+        """Returns the sentences of a source, and the cuts between them."""
+        return self._parts(source, split_sentences, source.with_text)
 
-    def sentences(self, segment: Segment) -> list[Segment | Cut]:
-        """Returns the sentences of a segment, which are not read yet, and the cuts between them."""
-        return self._parts(segment, split_sentences, segment.with_text)
-
-    def _pieces(self, segment: Segment) -> list[Segment | Cut]:
-        """Returns pieces of a segment that are short enough, and the cuts between them."""
-        _, of_pieces = segment.direction.of_text(segment.text, self._tags)
+    def _pieces(self, source: Source) -> list[Segment | Cut]:
+        """Returns pieces of a source that are short enough, and the cuts between them."""
+        _, of_pieces = source.direction.of_text(source.text, self._tags)
 
         def read_piece(text: str, direction: Direction = of_pieces) -> Segment:
-            return self.read([segment.with_text(text, direction)])[0]
+            return self.read([source.with_text(text, direction)])[0]
 
         cut = partial(cut_line, count_tokens=lambda text: len(read_piece(text)), limit=self.limit)
-        return self._parts(segment, cut, read_piece)
+        return self._parts(source, cut, read_piece)
 
     def _parts(
         self,
-        segment: Segment,
+        source: Source,
         split: Callable[..., list[str | Cut]],
-        make: Callable[[str, Direction], Segment],
-    ) -> list[Segment | Cut]:
-        """Splits a segment; all parts are read with the tag that its text may begin with."""
-        tag, direction = segment.direction.of_text(segment.text, self._tags)
-        line, language = segment.text[len(tag) :], known_tag(direction.source)
-        kept = segment.demands.find_kept(line, flags=segment.flags)
+        make: Callable[[str, Direction], Part],
+    ) -> list[Part | Cut]:
+        """Splits a source; all parts are read with the tag that its text may begin with."""
+        tag, direction = source.direction.of_text(source.text, self._tags)
+        line, language = source.text[len(tag) :], known_tag(direction.source)
+        kept = source.demands.find_kept(line, flags=source.flags)
         first, *others = split(line, language=language, whole=kept)
         return [
-            make(f"{tag}{first}", segment.direction),
+            make(f"{tag}{first}", source.direction),
             *(part if isinstance(part, Cut) else make(part, direction) for part in others),
         ]
 
     def read_pairs(
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
-    ) -> list[Segment]:
+    ) -> list[Output]:
         """Reads sources as `translate` does, and given targets as the model would write them."""
-        segments = [
-            Segment(text, direction.for_text(text, self._tags))
-            for text, direction in zip(sources, directions, strict=True)
-        ]
-        pairs = []
-        for segment, target in zip(self.read(segments), targets, strict=True):
+        segments = self.read(
+            [
+                Source(text, direction.for_text(text, self._tags))
+                for text, direction in zip(sources, directions, strict=True)
+            ]
+        )
+        readings = []
+        for segment, target in zip(segments, targets, strict=True):
             kept = Copies.find(segment.text, segment.kept, target).found
-            reading = self._placeholders.reading_of_target(target, kept, segment.reading)
-            written, back = reading.text, reading.undone
-            pairs.append(replace(segment, written=written, put_back=back, output=target))
-        written_by = [pair.written for pair in pairs], [pair.direction.target for pair in pairs]
+            readings.append(self._placeholders.reading_of_target(target, kept, segment.reading))
+        encoded = self.encode(
+            "target",
+            [reading.text for reading in readings],
+            [segment.source.direction.target for segment in segments],
+        )
         return [
-            replace(pair, given=given, hypothesis=Hypothesis((*given.ids[:-1],), given.ids[-1]))
-            for pair, given in zip(pairs, self.encode("target", *written_by), strict=True)
+            Output(
+                segment,
+                Hypothesis((*given.ids[:-1],), given.ids[-1]),
+                given,
+                written=reading.text,
+                put_back=reading.undone,
+                text=target,
+            )
+            for segment, given, reading, target in zip(
+                segments, encoded, readings, targets, strict=True
+            )
         ]
 
     def encode(
@@ -372,16 +405,20 @@ class Reader:
 
         return map_grouped(texts, languages, encode)
 
+    def source_tokens(self, segment: Segment) -> tuple[str, ...]:
+        """Returns the tokens that the model reads of a segment."""
+        return tuple(tokens_of_ids(self.tokenizer, segment.ids, "source"))
+
     def source_spans(self, segment: Segment) -> list[Span]:
         """Returns the span of each token in the text, without the tag that is read before it."""
-        reading, shift = segment.reading, len(segment.direction.read(""))
+        reading, shift = segment.reading, len(segment.source.direction.read(""))
         places = (
             reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
             for begin, end in self._spans(segment.encoded, "source")
         )
         return [stripped(segment.text, place) for place in places]
 
-    def target_spans(self, output: Segment) -> list[Span]:
+    def target_spans(self, output: Output) -> list[Span]:
         """Returns the span of each token but the end in what is written."""
         ids, text = output.hypothesis.ids, output.written
         if output.given is None:
@@ -402,7 +439,7 @@ class Reader:
         return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
 
 
-def without_unknown(split: SplitTexts) -> SplitTexts:
+def without_unknown(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
     """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
 
     A model that reads no token in their place would write words out of nothing.

@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from itertools import chain, islice
 from typing import Any
 
 from transformers.utils import logging
 
 from vanilla_transformer.inference.constrained import TermIds, ids_of_term, search_with_terms
-from vanilla_transformer.inference.engine_choice import Engine, Engines
+from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import (
     Hypothesis,
     Ids,
@@ -18,9 +18,16 @@ from vanilla_transformer.inference.engines import (
     chosen_scores,
     is_cut_off,
 )
+from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
-from vanilla_transformer.inference.results import Mark, OutputOptions, Translation, linked_words
-from vanilla_transformer.inference.segments import NO_LINKS, Reader, Segment, SplitTexts
+from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
+from vanilla_transformer.inference.segments import (
+    Output,
+    Reader,
+    Segment,
+    Source,
+    SplitTexts,
+)
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.grouping import map_grouped
@@ -39,25 +46,8 @@ from vanilla_transformer.text.word_alignment import Links
 
 logger = logging.get_logger(__name__)
 
-Row = list[Segment]
+Row = list[Output]
 """The outputs of a segment, best first."""
-
-
-@dataclass(frozen=True)
-class TranslatorCall:
-    """What one call of `Translator.translate` computes, and with which engine.
-
-    Attributes:
-        searches_again: Whether outputs that repeat themselves are searched once more.
-        cuts_again: Whether a line whose output is cut off is translated sentence by sentence.
-    """
-
-    search: Search
-    engine: Engine
-    details: OutputOptions
-    batch_tokens: int
-    searches_again: bool = True
-    cuts_again: bool = False
 
 
 class Stages:
@@ -72,11 +62,12 @@ class Stages:
     ) -> None:
         self.reader, self.engines, self.end = reader, engines, end
         self.calibration = calibration
+        self.call_with_begin = lru_cache(maxsize=64)(self._call_with_begin)
 
     def compute(
         self,
         segments: Sequence[Segment],
-        call: TranslatorCall,
+        call: Call,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Row]:
         """Computes `n_best` outputs for each segment, best first.
@@ -84,21 +75,28 @@ class Stages:
         Segments share batches if their targets begin with the same tokens. Those with kept parts
         have batches of their own, because their outputs are aligned.
         """
-        keys = [(segment.direction.begin, bool(segment.kept)) for segment in segments]
-        rows = map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
-        return self._with_sentences(segments, rows, call) if call.cuts_again else rows
+        rows = self._compute_once(segments, call, on_batch)
+        return self._with_sentences(rows, call) if call.retries else rows
 
-    def _with_sentences(
-        self, segments: Sequence[Segment], rows: list[Row], call: TranslatorCall
+    def _compute_once(
+        self,
+        segments: Sequence[Segment],
+        call: Call,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[Row]:
+        keys = [(segment.source.direction.begin, bool(segment.kept)) for segment in segments]
+        return map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
+
+    def _with_sentences(self, rows: list[Row], call: Call) -> list[Row]:
         """Gives outputs that are cut off those of their sentences, each translated alone."""
         sentences = {
             number: parts
-            for number, row in enumerate(rows)
-            if not row[0].is_complete and len(parts := self.reader.sentences(segments[number])) > 1
+            for number, (output, *_) in enumerate(rows)
+            if not output.is_complete
+            and len(parts := self.reader.sentences(output.segment.source)) > 1
         }
-        again = [part for row in sentences.values() for part in row if isinstance(part, Segment)]
-        computed = iter(self.compute(self.reader.read(again), replace(call, cuts_again=False)))
+        again = [part for row in sentences.values() for part in row if isinstance(part, Source)]
+        computed = iter(self._compute_once(self.reader.read(again), call))
         for number, parts in sentences.items():
             pieces = [
                 [part] * len(rows[number]) if isinstance(part, Cut) else next(computed)
@@ -110,7 +108,7 @@ class Stages:
             ]
         return rows
 
-    def call_with_begin(self, call: TranslatorCall, begin: FirstTokens) -> TranslatorCall:
+    def _call_with_begin(self, call: Call, begin: FirstTokens) -> Call:
         """Returns a call for targets that begin with these tokens."""
         settings = with_first_token(call.search.settings, begin)
         if settings is call.search.settings:
@@ -120,7 +118,7 @@ class Stages:
 
     def _compute_group(
         self,
-        call: TranslatorCall,
+        call: Call,
         on_batch: Callable[[int], None] | None,
         key: tuple[FirstTokens, bool],
         segments: Sequence[Segment],
@@ -146,31 +144,30 @@ class Stages:
                 rows[number] = row
         return rows
 
-    def _without_known(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
-        # A text that is not read yet has no similar text.
-        unread = [row[0].with_text(row[0].text, row[0].direction) for row in rows]
-        return self._outputs(self.reader.read(unread), call)
+    def _without_known(self, rows: list[Row], call: Call) -> list[Row]:
+        sources = [replace(row[0].segment.source, known=None) for row in rows]
+        return self._outputs(self.reader.read(sources), call)
 
-    def _without_repetition(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+    def _without_repetition(self, rows: list[Row], call: Call) -> list[Row]:
         """Adds other outputs; those that have not lost their way come first."""
-        search = call.search.without_repetition() if call.searches_again else None
+        search = call.search.without_repetition() if call.retries else None
         if search is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
         best = []
-        again = self._outputs([row[0] for row in rows], call)
+        again = self._outputs([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
             known = {output.hypothesis.ids for output in row}
             others = [output for output in new if output.hypothesis.ids not in known]
             best.append(sorted([*row, *others], key=has_lost_its_way)[: len(row)])
         return best
 
-    def _reading_terms(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+    def _reading_terms(self, rows: list[Row], call: Call) -> list[Row]:
         if not self.reader.reads_terms:
             return rows
-        return self._outputs([self.reader.read_terms(row[0]) for row in rows], call)
+        return self._outputs([self.reader.read_terms(row[0].segment) for row in rows], call)
 
-    def _placing_terms(self, rows: list[Row], call: TranslatorCall) -> list[Row]:
+    def _placing_terms(self, rows: list[Row], call: Call) -> list[Row]:
         """Computes outputs that contain the terms; equally many beams share batches."""
         if not isinstance(call.engine, TransformersEngine):
             logger.debug("Transformers searches outputs that lack terms again.")
@@ -181,7 +178,7 @@ class Stages:
         def search_group(beams: int, numbers: list[int]) -> list[Row]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
             return self._outputs(
-                [rows[number][0] for number in numbers],
+                [rows[number][0].segment for number in numbers],
                 replace(call, search=searches[numbers[0]], batch_tokens=batch_tokens),
                 terms=[terms[number] for number in numbers],
             )
@@ -189,17 +186,18 @@ class Stages:
         beams = [search.num_beams for search in searches]
         return map_grouped(list(range(len(rows))), beams, search_group)
 
-    def _terms_to_place(self, output: Segment) -> list[TermIds]:
+    def _terms_to_place(self, output: Output) -> list[TermIds]:
         """Returns the ids of the terms that an output must have.
 
         A model that reads terms may inflect those that it has inflected in this output.
         """
-        wanted = Counter(term.target for term in output.terms)
+        segment = output.segment
+        wanted = Counter(term.target for term in segment.terms)
         if self.reader.reads_terms:
-            inflected = Counter(missing_targets(output.terms, output.output))
+            inflected = Counter(missing_targets(segment.terms, output.text))
             wanted -= inflected - Counter(output.missing_terms)
         candidates = (
-            ids_of_term(self.reader.of_targets, target, output.target_language)
+            ids_of_term(self.reader.of_targets, target, segment.target_language)
             for target in wanted.elements()
         )
         return [term for term in candidates if term is not None]
@@ -207,7 +205,7 @@ class Stages:
     def _outputs(
         self,
         segments: Sequence[Segment],
-        call: TranslatorCall,
+        call: Call,
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[TermIds]] | None = None,
     ) -> list[Row]:
@@ -220,10 +218,10 @@ class Stages:
     def search(
         self,
         segments: Sequence[Segment],
-        call: TranslatorCall,
+        call: Call,
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[TermIds]] | None = None,
-    ) -> list[Segment]:
+    ) -> list[Output]:
         """Searches for `n_best` outputs of each segment, which may have to contain terms.
 
         Parts of the source come in the place of placeholders.
@@ -249,23 +247,24 @@ class Stages:
         ]
 
     @staticmethod
-    def _as_output(segment: Segment, hypothesis: Hypothesis, text: str, search: Search) -> Segment:
-        edits = segment.reading.edits_to_restore(text)
-        output = apply_edits(text, edits)
-        return replace(
+    def _as_output(
+        segment: Segment, hypothesis: Hypothesis, written: str, search: Search
+    ) -> Output:
+        edits, source = segment.reading.edits_to_restore(written), segment.source
+        text = apply_edits(written, edits)
+        return Output(
             segment,
-            hypothesis=hypothesis,
-            written=text,
+            hypothesis,
+            written=written,
             put_back=edits,
-            output=output,
-            copies=Copies.find(segment.text, segment.kept, output, segment.flags)
-            if segment.demands.keeps
+            text=text,
+            copies=Copies.find(source.text, segment.kept, text, source.flags)
+            if source.demands.keeps
             else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
-            links=NO_LINKS,
         )
 
-    def link(self, outputs: Sequence[Segment], call: TranslatorCall) -> list[Segment]:
+    def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
         """Aligns the outputs that lack something of their sources, or all if links are wanted."""
         linked = list(outputs)
         wanted = [
@@ -276,7 +275,7 @@ class Stages:
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
         if None in aligned:  # the search itself has not aligned them
             aligned = self.engines.transformers.alignments(
-                [outputs[number].ids for number in wanted],
+                [outputs[number].segment.ids for number in wanted],
                 [self._ended(outputs[number].hypothesis) for number in wanted],
                 call.batch_tokens,
                 needed_start(call.search.settings),
@@ -284,7 +283,7 @@ class Stages:
         for number, row in zip(wanted, aligned, strict=True):
             output = outputs[number]
             places = self.reader.target_spans(output)
-            links = TokenLinks(self.reader.source_spans(output), places, row[: len(places)])
+            links = TokenLinks(self.reader.source_spans(output.segment), places, row[: len(places)])
             linked[number] = replace(
                 output,
                 hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
@@ -292,7 +291,7 @@ class Stages:
             )
         return linked
 
-    def score(self, outputs: Sequence[Segment], call: TranslatorCall) -> list[Segment]:
+    def score(self, outputs: Sequence[Output], call: Call) -> list[Output]:
         """Computes the scores of the tokens of outputs, if these are wanted."""
         if not call.details.scores:
             return list(outputs)
@@ -300,7 +299,10 @@ class Stages:
         # A score needs an end; that of an output without one is left out below.
         ended = [self._ended(output.hypothesis) for output in outputs]
         rows = call.engine.token_scores(
-            [output.ids for output in outputs], ended, call.batch_tokens, needed_start(settings)
+            [output.segment.ids for output in outputs],
+            ended,
+            call.batch_tokens,
+            needed_start(settings),
         )
         scored = []
         for output, ids, row in zip(outputs, ended, rows, strict=True):
@@ -315,18 +317,33 @@ class Stages:
         return [*hypothesis.ids, *([] if end is None else [end])]
 
     def join(
-        self, layout: TextLayout, rows: Sequence[Row], call: TranslatorCall
+        self, job: Job, split: SplitTexts[Segment], rows: Sequence[Row]
+    ) -> list[list[Translation]]:
+        """Makes the outputs of each text, best first, from those of its segments."""
+        return [
+            self._outputs_of(job, text, layout, rows)
+            for text, layout in zip(job.texts, split.layouts, strict=True)
+        ]
+
+    def _outputs_of(
+        self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Row]
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments, in the order of their scores."""
-        joined = [self._join(layout, rows, rank, call) for rank in range(call.search.n_best)]
-        return sorted(joined, key=lambda output: -(output.score or 0.0))
+        ranks = range(job.call.search.n_best)
+        joined = [self._join(layout, rows, rank, job.call) for rank in ranks]
+        if text.known:
+            known = text.known.suggestion
+            joined = [replace(output, from_memory=known) for output in joined]
+        best_first = sorted(joined, key=lambda output: -(output.score or 0.0))
+        if job.metric is None:
+            return best_first
+        return [best_first[least_risk([output.text for output in best_first], job.metric)]]
 
     def _join(
         self,
         layout: TextLayout,
         rows: Sequence[Row],
         rank: int,
-        call: TranslatorCall,
+        call: Call,
     ) -> Translation:
         """Makes an output of a text from one for each of its segments.
 
@@ -340,10 +357,11 @@ class Stages:
             output.pieces or [output] for output in outputs
         )
         (layout,), parts = split.layouts, split.segments
+        read = [part.segment for part in parts]
 
         @cache
         def language() -> str | None:
-            return parts[0].target_language or tag_of_texts(part.output for part in parts)
+            return read[0].target_language or tag_of_texts(part.text for part in parts)
 
         source = text = ""
         sources, targets = list[Span](), list[Span]()
@@ -359,9 +377,9 @@ class Stages:
             targets += [(begin + len(text), end + len(text)) for begin, end in links.targets]
             if details.marks:
                 marks += _marks(output, len(text))
-            source, text = source + output.text, text + output.output
+            source, text = source + output.segment.text, text + output.text
         links = TokenLinks(sources, targets, aligned)
-        characters = sum(count_characters(part.text) for part in parts)
+        characters = sum(count_characters(segment.text) for segment in read)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
         tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
@@ -371,36 +389,38 @@ class Stages:
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
             alignment=_token_pairs(parts) if details.alignment else None,
-            word_alignment=linked_words(source, text, links) if details.words else None,
+            source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, read)))
+            if details.alignment
+            else None,
+            word_alignment=linked_words(source, text, links) if details.word_alignment else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
             repeated=any(part.repeats for part in parts),
-            unknown_share=sum(part.unknown for part in parts) / max(characters, 1),
+            unknown_share=sum(segment.unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
             terms=tuple(
-                (part.text[match.begin : match.end], match.term.target)
-                for part in parts
-                for match in part.matches
+                (segment.text[match.begin : match.end], match.term.target)
+                for segment in read
+                for match in segment.matches
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
             marks=tuple(sorted(marks)),
-            from_memory=layout.suggestion,
         )
         if not details.scores or not parts:
             return translation
-        num_tokens = sum(len(part) - part.num_shown for part in parts)
+        num_tokens = sum(len(segment) - segment.num_shown for segment in read)
         described = describe_output(translation, source, num_tokens)
         known = self.calibration
-        quality = known.expected(described, parts[0].target_language) if known else None
+        quality = known.expected(described, read[0].target_language) if known else None
         return replace(translation, described=described, quality=quality)
 
 
 def copies_known(row: Row) -> bool:
     """Returns whether the best output is the stored translation of a text with other words."""
-    known = row[0].known
+    known = row[0].segment.source.known
     if known is None or known.similarity == 1:
         return False
-    return row[0].output.lower() == known.target.strip().lower()
+    return row[0].text.lower() == known.target.strip().lower()
 
 
 def loses_its_way(row: Row) -> bool:
@@ -413,47 +433,47 @@ def lacks_terms(row: Row) -> bool:
     return any(output.missing_terms for output in row)
 
 
-def has_lost_its_way(output: Segment) -> bool:
+def has_lost_its_way(output: Output) -> bool:
     """Returns whether an output repeats itself, unlike its text, or goes on far too long."""
-    is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output)
+    is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output.segment)
     return is_too_long or output.repeats
 
 
-def restore(output: Segment) -> Segment:
-    """Puts what is kept into an output that lacks it, and finds the terms that it lacks."""
-    text, links, copies = output.output, output.links, output.copies
+def restore(output: Output) -> Output:
+    """Puts the kept parts into an output that lacks them, and finds the terms that it lacks."""
+    text, links, copies, segment = output.text, output.links, output.copies, output.segment
     restored: tuple[str, ...] = ()
     if copies and not copies.are_right:
-        found = targets_in(text, output.terms, output.target_language)
+        found = targets_in(text, segment.terms, segment.target_language)
         edits = edits_to_keep(copies, links, [(match.begin, match.end) for match in found])
         text, links = apply_edits(text, edits), links.edited(edits)
-        copies = Copies.find(output.text, output.kept, text, output.flags)
+        copies = Copies.find(segment.text, segment.kept, text, segment.source.flags)
         restored = tuple(edit.text.strip() for edit in edits if edit.text)
     return replace(
         output,
-        output=text,
+        text=text,
         links=links,
         copies=copies,
         restored=restored,
-        missing_terms=missing_targets(output.terms, text, output.target_language),
+        missing_terms=missing_targets(segment.terms, text, segment.target_language),
     )
 
 
-def _token_pairs(parts: Sequence[Segment]) -> Links:
+def _token_pairs(parts: Sequence[Output]) -> Links:
     """Returns the links of all tokens of parts by their indices, the ends included in the count."""
     links, sources, targets = [], 0, 0
     for part in parts:
         links += [(sources + s, targets + t) for t, s in enumerate(part.hypothesis.aligned or ())]
-        sources += len(part)
+        sources += len(part.segment)
         targets += len(part.hypothesis.tokens)
     return tuple(links)
 
 
-def _marks(output: Segment, place: int) -> list[Mark]:
-    """Returns the marks of an output that begins at a place of its text."""
-    kept = output.copies.found if output.copies else ()
-    terms = targets_in(output.output, output.terms, output.target_language, kept)
+def _marks(output: Output, begin: int) -> list[Mark]:
+    """Returns the marks of an output that begins at a position of its text."""
+    segment, kept = output.segment, output.copies.found if output.copies else ()
+    terms = targets_in(output.text, segment.terms, segment.target_language, kept)
     return [
-        *(Mark(place + begin, place + end, "kept") for begin, end in kept),
-        *(Mark(place + term.begin, place + term.end, "term") for term in terms),
+        *(Mark(begin + first, begin + end, "kept") for first, end in kept),
+        *(Mark(begin + term.begin, begin + term.end, "term") for term in terms),
     ]

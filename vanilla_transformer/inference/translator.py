@@ -1,8 +1,9 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Self
@@ -17,26 +18,24 @@ from vanilla_transformer.files.loading import (
 )
 from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
-from vanilla_transformer.inference.engines import Ids, TransformersEngine
+from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.job import Call, Demands, Job, JobText
+from vanilla_transformer.inference.options import (
+    NAMES,
+    Languages,
+    OutputOptions,
+    TranslateOptions,
+)
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.results import (
     Alignment,
-    Metric,
-    OutputOptions,
     Score,
     Translation,
-    least_risk,
     linked_words,
     metric_by_name,
 )
-from vanilla_transformer.inference.segments import (
-    Demands,
-    Reader,
-    Segment,
-    SplitTexts,
-    without_unknown,
-)
-from vanilla_transformer.inference.stages import Stages, TranslatorCall
+from vanilla_transformer.inference.segments import Output, Reader
+from vanilla_transformer.inference.stages import Stages
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
@@ -47,15 +46,8 @@ from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import make_kept_finder
 from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.lines import count_characters
-from vanilla_transformer.text.memory import (
-    LEAST_SHOWN,
-    LEAST_SIMILARITY,
-    Memory,
-    Suggestion,
-    suggestions_for,
-)
-from vanilla_transformer.text.terms import Glossary, GlossaryLike
-from vanilla_transformer.text.tokenizer_sides import tokens_of_ids
+from vanilla_transformer.text.memory import Known, Memory, decide
+from vanilla_transformer.text.terms import Glossary
 
 logger = logging.get_logger(__name__)
 
@@ -63,11 +55,6 @@ TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
 MOST_NAMED = 10
 """Texts that a warning names."""
-
-Languages = str | Sequence[str | None] | None
-"""The language of all texts, or one for each of them. None: that of the model."""
-Suggest = Callable[[list[str]], Sequence[Suggestion | None]]
-"""Returns what a memory has for each text."""
 
 
 class LongSourceError(ValueError):
@@ -82,8 +69,8 @@ class LongSourceError(ValueError):
 class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
-    `split_texts`, `stages.compute` and `stages.join` are the steps of `translate`, for callers that
-    put the segments of several texts into batches of their own.
+    `translate` plans a job for its texts and runs it. The steps of `run` are `reader.split`,
+    `stages.compute` and `stages.join`.
 
     Args:
         source_limit: Longest source in tokens; longer lines are split.
@@ -106,6 +93,8 @@ class Translator:
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
         self.stages = Stages(self.reader, engines, end, calibration)
+        self._plain_call = lru_cache(maxsize=64)(self._make_call)
+        self._settings_of_calls: dict[str, Any] = {}
 
     @classmethod
     def from_pretrained(
@@ -169,25 +158,8 @@ class Translator:
         self,
         texts: str | Iterable[str],
         *,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
-        n_best: int | None = None,
-        return_scores: bool = False,
-        return_tokens: bool = False,
-        return_alignment: bool = False,
-        return_word_alignment: bool = False,
-        return_links: bool = False,
-        minimum_risk: str | Metric | None = None,
-        candidates: int = 16,
-        keep: bool = True,
-        keep_patterns: Sequence[str] = (),
-        glossary: GlossaryLike | None = None,
         memory: Memory | None = None,
-        suggest: Suggest | None = None,
-        batch_tokens: int = 4096,
         progress: bool = False,
-        in_sentences: bool = False,
-        cuts_again: bool = False,
         name_text: Callable[[int], str] | None = None,
         **options: Any,
     ) -> Any:
@@ -196,39 +168,21 @@ class Translator:
         Args:
             texts: A text, a list of texts, or another iterable, which is read as a stream. A text
                 may have several lines; its lines and blank lines stay where they are.
-            src_lang: Language of the texts, in any spelling: "en", "eng_Latn", "en_XX". A list has
-                one for each text.
-            tgt_lang: Language of the outputs, in the same form. A model of several target languages
-                needs it.
-            n_best: Outputs per text. None: one, without a list around it.
-            return_scores: Whether to return `score`, `token_scores` and `quality` of `Translation`.
-            return_tokens: Whether to return its `tokens`.
-            return_alignment: Whether to return its `alignment`, from cross-attention.
-            return_word_alignment: Whether to return its `word_alignment`.
-            return_links: Whether to return its `links`.
-            minimum_risk: Chooses among `candidates` outputs the one that is most similar to the
-                others: see `metric_by_name`.
-            candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
-                otherwise the best of a beam of this width.
-            keep: Whether an output gets the placeholders, addresses and the like that it lacks,
-                and loses placeholders that its source lacks. See `text.kept`.
-            keep_patterns: Regular expressions, of the library `regex`, of what is kept besides.
-            glossary: Terms whose translation is decided: a `Glossary`, a .tsv file, or targets by
-                their sources. Where an output lacks some, a model that is trained with terms reads
-                them; what is lacking then, a search by transformers puts into it.
             memory: Former translations: an equal text has its stored translation, and a model that
                 has learnt it reads that of a similar one. `from_memory` of a result tells both. See
                 `text.memory`.
-            suggest: Returns what is known of texts, in the place of a memory.
-            batch_tokens: Largest size of a batch, in tokens with padding.
             progress: Whether to show on standard error how many texts are done.
-            in_sentences: Whether each sentence is translated alone.
-            cuts_again: Whether a line whose output is cut off at the longest length is translated
-                once more, each sentence alone.
             name_text: Names a text by its number, from 0, where a warning tells of it. None: by its
                 number, from 1.
-            **options: Settings of the search by their names in `GenerationConfig`, such as
-                `num_beams`, `max_new_tokens`, `length_penalty`, `do_sample`, `temperature`.
+            **options: The fields of `TranslateOptions`: `src_lang` and `tgt_lang` (languages in any
+                spelling, such as "en" or "eng_Latn"; a list has one for each text), `n_best`,
+                `minimum_risk` ("chrf" or a function), `candidates`, `keep`, `keep_patterns`,
+                `glossary` (a `Glossary`, a .tsv file, or targets by their sources),
+                `in_sentences`, `batch_tokens`, and `return_scores`, `return_tokens`,
+                `return_alignment`, `return_word_alignment`, `return_links`, `return_marks`, which
+                return fields of `Translation`. All other names are settings of the search by
+                their names in `GenerationConfig`, such as `num_beams`, `max_new_tokens`,
+                `do_sample`.
 
         Returns:
             For a text its output, for a list a list of outputs, for another iterable an iterator.
@@ -239,38 +193,14 @@ class Translator:
             raise ValueError(
                 f"`texts` is {texts!r}: give a text, a list of texts, or an iterable of texts."
             )
-        metric = None if minimum_risk is None else metric_by_name(minimum_risk)
-        details = OutputOptions(
-            return_scores, return_tokens, return_alignment, return_word_alignment, return_links
-        )
-        num_candidates = None if metric is None else candidates
-        call = self.plan_call(n_best, details, batch_tokens, num_candidates, cuts_again, **options)
-        if tgt_lang is not None and options.get("forced_bos_token_id") is not None:
-            raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
-        count = len(texts) if isinstance(texts, Sequence) and not isinstance(texts, str) else 1
-        directions = self.directions(count, src_lang, tgt_lang, call.search)
-        terms = None if glossary is None else Glossary.of(glossary)
-        has_details = any(call.details)
-        if memory is not None:
-            if len({direction.target for direction in directions}) > 1:
-                raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
-            reported = LEAST_SIMILARITY if has_details else None
-            least = LEAST_SHOWN if self.reader.reads_memory else reported
-            suggest = partial(suggestions_for, memories=[memory], least=least)
-        split = partial(
-            self.split_texts,
-            keep=keep,
-            keep_patterns=keep_patterns,
-            glossary=terms,
-            suggest=suggest,
-            in_sentences=in_sentences,
-        )
+        asked = TranslateOptions.of(**options)
+        memories = [] if memory is None else [memory]
         given = [texts] if isinstance(texts, str) else texts
-        rows = self._translate_stream(given, directions, call, split, metric, progress, name_text)
+        rows = self.stream(given, asked, memories, progress, name_text)
 
         def result_of(row: list[Translation]) -> Any:
-            outputs = [output if has_details else output.text for output in row]
-            return outputs[0] if n_best is None else outputs
+            outputs = [output if asked.has_details else output.text for output in row]
+            return outputs[0] if asked.n_best is None else outputs
 
         results = map(result_of, rows)
         if isinstance(texts, str):
@@ -278,15 +208,148 @@ class Translator:
             return output
         return list(results) if isinstance(texts, list | tuple) else results
 
-    def resolve_search(
-        self, n_best: int | None = None, candidates: int | None = None, **options: Any
-    ) -> Search:
-        """Combines the saved settings with those of a call; see `Search.resolve`.
+    def stream(
+        self,
+        texts: Iterable[str],
+        options: TranslateOptions,
+        memories: Sequence[Memory] = (),
+        progress: bool = False,
+        name_text: Callable[[int], str] | None = None,
+    ) -> Iterator[list[Translation]]:
+        """Yields the outputs of each text, best first; the arguments are those of `translate`."""
+        count = len(texts) if isinstance(texts, Sequence) else 1
+        # A stream has one direction for all of its texts.
+        directions, remaining = cycle(self.directions(count, options)), iter(texts)
+        chunks = iter(lambda: list(islice(remaining, TEXTS_PER_CHUNK)), [])
+        jobs = (
+            self.plan(chunk, options, memories, list(islice(directions, len(chunk))))
+            for chunk in chunks
+        )
+        total = len(texts) if isinstance(texts, Sized) else None
+        return self.run_parts(jobs, total, progress, name_text)
+
+    def plan(
+        self,
+        texts: Sequence[str],
+        options: TranslateOptions,
+        memories: Sequence[Memory] = (),
+        directions: Sequence[Direction] | None = None,
+        known: Sequence[Known | None] | None = None,
+    ) -> Job:
+        """Decides all of a request, once; see `run`.
 
         Args:
-            candidates: Number of outputs among which one is chosen. None: all are wanted.
+            memories: Former translations of the texts, those that count first in front.
+            directions: The direction of each text. None: that of the options.
+            known: The decision on each text, of a caller that has looked into memories itself.
         """
-        if options.get("num_return_sequences") is not None:
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
+        call = self.call(options)
+        if directions is None:
+            directions = self.directions(len(texts), options)
+        if known is None:
+            if memories and len({direction.target for direction in directions}) > 1:
+                raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
+            reads = [self.reader.reads_memory] * len(texts)
+            known = decide(texts, memories, reads)
+        glossary = Glossary(()) if options.glossary is None else Glossary.of(options.glossary)
+        find_kept = make_kept_finder(options.keep, options.keep_patterns)
+        return Job(
+            list(map(JobText, texts, directions, known)),
+            call,
+            Demands(find_kept, glossary, options.keep),
+            None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
+            options.in_sentences,
+        )
+
+    def run(
+        self, job: Job, on_done: Callable[[int], object] = lambda _: None
+    ) -> list[list[Translation]]:
+        """Computes the outputs of each text of a job, best first.
+
+        Args:
+            on_done: Is called after each batch with the number of texts that it has computed,
+                estimated by their segments.
+        """
+        split, num_computed, num_told = self.reader.split(job), 0, 0
+
+        def on_batch(count: int) -> None:
+            nonlocal num_computed, num_told
+            num_computed += count
+            done = len(job.texts) * num_computed // len(split.segments)
+            on_done(done - num_told)
+            num_told = done
+
+        rows = self.stages.compute(split.segments, job.call, on_batch)
+        return self.stages.join(job, split, rows)
+
+    def run_parts(
+        self,
+        jobs: Iterable[Job],
+        total: int | None,
+        progress: bool = False,
+        name_text: Callable[[int], str] | None = None,
+    ) -> Iterator[list[Translation]]:
+        """Yields the outputs of each text of jobs; warns at the end of what is cut off or unknown.
+
+        Args:
+            total: Number of all texts. None: it is not known.
+            progress: As for `translate`, as `name_text` is.
+        """
+        num_done = 0
+        cut_off: list[int] = []  # for each output that is, the number of its text
+        num_repeated = longest = 0  # of these outputs
+        num_unknown, num_characters = 0.0, 0
+        with Progress(total, "texts", shown=progress) as shown:
+            for job in jobs:
+                longest = job.call.search.max_new_tokens
+                rows = self.run(job, lambda count: shown.update(shown.done + count))
+                for (text, *_), row in zip(job.texts, rows, strict=True):
+                    cut = [output for output in row if not output.is_complete]
+                    cut_off += [num_done] * len(cut)
+                    num_repeated += sum(output.repeated for output in cut)
+                    size = count_characters(text)
+                    num_unknown += size * row[0].unknown_share
+                    num_characters += size
+                    num_done += 1
+                    yield row
+                shown.update(num_done)
+        if cut_off:
+            names = [
+                name_text(number) if name_text else f"text {number + 1}"
+                for number in dict.fromkeys(cut_off)
+            ]
+            _warn_of_cut_off(len(cut_off), names, num_repeated, longest)
+        if num_unknown:
+            logger.warning(
+                f"The vocabulary lacks {num_unknown:,.0f} of {num_characters:,} characters of the "
+                f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
+                "`unknown_share` of a result (--json) tells the share of its text."
+            )
+
+    def call(self, options: TranslateOptions) -> Call:
+        """Decides the search and the engine of a request; equal options have the same call."""
+        if vars(self.settings) != self._settings_of_calls:  # somebody has changed them
+            self._plain_call.cache_clear()
+            self._settings_of_calls = deepcopy(vars(self.settings))
+        settings = tuple(sorted(options.given().items()))
+        is_plain = all(isinstance(value, bool | int | float | str) for _, value in settings)
+        make = self._plain_call if is_plain else self._make_call  # lists are no keys
+        candidates = None if options.minimum_risk is None else options.candidates
+        return make(options.n_best, candidates, options.details, options.batch_tokens, settings)
+
+    def _make_call(
+        self,
+        n_best: int | None,
+        candidates: int | None,
+        details: OutputOptions,
+        batch_tokens: int,
+        settings: tuple[tuple[str, Any], ...],
+    ) -> Call:
+        options: dict[str, Any] = dict(settings)
+        if "num_return_sequences" in options:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
         options["num_return_sequences"] = n_best
         if isinstance(name := options.get("forced_bos_token_id"), str):
@@ -295,38 +358,23 @@ class Translator:
             if code is None:
                 raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
             options["forced_bos_token_id"] = tokens[code]
-        return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
+        search = Search.resolve(self.settings, options, candidates=candidates, config=self.config)
+        return Call(search, self.stages.engines.for_search(search), details, batch_tokens)
 
-    def plan_call(
-        self,
-        n_best: int | None = None,
-        details: OutputOptions | None = None,
-        batch_tokens: int = 4096,
-        candidates: int | None = None,
-        cuts_again: bool = False,
-        **options: Any,
-    ) -> TranslatorCall:
-        """Decides what is computed, and with which engine; the search is as in `resolve_search`."""
-        search = self.resolve_search(n_best, candidates, **options)
-        engine = self.stages.engines.for_search(search)
-        details = details or OutputOptions()
-        return TranslatorCall(search, engine, details, batch_tokens, cuts_again=cuts_again)
-
-    def directions(
-        self,
-        count: int,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
-        search: Search | None = None,
-    ) -> list[Direction]:
-        """Decides for each text, in the search of a call, how the model is asked for a language."""
-        settings = self.settings if search is None else search.settings
+    def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
+        """Decides for each of so many texts how the model is asked for a language."""
+        if options.target_language is not None and "forced_bos_token_id" in options.given():
+            raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         columns = []
-        for name, languages in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+        for name in ("source_language", "target_language"):
+            languages: Languages = getattr(options, name)
             column = [languages] * count if isinstance(languages, str | None) else list(languages)
             if len(column) != count:
-                raise ValueError(f"`{name}` has {len(column)} languages for {count} texts.")
+                raise ValueError(
+                    f"`{NAMES['Python'][name]}` has {len(column)} languages for {count} texts."
+                )
             columns.append(column)
+        settings = self.call(options).search.settings
         pairs = list(zip(*columns, strict=True))
         known = {
             (source, target): Direction.resolve(
@@ -336,100 +384,48 @@ class Translator:
         }
         return [known[pair] for pair in pairs]
 
-    def split_texts(
-        self,
-        texts: list[str],
-        directions: Sequence[Direction] | None = None,
-        keep: bool = True,
-        keep_patterns: Sequence[str] = (),
-        glossary: Glossary | None = None,
-        suggest: Suggest | None = None,
-        in_sentences: bool = False,
-    ) -> SplitTexts:
-        """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
-
-        Args:
-            directions: That of each text. None: that of the model, which has one.
-            keep: As for `translate`, as the others are.
-        """
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        demands = Demands(make_kept_finder(keep, keep_patterns), glossary or Glossary(()), keep)
-        known = suggest(texts) if suggest else [None] * len(texts)
-        split = self.reader.split(texts, directions or self.directions(len(texts)), demands, known)
-        if in_sentences:
-            split = split.with_parts(  # a similar text is one of all sentences
-                [line] if line.known else self.reader.sentences(line) for line in split.segments
-            )
-        split = replace(split, segments=self.reader.read(split.segments))
-        return without_unknown(self.reader.cut(split))
-
-    def source_tokens(self, ids: Ids) -> tuple[str, ...]:
-        """Returns the tokens of a segment, whose ids `split_texts` returned."""
-        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
-
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        *,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
-        batch_tokens: int = 4096,
-    ) -> list[Score]:
+    def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
         """Computes how probable given targets are: a score for each pair.
 
         Args:
-            src_lang: As in `translate`, as `tgt_lang` is.
+            **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
         """
-        details = OutputOptions(scores=True)
-        pairs = self._compute_pairs(sources, targets, src_lang, tgt_lang, details, batch_tokens)
+        asked = TranslateOptions.of(**options, return_scores=True)
         return [
             Score(self.reader.target_tokens(pair.hypothesis.tokens), pair.token_scores)
-            for pair in pairs
+            for pair in self._compute_pairs(sources, targets, asked)
         ]
 
     def align(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        *,
-        src_lang: Languages = None,
-        tgt_lang: Languages = None,
-        batch_tokens: int = 4096,
+        self, sources: Sequence[str], targets: Sequence[str], **options: Any
     ) -> list[Alignment]:
         """Aligns given targets with their sources, by cross-attention.
 
         The heads are those that `config.alignment_heads` names; see `TransformersEngine`.
 
         Args:
-            src_lang: As in `translate`, as `tgt_lang` is.
+            **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
 
         Returns:
             The links of each pair. A pair with a blank side has none.
         """
-        details = OutputOptions(words=True)
-        pairs = self._compute_pairs(sources, targets, src_lang, tgt_lang, details, batch_tokens)
+        asked = TranslateOptions.of(**options, return_word_alignment=True)
         return [
             Alignment(
-                words=linked_words(pair.text, pair.output, pair.links),
+                words=linked_words(pair.segment.text, pair.text, pair.links),
                 tokens=tuple((s, t) for t, s in enumerate(pair.hypothesis.aligned or ())),
-                source_tokens=self.source_tokens(pair.ids),
+                source_tokens=self.reader.source_tokens(pair.segment),
                 target_tokens=self.reader.target_tokens(pair.hypothesis.tokens),
             )
-            for pair in pairs
+            for pair in self._compute_pairs(sources, targets, asked)
         ]
 
     def _compute_pairs(
         self,
         sources: Sequence[str],
         targets: Sequence[str],
-        src_lang: Languages,
-        tgt_lang: Languages,
-        details: OutputOptions,
-        batch_tokens: int,
-    ) -> list[Segment]:
+        options: TranslateOptions,
+    ) -> list[Output]:
         """Scores or links given pairs, without the white space around their texts."""
         for name, texts in (("sources", sources), ("targets", targets)):
             if isinstance(texts, str):  # a list of letters
@@ -439,75 +435,21 @@ class Translator:
         sources, targets = (
             [text.strip(WHITE_SPACE) for text in side] for side in (sources, targets)
         )
-        directions = self.directions(len(sources), src_lang, tgt_lang)
-        pairs = self.reader.read_pairs(sources, targets, directions)
+        pairs = self.reader.read_pairs(sources, targets, self.directions(len(sources), options))
         for number, pair in enumerate(pairs):
-            if len(pair) > self.source_limit:
-                raise LongSourceError(number, len(pair), self.source_limit)
-        call = TranslatorCall(self.resolve_search(), self.engine, details, batch_tokens)
+            if (size := len(pair.segment)) > self.source_limit:
+                raise LongSourceError(number, size, self.source_limit)
+        given = self.call(options)
 
-        def compute(begin: FirstTokens, pairs: list[Segment]) -> list[Segment]:
-            search = self.stages.call_with_begin(call, begin).search
-            if details.linked:
-                return self.stages.link(pairs, replace(call, search=search))
-            engine = self.stages.engines.for_scores(search)
-            return self.stages.score(pairs, replace(call, search=search, engine=engine))
+        def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
+            call = self.stages.call_with_begin(given, begin)
+            if options.linked:
+                return self.stages.link(pairs, call)
+            engine = self.stages.engines.for_scores(call.search)
+            return self.stages.score(pairs, replace(call, engine=engine))
 
-        return map_grouped(pairs, [pair.direction.begin for pair in pairs], compute)
-
-    def _translate_stream(
-        self,
-        texts: Iterable[str],
-        directions: Sequence[Direction],
-        call: TranslatorCall,
-        split_texts: Callable[[list[str], Sequence[Direction]], SplitTexts],
-        metric: Metric | None,
-        progress: bool,
-        name_text: Callable[[int], str] | None,
-    ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text; warns at the end of what is cut off or unknown."""
-        remaining, num_done = iter(texts), 0
-        cut_off: list[int] = []  # for each output that is, the number of its text
-        num_repeated = 0  # of these outputs
-        next_directions = cycle(directions)  # a stream has one direction for all of its texts
-        num_computed = 0  # segments of a chunk
-
-        def on_batch(count: int) -> None:
-            nonlocal num_computed
-            num_computed += count
-            shown.update(num_done + len(chunk) * num_computed // len(split.segments))
-
-        num_unknown, num_characters = 0, 0
-        total = len(texts) if isinstance(texts, Sized) else None
-        with Progress(total, "texts", shown=progress) as shown:
-            while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                split = split_texts(chunk, list(islice(next_directions, len(chunk))))
-                num_computed = 0
-                computed = self.stages.compute(split.segments, call, on_batch)
-                for number, layout in enumerate(split.layouts, start=num_done):
-                    outputs = self.stages.join(layout, computed, call)
-                    if metric is not None:
-                        outputs = [outputs[least_risk([output.text for output in outputs], metric)]]
-                    cut = [output for output in outputs if not output.is_complete]
-                    cut_off += [number] * len(cut)
-                    num_repeated += sum(output.repeated for output in cut)
-                    yield outputs
-                num_unknown += sum(segment.unknown for segment in split.segments)
-                num_characters += sum(count_characters(segment.text) for segment in split.segments)
-                num_done += len(chunk)
-                shown.update(num_done)
-        if cut_off:
-            names = [
-                name_text(number) if name_text else f"text {number + 1}"
-                for number in dict.fromkeys(cut_off)
-            ]
-            _warn_of_cut_off(len(cut_off), names, num_repeated, call.search.max_new_tokens)
-        if num_unknown:
-            logger.warning(
-                f"The vocabulary lacks {num_unknown:,} of {num_characters:,} characters of the "
-                f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
-                "`unknown_share` of a result (--json) tells the share of its text."
-            )
+        begins = [pair.segment.source.direction.begin for pair in pairs]
+        return map_grouped(pairs, begins, compute)
 
 
 def _warn_of_cut_off(count: int, names: Sequence[str], num_repeated: int, longest: int) -> None:

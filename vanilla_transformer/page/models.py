@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
@@ -117,7 +118,7 @@ class PageModel:
         self.model: Any = reference.engine.model  # type: ignore[union-attr] # of this engine
         self.tokenizer: Any = reference.tokenizer
         self.heads: Mapping[str, Mapping[int, int]] = attention_heads(self.model)
-        self.default_beams = min(reference.resolve_search().num_beams, MOST_BEAMS)
+        self.default_beams = min(reference.call(TranslateOptions()).search.num_beams, MOST_BEAMS)
         self._translators = {"transformers": reference}
 
     def translator(self, engine: str) -> Translator:
@@ -135,7 +136,8 @@ class PageModel:
         """
         reference = self._translators["transformers"]
         translator = reference if request.heads_off else self.translator(request.engine)
-        search = translator.resolve_search(request.n_best, **request.search)
+        options = TranslateOptions.of(n_best=request.n_best, **request.search)
+        search = reference.call(options).search
         is_free = request.engine == "auto"
         return reference if is_free and translator.engine.problems(search) else translator
 

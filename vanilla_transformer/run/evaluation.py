@@ -1,6 +1,6 @@
 """Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import INFO
@@ -14,8 +14,9 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
 from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
 from vanilla_transformer.files.loading import check_on_hub
-from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.stages import TranslatorCall
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import recorded_directions
 from vanilla_transformer.progress import Progress, shows_bars
@@ -73,7 +74,7 @@ def evaluate_model(
     tokenize = joint_score_tokenizer(set(tokenizers))
     limit = data_arguments.max_source_length
     outputs = _translate(model_name_or_path, rows, limit, return_scores=calibrates, **options)
-    predictions = [output.text for output in outputs] if calibrates else outputs
+    predictions = [output.text for output in outputs]
     references = references_of(rows)
     scores = {
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
@@ -116,7 +117,10 @@ def compare_models(
             "`--max-test-samples`."
         )
     limit = data_arguments.max_source_length
-    outputs = {model: _translate(model, rows, limit, tags, **options) for model in models}
+    outputs = {
+        model: [output.text for output in _translate(model, rows, limit, tags, **options)]
+        for model in models
+    }
     return compare_outputs(
         list(rows["source"]),
         outputs,
@@ -145,8 +149,9 @@ def _translate(
     device: str | None = None,
     compute_type: str = "float32",
     memory: ReadMemory | None = None,
+    progress: bool = False,
     **options: Any,
-) -> list[Any]:
+) -> list[Translation]:
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
     known = translator.tokenizer.get_vocab()
     unknown = [tag for tag in tags if tag not in known]
@@ -160,17 +165,14 @@ def _translate(
         sources.append(rest if is_unknown else source)
         of_sources.append(None if is_unknown else pair[0])
         of_targets.append(other if is_unknown else pair[1])
-    direction, *_ = translator.directions(len(sources), of_sources, of_targets)
+    asked = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
+    direction, *_ = translator.directions(len(sources), asked)
     if None in languages[0]:  # those of data that name both are compared where they are loaded
         of_model = known_tag(direction.source), known_tag(direction.target)
         warn_of_swapped_columns(with_languages(rows, of_model), "data")
-    if memory:
-        scored = {*zip(rows["source"], rows["target"], strict=True)}
-        options["memory"] = memory(direction.source, direction.target, scored)
-    outputs: list[Any] = translator.translate(
-        sources, src_lang=of_sources, tgt_lang=of_targets, **options
-    )
-    return outputs
+    scored = {*zip(rows["source"], rows["target"], strict=True)}
+    memories = [memory(direction.source, direction.target, scored)] if memory else []
+    return [row[0] for row in translator.stream(sources, asked, memories, progress)]
 
 
 def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> None:
@@ -208,35 +210,28 @@ def score_training(
     tokenizer: Any = scorer.tokenizer
     is_over = not trainer.is_in_train
     translator = Translator.from_model(trainer.model, tokenizer)
-    details = OutputOptions(tokens=True, scores=calibrates and is_over)
-    quick: dict[str, Any] = {} if is_over else {"num_beams": 1}
-    call = translator.plan_call(details=details, **quick)
-    # A model that begins often repeats itself, and finds no end.
-    call = replace(call, searches_again=is_over, cuts_again=is_over)
-    of_sources, of_targets = zip(*languages, strict=True)
-    directions = translator.directions(len(sources), of_sources, of_targets)
     share = range(rank, len(sources), world)
-    groups = [(call, list(share))] if is_over else _groups_by_length(call, share, reference_lengths)
+    asked = TranslateOptions.of(
+        src_lang=[languages[number][0] for number in share],
+        tgt_lang=[languages[number][1] for number in share],
+        return_tokens=True,
+        return_scores=calibrates and is_over,
+        keep=is_over,
+        num_beams=None if is_over else 1,
+    )
+    job = translator.plan([sources[number] for number in share], asked)
+    lengths = [reference_lengths[number] for number in share]
+    jobs = [(job, [*range(len(share))])] if is_over else _jobs_by_length(job, lengths)
+    done: dict[int, Translation] = {}
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
-    done: dict[int, Translation] = {}
     with (
         _without_mixed_precision(trainer),
         Progress(len(share), "texts", work="Scoring", shown=shows) as progress,
     ):
-        for call, numbers in groups:
-            split = translator.split_texts(
-                [sources[number] for number in numbers],
-                [directions[number] for number in numbers],
-                keep=is_over,
-            )
-
-            def on_batch(count: int, most: int = len(done) + len(numbers)) -> None:
-                progress.update(min(progress.done + count, most))
-
-            computed = translator.stages.compute(split.segments, call, on_batch)
-            for number, layout in zip(numbers, split.layouts, strict=True):
-                (done[number],) = translator.stages.join(layout, computed, call)
+        for part, numbers in jobs:
+            rows = translator.run(part, lambda count: progress.update(progress.done + count))
+            done.update((share[n], row[0]) for n, row in zip(numbers, rows, strict=True))
             progress.update(len(done))
     shares = gather_object([done]) if world > 1 else [done]
     outputs = [shares[number % world][number] for number in range(len(sources))]
@@ -247,16 +242,19 @@ def score_training(
     return scorer.score([output.text for output in outputs], lengths)
 
 
-def _groups_by_length(
-    call: TranslatorCall, numbers: Iterable[int], lengths: Sequence[int]
-) -> Iterator[tuple[TranslatorCall, list[int]]]:
-    """Yields the sources whose references are similarly long, with a search that fits these."""
+def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, list[int]]]:
+    """Yields the texts whose references are similarly long, with a search that fits these.
+
+    A model that begins often repeats itself and finds no end: nothing is computed again.
+    """
     groups: dict[int, list[int]] = {}
-    for number in numbers:
-        groups.setdefault(int(lengths[number]).bit_length(), []).append(number)
+    for number, length in enumerate(lengths):
+        groups.setdefault(int(length).bit_length(), []).append(number)
     for group in groups.values():
-        search = call.search.capped_by_reference_length(max(lengths[number] for number in group))
-        yield replace(call, search=search), group
+        longest = max(lengths[number] for number in group)
+        search = job.call.search.capped_by_reference_length(longest)
+        call = replace(job.call, search=search, retries=False)
+        yield replace(job, call=call, texts=[job.texts[number] for number in group]), group
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Batches across requests: segments of all waiting requests are computed together.
 
-Each request is a job of segments. A worker takes segments in turns from all jobs that ask for the
-same search, until a batch is full, so that a long request does not hold up short ones. Segments of
-a job that is cancelled are never computed.
+A worker takes segments in turns from all requests that have the same call, until a batch is full,
+so that a long request does not hold up short ones. Segments of a request that is cancelled are
+never computed.
 """
 
 import asyncio
@@ -18,15 +18,11 @@ from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
 
 
-class Job:
-    """The segments of one request.
+class QueuedRequest:
+    """The segments of one request, and the call that computes them."""
 
-    Args:
-        search: What to compute; jobs with equal `key` have equal ones.
-    """
-
-    def __init__(self, segments: Sequence[Sized], search: Any, key: Hashable) -> None:
-        self.segments, self.search, self.key = segments, search, key
+    def __init__(self, segments: Sequence[Sized], call: Hashable) -> None:
+        self.segments, self.call = segments, call
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[list[Any]] = self.loop.create_future()
         self.outputs: list[Any] = [None] * len(segments)
@@ -64,7 +60,7 @@ class Batcher:
         self._compute, self._settings = compute, settings
         self._metrics, self._model = metrics, model
         metrics.queued.labels(model).set_function(lambda: self.accepted)
-        self._jobs: deque[Job] = deque()
+        self._requests: deque[QueuedRequest] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
         self.accepted = 0
@@ -95,24 +91,24 @@ class Batcher:
         finally:
             self.accepted -= 1
 
-    async def run(self, segments: Sequence[Sized], search: Any, key: Hashable) -> list[Any]:
+    async def run(self, segments: Sequence[Sized], call: Hashable) -> list[Any]:
         """Computes the segments of a request.
 
         If the task of this call is cancelled, the segments that wait are dropped.
 
         Args:
-            key: Names the search: equal keys may share a batch.
+            call: The call that computes them: requests of equal ones may share a batch.
         """
         if not segments:
             return []
-        job = Job(segments, search, key)
+        request = QueuedRequest(segments, call)
         with self._changed:
-            self._jobs.append(job)
+            self._requests.append(request)
             self._changed.notify()
         try:
-            return await job.done
+            return await request.done
         finally:
-            if dropped := self._remove_job(job):
+            if dropped := self._remove(request):
                 self._metrics.dropped.labels(self._model).inc(dropped)
 
     def close(self, timeout: float | None = None) -> None:
@@ -123,84 +119,88 @@ class Batcher:
         for thread in self._threads:
             thread.join(timeout)
 
-    def _remove_job(self, job: Job) -> int:
-        """Takes a job out of the queue; returns how many of its segments are not computed."""
+    def _remove(self, request: QueuedRequest) -> int:
+        """Takes a request out of the queue; returns how many of its segments are not computed."""
         with self._changed:
-            waiting = len(job.waiting)
-            job.waiting.clear()
-            if job in self._jobs:
-                self._jobs.remove(job)
+            waiting = len(request.waiting)
+            request.waiting.clear()
+            if request in self._requests:
+                self._requests.remove(request)
         return waiting
 
     def _work_until_closed(self) -> None:
         while (batch := self._take_batch()) is not None:
             self._compute_batch(batch)
 
-    def _take_batch(self) -> list[tuple[Job, int]] | None:
+    def _take_batch(self) -> list[tuple[QueuedRequest, int]] | None:
         """Waits for segments and takes a batch of them; None when the batcher is closed."""
         with self._changed:
-            while not self._jobs and not self._is_closed:
+            while not self._requests and not self._is_closed:
                 self._changed.wait()
             return None if self._is_closed else self._fill_batch()
 
-    def _fill_batch(self) -> list[tuple[Job, int]]:
-        """Takes segments in turns from the jobs that share the search of the first one."""
-        if not self._jobs:
+    def _fill_batch(self) -> list[tuple[QueuedRequest, int]]:
+        """Takes segments in turns from the requests that share the search of the first one."""
+        if not self._requests:
             return []
-        key = self._jobs[0].key
-        turns = deque(job for job in self._jobs if job.key == key)
-        batch: list[tuple[Job, int]] = []
+        call = self._requests[0].call
+        turns = deque(request for request in self._requests if request.call == call)
+        batch: list[tuple[QueuedRequest, int]] = []
         longest = 0
         while turns:
-            job = turns.popleft()
-            longest = max(longest, len(job.segments[job.waiting[0]]))
+            request = turns.popleft()
+            longest = max(longest, len(request.segments[request.waiting[0]]))
             if batch and longest * (len(batch) + 1) > self._settings.batch_tokens:
                 break
-            batch.append((job, job.waiting.popleft()))
-            if job.waiting:
-                turns.append(job)
-        served = {id(job) for job, _ in batch}
-        behind = [job for job in self._jobs if id(job) in served and job.waiting]
-        self._jobs = deque([*(job for job in self._jobs if id(job) not in served), *behind])
-        if self._jobs:
+            batch.append((request, request.waiting.popleft()))
+            if request.waiting:
+                turns.append(request)
+        served = {id(request) for request, _ in batch}
+        behind = [
+            request for request in self._requests if id(request) in served and request.waiting
+        ]
+        self._requests = deque(
+            [*(request for request in self._requests if id(request) not in served), *behind]
+        )
+        if self._requests:
             self._changed.notify()  # another thread can begin with the rest
         return batch
 
-    def _compute_batch(self, batch: list[tuple[Job, int]]) -> None:
+    def _compute_batch(self, batch: list[tuple[QueuedRequest, int]]) -> None:
         if not batch:
             return
         try:
             self._compute_parts(batch)
         except Exception as error:
-            jobs = list({id(job): job for job, _ in batch}.values())
-            if len(jobs) == 1:
-                self._remove_job(jobs[0])
-                jobs[0].loop.call_soon_threadsafe(jobs[0].finish, error)
+            requests = list({id(request): request for request, _ in batch}.values())
+            if len(requests) == 1:
+                self._remove(requests[0])
+                requests[0].loop.call_soon_threadsafe(requests[0].finish, error)
                 return
-            for job in jobs:  # an error of one request is not that of the others
-                self._compute_batch([part for part in batch if part[0] is job])
+            for request in requests:  # an error of one request is not that of the others
+                self._compute_batch([part for part in batch if part[0] is request])
 
-    def _compute_parts(self, batch: list[tuple[Job, int]]) -> None:
-        segments = [job.segments[number] for job, number in batch]
+    def _compute_parts(self, batch: list[tuple[QueuedRequest, int]]) -> None:
+        segments = [request.segments[number] for request, number in batch]
         started = time.monotonic()
         try:
-            outputs = self._compute(segments, batch[0][0].search)
+            outputs = self._compute(segments, batch[0][0].call)
         finally:
             seconds = time.monotonic() - started
             self._metrics.segments.labels(self._model).observe(len(segments))
             self._metrics.batch_tokens.labels(self._model).observe(sum(map(len, segments)))
             self._metrics.batch_seconds.labels(self._model).observe(seconds)
         finished = []
-        with self._changed:  # several threads may compute parts of a job
-            for (job, number), output in zip(batch, outputs, strict=True):
-                job.outputs[number] = output
-                job.unfinished -= 1
-                if not job.unfinished:
-                    finished.append(job)
+        with self._changed:  # several threads may compute parts of a request
+            for (request, number), output in zip(batch, outputs, strict=True):
+                request.outputs[number] = output
+                request.unfinished -= 1
+                if not request.unfinished:
+                    finished.append(request)
         if finished:  # one wake-up for all: waking a loop costs more than a small batch
 
             def finish_all() -> None:
-                for job in finished:
-                    job.finish()
+                for request in finished:
+                    request.finish()
 
             finished[0].loop.call_soon_threadsafe(finish_all)

@@ -61,6 +61,12 @@ def check_limit(count: int, most: int, what: str) -> None:
         )
 
 
+def check_most(name: str, value: int | None, most: int) -> None:
+    """Refuses, with status 400, a field above the limit of the server."""
+    if value is not None and value > most:
+        raise RequestError(400, f"`{name}` is {value}: this server takes at most {most}.")
+
+
 def shorten(value: object, most: int = 80) -> str:
     """Returns a value as JSON for a message, cut where it is long."""
     text = json.dumps(value, default=str)

@@ -1,15 +1,15 @@
 """The models of a server: each is loaded once, and computes the batches of all requests."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from vanilla_transformer.files.model_directory import described_on_card
-from vanilla_transformer.inference.results import OutputOptions, Translation
-from vanilla_transformer.inference.segments import Segment, SplitTexts
-from vanilla_transformer.inference.stages import TranslatorCall
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.batching import Batcher
@@ -17,46 +17,26 @@ from vanilla_transformer.serving.errors import ComputationError, RequestError, c
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, Settings
 from vanilla_transformer.text.languages import closest_tag, detect, is_language
-from vanilla_transformer.text.memory import Suggestion
-from vanilla_transformer.text.terms import Glossary
 
 Result = TypeVar("Result")
 Languages = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
 
 
-@dataclass(frozen=True)
-class Query:
-    """What is computed for the texts of a request; equal queries may share a batch.
+class ServedDirection(NamedTuple):
+    """A direction as it is served.
 
     Attributes:
-        glossary: Decides what is read of each text, whose batch others may share.
-        suggestions: What a memory has for each text, likewise. Empty: nothing.
-        in_sentences: Whether each sentence is translated alone.
-        cuts_again: Whether those of a line are, where its output is cut off.
+        codes: The codes of source and target by which it is served.
+        languages: The languages that the model is asked for.
+        confidence: The confidence that texts are in the source language, in percent, if it was
+            detected.
     """
 
-    n_best: int
-    details: OutputOptions
-    options: tuple[tuple[str, Any], ...]
-    glossary: Glossary | None = field(default=None, compare=False)
-    suggestions: Sequence[Suggestion | None] = field(default=(), compare=False)
-    in_sentences: bool = field(default=False, compare=False)
-    cuts_again: bool = False
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a model computed for the texts of a request.
-
-    Attributes:
-        outputs: For each text its outputs, best first.
-        source_tokens: The tokens of each text; empty if no alignment was asked for.
-    """
-
-    outputs: list[list[Translation]]
-    source_tokens: list[list[str]]
-    tokens: int
+    model: "ServedModel"
+    codes: tuple[str, str]
+    languages: Languages
+    confidence: int = 0
 
 
 class ServedModel:
@@ -67,35 +47,49 @@ class ServedModel:
     ) -> None:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
-        self.direction = _direction_of(source, translator)
         self.description = described_on_card(source.path)
-        # What a request asks for in each direction.
+        self._options = TranslateOptions(
+            keep_patterns=computation.keep_patterns, batch_tokens=computation.batch_tokens
+        )
+        translator.directions(1, self.options())  # an error of its languages comes at the start
+        # The languages of a request in each direction.
         self.directions: dict[tuple[str, str], Languages]
         self.directions = {(source.source, source.target): (None, None)}
         if source.source == ANY and (rows := recorded_directions(translator.tokenizer)):
             self.directions = {(first or ANY, second): (first, second) for first, second, _ in rows}
-        self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
-        self._batch_tokens = computation.batch_tokens
-        self._patterns = computation.keep_patterns
         self._metrics = metrics
         self.batcher = Batcher(translator.stages.compute, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
-    async def answer(
-        self, texts: list[str], query: Query, languages: Languages = (None, None)
-    ) -> Answers:
-        """Computes the outputs of the texts of a request."""
+    def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
+        """Returns the options of a request, with those of the server."""
+        source, target = (
+            language or (code if is_language(code) and self.source.source != ANY else None)
+            for language, code in zip(languages, self.source.direction, strict=True)
+        )
+        return replace(self._options, source_language=source, target_language=target, **asked)
+
+    async def answer(self, job: Job) -> tuple[list[list[Translation]], int]:
+        """Computes the outputs of a job, and counts the tokens that the model reads."""
+        translator, name = self.translator, self.source.name
         with self.batcher.slot():
-            call, split = await self.run_beside(self._prepare_texts, texts, query, languages)
+            split = await self.prepare(translator.reader.split, job)
             tokens = sum(map(len, split.segments))
             check_limit(tokens, self.limits.max_tokens, "tokens")
-            self._metrics.characters.labels(self.source.name).inc(sum(map(len, texts)))
-            self._metrics.tokens.labels(self.source.name).inc(tokens)
-            with self._metrics.errors.labels(self.source.name).count_exceptions(ComputationError):
-                outputs = await self.batcher.run(split.segments, call, query)
-            return await self.run_beside(self._join_texts, split, outputs, call, tokens)
+            self._metrics.characters.labels(name).inc(sum(len(text) for text, *_ in job.texts))
+            self._metrics.tokens.labels(name).inc(tokens)
+            with self._metrics.errors.labels(name).count_exceptions(ComputationError):
+                rows = await self.batcher.run(split.segments, job.call)
+            return await self._run_beside(translator.stages.join, job, split, rows), tokens
 
-    async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Plans or splits in a thread; what is wrong is an error of the request (400)."""
+        try:
+            return await self._run_beside(work, *arguments)
+        except ValueError as error:
+            raise RequestError(400, str(error)) from error
+
+    async def _run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Runs a function in a thread, because it would hold up the connections."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *arguments)
 
@@ -103,53 +97,6 @@ class ServedModel:
         """Ends the threads."""
         self.batcher.close(timeout=1)
         self._helpers.shutdown(wait=False, cancel_futures=True)
-
-    def _prepare_texts(
-        self, texts: list[str], query: Query, languages: Languages
-    ) -> tuple[TranslatorCall, SplitTexts]:
-        try:
-            direction = self.direction
-            if any(languages):
-                direction = _direction_of(self.source, self.translator, languages)
-            directions = [direction] * len(texts)
-            split = self.translator.split_texts(
-                texts,
-                directions,
-                keep_patterns=self._patterns,
-                glossary=query.glossary,
-                suggest=(lambda _: query.suggestions) if query.suggestions else None,
-                in_sentences=query.in_sentences,
-            )
-            call = self.translator.plan_call(
-                query.n_best,
-                query.details,
-                self._batch_tokens,
-                cuts_again=query.cuts_again,
-                **dict(query.options),
-            )
-            return call, split
-        except ValueError as error:
-            raise RequestError(400, str(error)) from error
-
-    def _join_texts(
-        self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
-    ) -> Answers:
-        join = self.translator.stages.join
-        source_tokens = []
-        if call.details.alignment:
-            source_tokens = [
-                [
-                    token
-                    for number in layout.segments
-                    for part in outputs[number][0].pieces or outputs[number][:1]
-                    if isinstance(part, Segment)
-                    for token in self.translator.source_tokens(part.ids)
-                ]
-                for layout in split.layouts
-            ]
-        return Answers(
-            [join(layout, outputs, call) for layout in split.layouts], source_tokens, tokens
-        )
 
 
 class Models:
@@ -184,15 +131,13 @@ class Models:
         targets = [second for first, second in self.directions if first == source]
         return source, _closest_code(target, targets)
 
-    def for_direction(self, source: str, target: str) -> tuple[ServedModel, Languages]:
-        """Returns the model of a direction, and what to ask it for, or refuses it (400).
-
-        Codes may have any spelling; see `closest_tag`.
-        """
-        directions, (source, target) = self.directions, self.served_codes(source, target)
-        if (source, target) in directions:
-            model = directions[source, target]
-            return model, model.directions[source, target]
+    def for_direction(self, source: str, target: str, confidence: int = 0) -> ServedDirection:
+        """Returns a direction, or refuses it (400). Codes may have any spelling."""
+        directions, codes = self.directions, self.served_codes(source, target)
+        if codes in directions:
+            model = directions[codes]
+            return ServedDirection(model, codes, model.directions[codes], confidence)
+        source, target = codes
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
         if source in {second for _, second in directions} - {first for first, _ in directions}:
             message = f"{source} is offered as a target only"
@@ -252,15 +197,6 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
     return [(code, round(100 * share)) for code, share in found]
 
 
-def _direction_of(
-    source: ModelSource, translator: Translator, languages: Languages = (None, None)
-) -> Direction:
-    """Returns how the model is asked for languages, or else for those that it is served for."""
-    codes = (source.source, source.target) if source.source != ANY else ("", "")
-    first, second = (code if is_language(code) else None for code in codes)
-    return translator.directions(1, languages[0] or first, languages[1] or second)[0]
-
-
 def load_models(settings: Settings, metrics: Metrics) -> Models:
     """Loads each model once, and computes a short text with it."""
     loaded: dict[str, Translator] = {}
@@ -274,11 +210,13 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
                 computation.compute_type,
                 workers=computation.workers,
             )
-            # Not `translate`: it would warn that the output is cut off.
-            call = translator.plan_call(num_beams=computation.num_beams, max_new_tokens=2)
-            direction = replace(_direction_of(source, translator), choices=())
-            split = translator.split_texts(["a"], [direction])
-            translator.stages.compute(split.segments, call)
+            if computation.num_beams is not None:  # for all requests that name none
+                served = translator.call(TranslateOptions(num_beams=computation.num_beams))
+                translator.settings = served.search.to_save()
+            # Without a language, and without the warning that the output is cut off.
+            translator.run(
+                translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])
+            )
             loaded[source.path] = translator
     return Models(
         ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models

@@ -6,24 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 
 from vanilla_transformer import __version__
+from vanilla_transformer.serving import generation_routes, libretranslate
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
 from vanilla_transformer.serving.errors import add_error_answers
-from vanilla_transformer.serving.generation_routes import add_generation_routes
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.guard import Guard
-from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
-from vanilla_transformer.serving.service import Service
+from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import Settings
 
-TAG = "Status"
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
 
@@ -80,9 +78,9 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirection would be that of the header Host
     )
-    add_libretranslate_routes(app, service)
-    add_generation_routes(app, service)
-    _add_status_routes(app, service)
+    app.state.service = service
+    for router in (libretranslate.router, generation_routes.router, status_routes):
+        app.include_router(router)
     add_error_answers(app)
     if settings.clients.allow_origin:
         app.add_middleware(
@@ -94,28 +92,33 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     return app
 
 
-def _add_status_routes(app: FastAPI, service: Service) -> None:
-    """Adds what those who run the server read, and the page for a browser."""
+status_routes = APIRouter(tags=["Status"])
 
-    @app.get("/health", tags=[TAG], summary="Answers as long as the process works.")
-    async def health() -> JSONResponse:
-        return JSONResponse({"status": "ok"})
 
-    @app.get(
-        "/ready",
-        summary="Answers with 200 if the server takes requests, else 503.",
-        tags=[TAG],
-    )
-    async def ready() -> JSONResponse:
-        if problems := service.models.problems():
-            return JSONResponse({"error": "; ".join(problems)}, 503, {"Retry-After": "1"})
-        return JSONResponse({"status": "ready", "models": list(service.models.by_name)})
+@status_routes.get("/health", summary="Answers as long as the process works.")
+async def health() -> JSONResponse:
+    """Answers with 200."""
+    return JSONResponse({"status": "ok"})
 
-    @app.get("/metrics", tags=[TAG], summary="Counters in Prometheus's text format.")
-    async def metrics(request: Request) -> Response:
-        service.identify(request)
-        return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
 
-    @app.get("/", include_in_schema=False)
-    async def root() -> FileResponse:
-        return FileResponse(Path(__file__).parent / "translate.html")
+@status_routes.get("/ready", summary="Answers with 200 if the server takes requests, else 503.")
+async def ready(request: Request) -> JSONResponse:
+    """Answers with the reasons why no further request should come, or with the models."""
+    models = service_of(request).models
+    if problems := models.problems():
+        return JSONResponse({"error": "; ".join(problems)}, 503, {"Retry-After": "1"})
+    return JSONResponse({"status": "ready", "models": list(models.by_name)})
+
+
+@status_routes.get("/metrics", summary="Counters in Prometheus's text format.")
+async def metrics(request: Request) -> Response:
+    """Answers with the counters."""
+    service = service_of(request)
+    service.identify(request)
+    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+@status_routes.get("/", include_in_schema=False)
+async def root() -> FileResponse:
+    """Answers with the page for a browser."""
+    return FileResponse(Path(__file__).parent / "translate.html")

@@ -3,18 +3,22 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Request
 
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
-from vanilla_transformer.serving.models import Answers, Languages, Models, Query, ServedModel
+from vanilla_transformer.serving.models import Models, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
+from vanilla_transformer.serving.translated_files import TranslatedFiles
+from vanilla_transformer.text.memory import Memory
 
 Result = TypeVar("Result")
 
@@ -28,6 +32,7 @@ class Service:
     metrics: Metrics
     glossaries: Glossaries
     memory: StoredMemory | None
+    files: TranslatedFiles = field(default_factory=TranslatedFiles)
 
     async def read_fields(self, request: Request, fields: type[SomeFields]) -> SomeFields:
         """Reads the body of a request, and checks its key and its fields."""
@@ -61,20 +66,19 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
+    def memories(self, codes: tuple[str, str]) -> list[Memory]:
+        """Returns the corrections of a direction, by the codes by which it is served."""
+        return [] if self.memory is None else [self.memory.of(*codes)]
+
     async def answer(
-        self,
-        request: Request,
-        model: ServedModel,
-        texts: list[str],
-        query: Query,
-        languages: Languages = (None, None),
-    ) -> Answers:
-        """Computes the outputs of the texts of a request; see `ServedModel.answer`."""
-        characters = sum(map(len, texts))
-        note_fields(request, model=model.source.name, texts=len(texts), characters=characters)
-        answers = await self.finish_in_time(request, model.answer(texts, query, languages))
-        note_fields(request, tokens=answers.tokens)
-        return answers
+        self, request: Request, model: ServedModel, job: Job
+    ) -> list[list[Translation]]:
+        """Computes the outputs of a job, as long as that may take."""
+        characters = sum(len(text) for text, *_ in job.texts)
+        note_fields(request, model=model.source.name, texts=len(job.texts), characters=characters)
+        outputs, tokens = await self.finish_in_time(request, model.answer(job))
+        note_fields(request, tokens=tokens)
+        return outputs
 
     def check_size(self, texts: list[str]) -> None:
         """Refuses, with status 400, a request whose texts are too many or too long."""
@@ -103,6 +107,12 @@ class Service:
         finally:
             working.cancel()
             leaving.cancel()
+
+
+def service_of(request: Request) -> Service:
+    """Returns the server that a request has come to."""
+    service: Service = request.app.state.service
+    return service
 
 
 def note_fields(request: Request, **fields: Any) -> None:

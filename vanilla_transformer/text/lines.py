@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
-from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.sentences import Cut
 
 _LINE_BREAKS = re.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+)")
@@ -17,11 +16,9 @@ class TextLayout:
 
     Attributes:
         parts: Numbers of segments in a list, cuts, and text that stays as it is.
-        suggestion: The translation that a memory has for the text.
     """
 
     parts: tuple[str | int | Cut, ...]
-    suggestion: Suggestion | None = None
 
     @property
     def segments(self) -> list[int]:
@@ -35,7 +32,7 @@ class TextLayout:
         changed: list[str | int | Cut] = []
         for part in self.parts:
             changed += parts[part] if isinstance(part, int) else [part]
-        return replace(self, parts=tuple(changed))
+        return TextLayout(tuple(changed))
 
     def in_language(self, tag: Callable[[], str | None]) -> list[str | int]:
         """Returns the parts, with the text that a language has at each cut; `tag` tells it."""

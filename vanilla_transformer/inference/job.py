@@ -1,0 +1,81 @@
+"""A request with nothing left to decide: what `Translator.plan` makes, and `run` computes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from vanilla_transformer.inference.engine_choice import Engine
+from vanilla_transformer.inference.options import Metric, OutputOptions
+from vanilla_transformer.model.directions import Direction
+from vanilla_transformer.search import Search
+from vanilla_transformer.text.kept import Span, make_kept_finder
+from vanilla_transformer.text.memory import Known
+from vanilla_transformer.text.terms import Glossary
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """How the segments of texts are computed; those of one call may share batches.
+
+    A translator makes one call for equal options, so that requests share it.
+
+    Attributes:
+        retries: Whether outputs that repeat themselves are searched once more, and lines whose
+            outputs are cut off are translated sentence by sentence.
+    """
+
+    search: Search
+    engine: Engine
+    details: OutputOptions
+    batch_tokens: int
+    retries: bool = True
+
+
+class Demands(NamedTuple):
+    """The decisions on outputs before they are made.
+
+    Attributes:
+        find_kept: Finds the parts of a text that its output has too.
+        glossary: Terms whose translation is decided.
+        keeps: Whether outputs keep these parts, and have no other placeholders.
+    """
+
+    find_kept: Callable[..., list[Span]] = make_kept_finder()
+    glossary: Glossary = Glossary(())
+    keeps: bool = True
+
+
+NO_DEMANDS = Demands()
+
+
+class JobText(NamedTuple):
+    """A text of a job.
+
+    Attributes:
+        known: A former translation. None: there is none.
+    """
+
+    text: str
+    direction: Direction
+    known: Known | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that is decided of a request.
+
+    Attributes:
+        metric: Chooses one of several outputs; see `least_risk`. None: all are returned.
+        in_sentences: Whether each sentence is translated alone.
+    """
+
+    texts: Sequence[JobText]
+    call: Call
+    demands: Demands = NO_DEMANDS
+    metric: Metric | None = None
+    in_sentences: bool = False
+
+    def parts(self, size: int) -> "Iterator[Job]":
+        """Yields jobs of so many texts, which are computed one after the other."""
+        for first in range(0, len(self.texts), size):
+            yield replace(self, texts=self.texts[first : first + size])

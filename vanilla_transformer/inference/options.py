@@ -1,0 +1,105 @@
+"""The options of a request, declared once for every door; imports nothing heavy.
+
+The command `translate`, the fields of the server's requests, the keywords of `Translator.translate`
+and the table of docs/translating.md are made from `TranslateOptions`. `NAMES` has the names that
+differ.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from vanilla_transformer.options import GenerationOptions, LanguageOptions, option
+from vanilla_transformer.text.kept_options import KeptOptions
+
+Metric = Callable[[str, str], float]
+"""Returns the similarity of an output and a reference, higher for better."""
+
+NAMES: Mapping[str, Mapping[str, str]] = {
+    "Python": {
+        "source_language": "src_lang",
+        "target_language": "tgt_lang",
+        **{
+            name: f"return_{name}"
+            for name in ("scores", "tokens", "alignment", "word_alignment", "links", "marks")
+        },
+    },
+    "/translate": {
+        "source_language": "source",
+        "target_language": "target",
+        "n_best": "alternatives",
+        "scores": "quality",
+    },
+}
+"""For each door the names of options that are others there, by the names of the fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a request returns besides the texts; see `Translation`."""
+
+    scores: bool = option("return scores, scores of tokens, and the quality of outputs", False)
+    tokens: bool = option("return the tokens of outputs", False)
+    alignment: bool = option("return pairs (source token, target token)", False)
+    word_alignment: bool = option("return pairs (source word, target word)", False)
+    links: bool = option("return where linked tokens are in the texts", False)
+    marks: bool = option("return where outputs have kept parts and terms", False)
+
+    @property
+    def details(self) -> "OutputOptions":
+        """These options alone."""
+        names = [declared.name for declared in fields(OutputOptions)]
+        return OutputOptions(**{name: getattr(self, name) for name in names})
+
+    @property
+    def linked(self) -> bool:
+        """Whether tokens are to be aligned."""
+        return self.alignment or self.word_alignment or self.links
+
+    @property
+    def has_details(self) -> bool:
+        """Whether more than texts is returned."""
+        return self.linked or self.scores or self.tokens or self.marks
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOptions):
+    """What is asked of the outputs of a request."""
+
+    _argument_group_name = "outputs (defaults of the search: as saved with the model)"
+
+    n_best: int | None = option("outputs per text", ge=1)
+    minimum_risk: str | Metric | None = option(
+        "choose among several outputs the one that is most similar to the others",
+        choices=("chrf",),
+    )
+    candidates: int = option("outputs per text that minimum risk compares", 16, ge=1)
+    keep: bool = option(
+        "put placeholders, addresses, paths, options, emoji and unknown characters into an output "
+        "that lacks them",
+        True,
+    )
+    glossary: Any = option(
+        "terms that outputs must have: a .tsv of source and target, and optionally 1 or 0 for "
+        "`case` and `exact` (docs/better.md)",
+        type=os.path.abspath,  # workers have another working directory
+        metavar="FILE",
+    )
+    in_sentences: bool = option("translate each sentence alone, as in a document", False)
+    batch_tokens: int = option("largest size of a batch, in tokens with padding", 4096, ge=1)
+
+    @classmethod
+    def of(cls, **keywords: Any) -> Self:
+        """Makes options of the keywords of `Translator.translate`, by their names there.
+
+        Other names are settings of the search, by their names in `GenerationConfig`.
+        """
+        own = {declared.name for declared in fields(cls)} - {"generation"}
+        named = {NAMES["Python"].get(name, name): name for name in own}
+        given = {named[name]: keywords.pop(name) for name in named.keys() & keywords.keys()}
+        return cls(**given, generation=list(keywords.items()))
+
+
+Languages = str | Sequence[str | None] | None
+"""The language of all texts, or one for each of them. None: that of the model."""

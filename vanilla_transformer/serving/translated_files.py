@@ -1,0 +1,34 @@
+"""Translated files in memory: each for some minutes, and as many as there is room for."""
+
+import time
+from secrets import token_urlsafe
+
+from vanilla_transformer.serving.errors import RequestError
+
+_SIZE = 64_000_000  # bytes
+_SECONDS = 600
+
+
+class TranslatedFiles:
+    """Files by their keys, the oldest first."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[float, bytes]] = {}
+
+    def keep(self, content: bytes) -> str:
+        """Keeps a file; returns the key to it."""
+        now, key = time.monotonic(), token_urlsafe()
+        room = _SIZE - len(content)
+        for other, (since, kept) in reversed(list(self._files.items())):
+            room -= len(kept)
+            if room < 0 or now - since > _SECONDS:
+                del self._files[other]
+        self._files[key] = now, content
+        return key
+
+    def find(self, key: str) -> bytes:
+        """Returns a file, or refuses the request (404)."""
+        since, content = self._files.get(key, (0.0, None))
+        if content is None or time.monotonic() - since > _SECONDS:
+            raise RequestError(404, "There is no such file: the server keeps it for some minutes.")
+        return content
