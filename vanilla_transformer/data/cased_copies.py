@@ -9,7 +9,7 @@ import regex
 from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 
-from vanilla_transformer.data.file_formats import derived_fingerprint
+from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.row_languages import languages_of
 from vanilla_transformer.text.languages import to_title, to_upper
 
@@ -43,11 +43,9 @@ def add_cased_copies(rows: Dataset, share: float | None, tag: str | None = None)
         source, target = map(partial(_with_words, change), (text, row["target"]), languages)
         return {"source": head + source, "target": target}
 
-    key, drawn = derived_fingerprint(rows, share, begin, "case"), drawn_rows(len(rows), share)
-    copies = rows.select(drawn).map(
-        in_other_case, with_indices=True, new_fingerprint=key, desc="Copying in other case"
-    )
-    pairs = zip(rows.select(drawn)["source"], copies["source"], strict=True)
+    drawn = rows.select(drawn_rows(len(rows), share))
+    copies = map_rows(drawn, in_other_case, "Copying in other case", begin)
+    pairs = zip(drawn["source"], copies["source"], strict=True)
     differing = [number for number, (old, new) in enumerate(pairs) if old != new]
     return concatenate_datasets([rows, copies.select(differing)])
 

@@ -7,7 +7,7 @@ unquoted comma. Their JSON takes texts like 2020-01-31 for dates, and may crash 
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -263,9 +263,12 @@ def cached_table(
     return table
 
 
-def derived_fingerprint(rows: Dataset, *made_with: Any) -> str:
-    """Returns the fingerprint of rows that this code makes of others."""
-    return str(Hasher.hash([readers_digest(), rows._fingerprint, *made_with]))
+def map_rows(
+    rows: Dataset, change: Callable[..., Any], work: str, *made_with: Any, **options: Any
+) -> Dataset:
+    """Changes rows; those of a file are kept beside it, as long as the code stays the same."""
+    key = Hasher.hash([readers_digest(), rows._fingerprint, work, *made_with])
+    return rows.map(change, with_indices=True, new_fingerprint=key, desc=work, **options)
 
 
 def _tables_of(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from vanilla_transformer.data.file_formats import derived_fingerprint
+from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.row_languages import languages_of, split_tag
 from vanilla_transformer.text.memory import (
     LEAST_SHOWN,
@@ -69,14 +69,8 @@ def annotate_memory(
                 sources[index] += shown_behind(pair.source, shown)
         return {"source": sources}
 
-    return rows.map(
-        annotate,
-        with_indices=True,
-        batched=True,
-        num_proc=num_proc,
-        new_fingerprint=derived_fingerprint(rows, tags, "memory"),
-        desc="Searching for similar texts",
-    )
+    work = "Searching for similar texts"
+    return map_rows(rows, annotate, work, tags, batched=True, num_proc=num_proc)
 
 
 _Direction = tuple[str | None, ...]

@@ -6,7 +6,7 @@ import numpy as np
 from datasets import Dataset
 from transformers.utils import logging
 
-from vanilla_transformer.data.file_formats import LINKS, derived_fingerprint
+from vanilla_transformer.data.file_formats import LINKS, map_rows
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
 from vanilla_transformer.text.readings import Placeholders
 
@@ -61,12 +61,6 @@ def with_placeholders(
         return dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))
 
     logger.debug(f"Tokens stand for placeholders in {share:.0%} of the pairs that have them.")
-    return rows.map(
-        change,
-        with_indices=True,
-        batched=True,
-        input_columns=["source", "target"],
-        num_proc=num_proc,
-        new_fingerprint=derived_fingerprint(rows, placeholders, share),
-        desc="Putting tokens for placeholders",
-    )
+    options: dict[str, Any] = {"batched": True, "input_columns": ["source", "target"]}
+    work = "Putting tokens for placeholders"
+    return map_rows(rows, change, work, placeholders, share, num_proc=num_proc, **options)

@@ -14,7 +14,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.cased_copies import drawn_rows
-from vanilla_transformer.data.file_formats import derived_fingerprint
+from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.filters import Languages
 from vanilla_transformer.data.lexical_alignment import Floats, Lexicon, Words
 from vanilla_transformer.data.row_languages import languages_of, split_tag
@@ -58,14 +58,7 @@ def annotate_terms(rows: Dataset, tags: Sequence[str] = (), num_proc: int | None
                 sources[index] = begin + apply_edits(text, edits_to_annotate(text, terms)) + end
         return {"source": sources}
 
-    return rows.map(
-        annotate,
-        with_indices=True,
-        batched=True,
-        num_proc=num_proc,
-        new_fingerprint=derived_fingerprint(rows, tags, "terms"),
-        desc="Annotating terms",
-    )
+    return map_rows(rows, annotate, "Annotating terms", tags, batched=True, num_proc=num_proc)
 
 
 def draw_terms(

@@ -138,18 +138,12 @@ def shift_right(
         decoder_start_token_id: The first token of every sequence, after padding on the left.
         bounds: Of packed labels, (1, tokens): where each sequence begins, and where the last one
             ends, of shape (sequences + 1,).
-
-    Raises:
-        ValueError: If packed labels begin with -100: padding on the left would be hidden there.
     """
     if bounds is not None and not is_tracing():
         counts = F.pad((labels[0] != IGNORE_INDEX).cumsum(0), (1, 1))  # before each slot, and all
         begins, ends = bounds[:-1].long(), bounds[1:].long()
         if ((counts[begins] == counts[begins + 1]) & (counts[begins] < counts[ends])).any():
-            raise ValueError(
-                "`labels` of a packed target begin with -100, and nothing can be hidden from the "
-                "labels behind it: leave these slots out, or give `decoder_input_ids`."
-            )
+            raise ValueError("Packed `labels` begin with -100: give `decoder_input_ids` too.")
     shifted = torch.cat([torch.full_like(labels[:, :1], IGNORE_INDEX), labels[:, :-1]], dim=1)
     shifted = shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
     if bounds is None:

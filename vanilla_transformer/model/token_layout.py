@@ -274,10 +274,7 @@ def pop_bounds(arguments: dict[str, Any]) -> list[tuple[torch.Tensor, int]]:
     if any(missing):
         raise ValueError(f"A packed batch needs all of {', '.join(_BOUNDS)}.")
     if len(given[0]) != len(given[2]):
-        raise ValueError(
-            f"`cu_seq_lens_k` has {len(given[2]) - 1} sources, and `cu_seq_lens_q` "
-            f"{len(given[0]) - 1} targets: give each target its source."
-        )
+        raise ValueError("`cu_seq_lens_q` and `cu_seq_lens_k` must have equally many sequences.")
     return [(given[0], int(given[1])), (given[2], int(given[3]))]
 
 

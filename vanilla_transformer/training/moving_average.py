@@ -141,6 +141,5 @@ def _find_checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
         if json.dumps(logged) == json.dumps(state.log_history):
             return Path(str(name))
     raise ValueError(
-        f"The training goes on from step {state.global_step}, and its checkpoint is not in "
-        f"{args.output_dir!r}: give `ExponentialMovingAverage` its directory, `checkpoint`."
+        f"Give `ExponentialMovingAverage` the `checkpoint` of step {state.global_step}: its folder."
     )
