@@ -1,4 +1,4 @@
-"""Rows that are computed in groups, such as those of one language, and stay in their order."""
+"""Rows that are computed in groups, such as one for each language, and stay in their order."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar

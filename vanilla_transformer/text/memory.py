@@ -119,7 +119,7 @@ class _Skeleton:
         spans: The spans of its placeholders, numbers and the like, in order.
         parts: The texts of these spans.
         end: The signs and white space at its end.
-        body: The rest, with a zero for each part.
+        body: The rest, with a NUL for each part.
         key: The body in small letters.
         written: The words of the body.
         words: The words of the key.
@@ -268,7 +268,7 @@ class Memory:
         return None
 
     def draw(self, chance: Random) -> Suggestion:
-        """Returns the translation of any text."""
+        """Returns any pair, drawn at random."""
         number = chance.randrange(len(self))
         return Suggestion(self._sources[number], self._targets[number], 0.0)
 

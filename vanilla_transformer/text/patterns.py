@@ -331,7 +331,7 @@ def is_exact(part: str) -> bool:
 
 
 def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[Pattern]) -> bool:
-    """Returns whether a part that a source, with parts of some rows, lacks is no prose either."""
+    """Returns whether a part is a placeholder that its source, with parts of some rows, lacks."""
     if pattern.is_sure or pattern.kind != "placeholder" or pattern not in of_source:
         return pattern.is_sure
     number = regex.search(r"\d+$", part)  # %2 may be a share where the source has a 2
@@ -339,7 +339,7 @@ def is_invented(part: str, pattern: Pattern, source: str, of_source: Collection[
 
 
 def is_written_out(part: str, output: str) -> bool:
-    """Returns whether an output has the sign of a reference such as `&copy;`; not of markup."""
+    """Returns whether an output has the sign of a reference such as `&copy;`, but no markup."""
     sign = html.unescape(part)
     return sign not in (part, "&", "<", ">") and sign in output
 

@@ -1,4 +1,4 @@
-"""What every kind of tokenizer has: the sides of source and target, their vocabularies and ids."""
+"""The sides of a tokenizer of any kind: source and target, their vocabularies and ids."""
 
 from collections.abc import Sequence
 from copy import copy
