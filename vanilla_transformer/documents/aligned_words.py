@@ -69,7 +69,7 @@ class AlignedWords:
     def _standing_once(
         self, source: str, output: str, spans: Iterable[Span]
     ) -> Iterator[tuple[Span, Span]]:
-        """Yields spans of the source whose text both sides have once, and its span in the output."""
+        """Yields spans of the source whose text both sides have once, each with its output span."""
         for span in spans:
             text = source[slice(*span)]
             if source.count(text) == output.count(text) == 1:
