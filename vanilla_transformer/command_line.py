@@ -5,6 +5,7 @@ This file imports nothing heavy.
 
 import argparse
 import json
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -73,16 +74,11 @@ class CommandParser(argparse.ArgumentParser):
             help="show all messages, and tracebacks of errors",
         )
 
-    def parse_words(
-        self, words: Sequence[str], start: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        """Parses the arguments of the subcommand; those without a name may also follow options.
+    def parse_words(self, words: Sequence[str], start: Namespace | None = None) -> Namespace:
+        """Parses the arguments; arguments without a name may also follow options.
 
         Args:
-            start: Values of options that are not given, in place of their defaults.
-
-        Raises:
-            SystemExit: With status 0 after the help is shown.
+            start: A `Namespace` with values of options that are not given; None: their defaults.
         """
         kebab = spell_with_hyphens(words)
         if problem := unknown_option(kebab, self._option_string_actions):
@@ -93,7 +89,7 @@ class CommandParser(argparse.ArgumentParser):
         """Parses the arguments, and returns the values that are given, by name."""
         absent = object()
         names = (action.dest for action in self._actions)
-        values = vars(self.parse_words(words, argparse.Namespace(**dict.fromkeys(names, absent))))
+        values = vars(self.parse_words(words, Namespace(**dict.fromkeys(names, absent))))
         return {name: value for name, value in values.items() if value is not absent}
 
     def error(self, message: str) -> NoReturn:
@@ -141,7 +137,7 @@ def parse_options(
 def add_options(
     group: OptionGroup, kind: Any, without: Sequence[str] = (), switches_take_values: bool = False
 ) -> None:
-    """Adds an option for each field but those `without`; a dataclass in a field is a group.
+    """Adds an option for each field, but not for names in `without`; a dataclass is a group.
 
     Args:
         switches_take_values: Whether a truth value may follow its option, as in a recipe

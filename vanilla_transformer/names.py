@@ -39,7 +39,9 @@ NOAM = "noam"
 """Value of the option `lr_scheduler_type` for the schedule of the paper."""
 
 SCHEDULES_OF_A_SCORE = ("reduce_lr_on_plateau", "greedy")
-"""Schedules of transformers that follow a score; they have no warm-up."""
+"""Schedules of transformers that follow a score."""
+WITHOUT_WARMUP = ("constant", *SCHEDULES_OF_A_SCORE)
+"""Schedules of transformers that have no warm-up."""
 
 ANNOTATE = "annotate"
 """The value of `terms` for target terms behind source terms, and likewise of `memory`."""

@@ -158,7 +158,7 @@ def test_a_vocabulary_that_lower_cases_gets_no_copies(corpus, tmp_path, lowers_c
             place = argv.index("--tokenizer_kind")
             del argv[place : place + 2]
         parsed = parse_arguments(argv)
-        read = prepare_texts(parsed, load_data(parsed)).splits["train"]
+        read = prepare_texts(*load_data(parsed)).splits["train"]
         assert len(read) == len(sources) + (0 if lowers_case else len(sources) // 10)
 
 

@@ -73,9 +73,9 @@ _RATE_BY_WIDTH, _RATE_OF_ADAPTERS = 0.1, 10
 Both are chosen; the log of experiments (docs/log.md) compares the first with Muon alone.
 """
 _RATE_OF_MUON, _ADAMW_BESIDE_MUON = 0.01, 0.15
-"""Muon's rate, the best of four (docs/log.md), and that of AdamW in relation to it.
+"""Muon's rate, the best of four (docs/log.md), and AdamW's rate in relation to it.
 
-The relation is that of 0.003 to 0.02, which a new model had then; it is not measured here.
+New models had the rates 0.003 and 0.02 then; the relation is not measured for adaptations.
 """
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""

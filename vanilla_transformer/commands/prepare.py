@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vanilla_transformer.command_line import CommandParser, add_options
+from vanilla_transformer.command_line import parse_options
 from vanilla_transformer.commands.train import check_names, read_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.options import argument, option
@@ -29,10 +29,7 @@ class Options:
 def parse(words: Sequence[str]) -> Sequence[str]:
     """Shows the help if it is asked for; `run` reads the words as `train` does."""
     if {"-h", "--help"} & set(words):
-        parser = CommandParser("prepare", __doc__, EXAMPLES)
-        parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
-        add_options(parser, Options)
-        parser.parse_words(["--help"])
+        parse_options("prepare", __doc__, EXAMPLES, Options, ["--help"])
     check_names(words)
     return words
 

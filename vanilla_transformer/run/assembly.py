@@ -1,4 +1,4 @@
-"""What the run of a plan works with: its token ids, its model and its Trainer."""
+"""The working parts of a run, made by its plan: token ids, model, Trainer, scorers."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -54,7 +54,7 @@ class Assembly:
     def score(
         self, split: str, with_intervals: bool = True
     ) -> tuple[GenerationMetrics, dict[str, float]]:
-        """Scores the model on a split; returns what has scored it, and the figures."""
+        """Scores the model on a split; returns the scorer and the figures."""
         scorer = make_scorer(self.plan, self.encoded, split, with_intervals)
         self.trainer.compute_metrics = scorer
         prefix = PREFIXES[split]
@@ -64,7 +64,7 @@ class Assembly:
 def make_scorer(
     plan: RunPlan, encoded: DatasetDict, split: str, with_intervals: bool = False
 ) -> GenerationMetrics:
-    """Makes what scores the model on the texts of a split."""
+    """Makes the scorer of the texts of a split."""
     rows = plan.texts.splits[split]
     languages = languages_of_rows(rows)
     groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]

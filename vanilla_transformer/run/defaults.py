@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 
-from vanilla_transformer.names import ADAMW, MUON, NOAM, SCHEDULES_OF_A_SCORE
+from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
 
 if TYPE_CHECKING:
     from datasets import Dataset  # of the extra `train`, which the help does not need
@@ -96,7 +96,6 @@ EVALUATIONS_IN_MINUTES = 4
 
 _MOST_WORKERS = 4  # each holds batches and a copy of Python in memory; chosen, not measured
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
-_WITHOUT_WARMUP_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
 _ENVIRONMENT_OF_SHARDS = (
     "ACCELERATE_USE_FSDP",
     "ACCELERATE_USE_DEEPSPEED",
@@ -106,7 +105,7 @@ _ENVIRONMENT_OF_SHARDS = (
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the defaults depend on, besides the options that are given."""
+    """The facts that the defaults depend on, besides the options that are given."""
 
     pairs: int  # of the training
     characters: int  # different ones in them: a vocabulary of subwords has them all
@@ -319,7 +318,7 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
     if schedule != NOAM and optimizer.startswith((MUON, ADAMW)):
         rate = sizes.learning_rate if optimizer == MUON else sizes.adamw_rate
         options.choose("learning_rate", rate)
-    if schedule not in _WITHOUT_WARMUP_SHARE:
+    if schedule not in (NOAM, *WITHOUT_WARMUP):  # noam takes a number of steps
         options.choose("warmup_steps", 0.1)
     options.choose("adam_beta2", 0.98)
     if facts.has_bfloat16 and is_faster_in_bfloat16(facts.on_cpu, options["d_model"]):

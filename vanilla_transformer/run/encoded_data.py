@@ -12,7 +12,7 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import complete, load_data, prepare_texts
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -54,9 +54,8 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         arguments = arguments.changed(prepared=str(folder))
-        loaded = load_data(arguments, directory=OutputDirectory(folder))
-        arguments = complete(arguments, loaded)
-        encoded = encode_texts(make_plan(arguments, loaded, prepare_texts(arguments, loaded)))
+        run = load_data(arguments, directory=OutputDirectory(folder))
+        encoded = encode_texts(make_plan(*run))
     pairs = sum(map(len, encoded.values()))
     logger.info(
         f"Prepared {pairs:,} pairs in {str(folder)!r}: train with the same options and "

@@ -1,4 +1,4 @@
-"""What trainings of a given time have reached, for an idea of the result before a run begins."""
+"""Scores of trainings of a given time, for an idea of the result before a run begins."""
 
 from math import log
 from typing import NamedTuple
@@ -40,7 +40,7 @@ REACHED = (
 
 
 _EPOCHS_APART, _PAIRS_APART = 1.5, 2.5
-"""By which factors a run and a training of the table may differ for this to tell what to expect.
+"""Factors by which epochs and pairs of a run may differ from a training that it is told of.
 
 Chosen, not measured: the numbers of pairs in the table are up to 5.6 times apart, so that most runs
 between two of them are near one.

@@ -26,7 +26,7 @@ from vanilla_transformer.text.languages import known_tag
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 PREFIXES = {"validation": "eval", "test": "test"}
-"""What the figures of each split begin with."""
+"""The first part of the names of the figures of each split."""
 
 
 def write_model_card(

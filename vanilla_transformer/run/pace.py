@@ -37,8 +37,7 @@ from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.model_card import PREFIXES
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, complete, load_data, prepare_texts
-from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.run.preparation import LoadedData, load_data
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -67,7 +66,7 @@ _OF_A_TIMING = {
     **dict.fromkeys(("minutes", "prepared", "resume_from_checkpoint")),
     **{"push_to_hub": False, "report_to": "none", "disable_tqdm": True},
 }
-"""Options of a run whose first steps are timed, in place of those that are given."""
+"""Options of a run whose first steps are timed, in place of the given ones."""
 
 
 class _EnoughStepsError(Exception):
@@ -162,8 +161,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         )
         data, directory = ParallelData(DatasetDict(some)), OutputDirectory(Path(folder))
         sample = replace(loaded, data=data, directory=directory)
-        texts = compute_on_main_process(arguments.training, prepare_texts, arguments, sample)
-        made = Assembly.of(make_plan(arguments, sample, texts))
+        made = Assembly.of(make_plan(arguments, sample))
         ready = monotonic() - began
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):
@@ -213,7 +211,7 @@ def _time_of_a_score(made: Assembly) -> float:
 
 @dataclass(frozen=True)
 class Fit:
-    """What of a training fits into a time."""
+    """The sizes and steps of a training that fit into a time."""
 
     row: Sizes
     least: int  # pairs that a training of these sizes must at least see, in each epoch anew
@@ -225,9 +223,9 @@ class Fit:
         return self.steps == self.pace.steps or self.steps * self.pace.pairs >= least
 
     def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
-        """Yields what is told of a new model, each with its level.
+        """Yields sentences for a new model, each with its level.
 
-        It is what such trainings have reached, and whether the time is too short.
+        They tell the scores of a similar training, and whether the time is too short.
         """
         if loaded.init_from is not None:
             return
@@ -303,10 +301,8 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Ru
 
 def dry_run(arguments: RunArguments) -> None:
     """Says what would be trained in some times and in all epochs, by timing first steps."""
-    began, training = monotonic(), arguments.training
-    directory = OutputDirectory(Path(str(training.output_dir)))
-    loaded = compute_on_main_process(training, load_data, arguments, None, directory)
-    arguments = complete(arguments, loaded)
+    began, folder = monotonic(), Path(str(arguments.training.output_dir))
+    arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
     loading, rows = monotonic() - began, candidate_rows(arguments, loaded)
     logger.info(f"Timing the first steps{f' of up to {len(rows)} models' * (len(rows) > 1)}.")
     measure = cache(partial(measure_pace, arguments, loaded))

@@ -94,8 +94,8 @@ class RunArguments:
         """Makes and checks the options of a run.
 
         Args:
-            defaults: What fits the data, for options that are not given. None: they are not known
-                yet.
+            defaults: Values that fit the data, for options that are not given. None: the data are
+                not known yet.
         """
         chosen = choose_defaults(given, None) if defaults is None else defaults
         others = {"given": given, "command": tuple(command), "recipe": recipe}

@@ -16,15 +16,16 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.preparation import LoadedData, RunTexts
+from vanilla_transformer.run.preparation import LoadedData, RunTexts, prepare_texts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run has read and what it does. It is made once, and nothing changes it."""
+    """The data of a run, and all that it does with them. Made once; nothing changes it."""
 
     arguments: RunArguments
     loaded: LoadedData
@@ -60,9 +61,11 @@ class RunPlan:
         }
 
 
-def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> RunPlan:
-    """Makes the plan of a run."""
-    training, config = arguments.training, texts.config
+def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
+    """Prepares the texts of a run, and plans what it does with them."""
+    training = arguments.training
+    texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
+    config = texts.config
     positions = learned_positions(config)
     limits = [
         min((n for n in (limit, positions) if n is not None), default=None)

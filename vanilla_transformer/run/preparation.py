@@ -1,4 +1,4 @@
-"""What a run reads before it is planned: its data, its texts, and what fits them."""
+"""Data, texts and tokenizer of a run, which it reads or makes before it is planned."""
 
 import json
 from collections.abc import Sequence
@@ -50,6 +50,7 @@ from vanilla_transformer.run.loading import (
     tokenizer_sample,
 )
 from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import learned_positions
 from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.store import OutputDirectory, resolve_output_directory
@@ -59,7 +60,7 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class LoadedData:
-    """What a run loads before it has a tokenizer; one process loads it for all of a machine."""
+    """The data that a run loads first; one process loads them for all of a machine."""
 
     directory: OutputDirectory
     init_from: str | None  # saved model or checkpoint with its first weights; None: a new model
@@ -69,7 +70,7 @@ class LoadedData:
 
 @dataclass(frozen=True)
 class RunTexts:
-    """The texts of a run as its model reads them, its tokenizer, and what fits these."""
+    """The texts of a run as its model reads them, with tokenizer, config and settings for them."""
 
     splits: DatasetDict
     example: str  # a source as a user writes it
@@ -82,12 +83,24 @@ def load_data(
     arguments: RunArguments,
     data: DatasetDict | None = None,
     directory: OutputDirectory | None = None,
-) -> LoadedData:
-    """Loads the data of a run.
+) -> tuple[RunArguments, LoadedData]:
+    """Loads the data of a run, and completes its options by defaults that fit the data.
 
-    A program may pass the splits. The output directory, if it is not given, is checked for a
-    training.
+    A resumed run keeps the defaults that it has chosen. A program may pass the splits. The output
+    directory, if it is not given, is checked for a training.
     """
+    loaded = compute_on_main_process(arguments.training, _load_data, arguments, data, directory)
+    checkpoint, given = loaded.directory.checkpoint, arguments.given
+    if checkpoint is None:
+        return arguments.changed(choose_defaults(given, loaded.facts)), loaded
+    former = (checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
+    kept = {name: value for name, value in former if is_free(name, given)}
+    return arguments.changed(kept), loaded
+
+
+def _load_data(
+    arguments: RunArguments, data: DatasetDict | None, directory: OutputDirectory | None
+) -> LoadedData:
     training = arguments.training
     if directory is None:
         directory = resolve_output_directory(training, arguments.model.overwrite)
@@ -117,15 +130,6 @@ def load_data(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
     return LoadedData(directory, init_from, replace(loaded, splits=splits), facts)
-
-
-def complete(arguments: RunArguments, loaded: LoadedData) -> RunArguments:
-    """Adds the defaults that fit the data; a resumed run keeps what it has chosen."""
-    checkpoint, given = loaded.directory.checkpoint, arguments.given
-    if checkpoint is None:
-        return arguments.changed(choose_defaults(given, loaded.facts))
-    former = (checkpoint.inputs.get("defaults") or {}).get("options", {}).items()
-    return arguments.changed({name: value for name, value in former if is_free(name, given)})
 
 
 def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:

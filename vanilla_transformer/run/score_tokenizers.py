@@ -1,4 +1,4 @@
-"""What the texts of a split are scored against, and how they are cut into words for a score."""
+"""The references of the texts of a split, and how a score cuts them into words."""
 
 from collections.abc import Collection
 from typing import Any

@@ -27,9 +27,8 @@ from vanilla_transformer.run.model_card import PREFIXES, write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import complete, load_data, prepare_texts
+from vanilla_transformer.run.preparation import load_data
 from vanilla_transformer.run.score_tokenizers import references_of
-from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import PICKLES
 from vanilla_transformer.training.store import (
     FILE_SIZES,
@@ -45,7 +44,7 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
-"""What a shell shows for a process that this signal has ended."""
+"""The status that a shell shows for a process that this signal has ended."""
 
 
 def show_messages(arguments: RunArguments) -> None:
@@ -84,18 +83,16 @@ def run(
     """
     training, began = arguments.training, monotonic()
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        loaded = compute_on_main_process(training, load_data, arguments, data)
-        arguments = complete(arguments, loaded)
+        arguments, loaded = load_data(arguments, data)
         if arguments.model.minutes is not None and loaded.directory.checkpoint is None:
             arguments = fit_minutes(arguments, loaded, began)
-        texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
-        run = _Run.of(make_plan(arguments, loaded, texts))
+        run = _Run.of(make_plan(arguments, loaded))
         for callback in callbacks:
             run.trainer.add_callback(callback)
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
         for report in loaded.data.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
-        if "validation" not in texts.splits:
+        if "validation" not in loaded.data.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
         return run.figures_if_finished() or run.train_and_score()
 
@@ -119,7 +116,7 @@ class _Run(Assembly):
     signatures: Mapping[str, str] = {}
     """The signatures of the scores."""
     quality = ""
-    """What was learnt of the quality of outputs, in words."""
+    """A sentence on the quality of outputs that the validation data have shown."""
 
     @property
     def directory(self) -> OutputDirectory:

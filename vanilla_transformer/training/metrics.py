@@ -255,8 +255,8 @@ class GenerationMetrics:
             differs from the real references if the tokenizer loses or truncates text.
         groups: Names of parts of the data, one for each example, such as its corpus: where there
             are several, each has scores of its own, such as "bleu_app"; "" has none.
-        score_model: Scores what the model of a trainer makes of texts, if each process has a whole
-            model. None: generated token ids are scored.
+        score_model: Translates texts with the model of a trainer and scores the outputs, if each
+            process has the whole model. None: generated token ids are scored.
     """
 
     tokenizer: PreTrainedTokenizerBase

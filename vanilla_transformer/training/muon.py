@@ -21,7 +21,7 @@ MUON_MOMENTUM = 0.95  # of Jordan et al. 2024, as the iterations and their coeff
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
-_SMALLEST_NORM = 1e-7  # that of `torch.optim.Muon`
+_SMALLEST_NORM = 1e-7  # as in `torch.optim.Muon`
 _NUMBERS_AT_ONCE = {"cpu": 2**18}  # a core's cache holds them; elsewhere the number below
 _MOST_NUMBERS_AT_ONCE = 2**26  # 256 MB in float32; chosen, not measured
 

@@ -9,7 +9,7 @@ from transformers import TrainerCallback, TrainerState
 from transformers.utils import logging
 
 from vanilla_transformer.files.text_files import short_line
-from vanilla_transformer.names import SCHEDULES_OF_A_SCORE
+from vanilla_transformer.names import WITHOUT_WARMUP
 from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -18,7 +18,6 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
-_WITHOUT_WARMUP = ("constant", *SCHEDULES_OF_A_SCORE)
 _NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
@@ -62,7 +61,7 @@ class TrainingLog(TrainerCallback):
         """Begins to count; called by Trainer."""
         if state.is_world_process_zero:
             warmup = args.get_warmup_steps(state.max_steps)
-            if warmup >= state.max_steps and args.lr_scheduler_type not in _WITHOUT_WARMUP:
+            if warmup >= state.max_steps and args.lr_scheduler_type not in WITHOUT_WARMUP:
                 logger.warning(
                     f"The warm-up of {warmup:,} steps does not end in a training of "
                     f"{state.max_steps:,}: the learning rate stays below its peak. Give a share of "
