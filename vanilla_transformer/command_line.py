@@ -201,7 +201,7 @@ def _settings_of(declared: Field[Any], hint: Any, limits: Mapping[str, float]) -
         settings["choices"], kind = [member.value for member in kind], str
     if "choices" not in settings:
         settings.setdefault("metavar", {int: "N", float: "X"}.get(kind, "TEXT"))
-    read = json.loads if get_origin(kind) is dict else kind
+    read = json.loads if dict in (kind, get_origin(kind)) else kind
     settings["type"] = _reader(settings.get("type", read), limits)
     return settings
 

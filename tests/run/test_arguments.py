@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments, read_given
 from vanilla_transformer.run.recipes import read_recipe
 
 
@@ -106,3 +106,32 @@ def test_names_of_options_with_hyphens(tmp_path):
 def test_values_of_a_recipe_are_as_they_are_written(tmp_path, text, words):
     (tmp_path / "recipe.yaml").write_text(text)
     assert read_recipe(tmp_path / "recipe.yaml").words == words
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--bf16"], {"bf16": True}),
+        (["--bf16", "no", "--do-eval=False"], {"bf16": False, "do_eval": False}),
+        (["--no_remove_unused_columns"], {"remove_unused_columns": False}),
+        (["--remove-unused-columns", "true"], {"remove_unused_columns": True}),
+        (["--eval_strategy", "epoch"], {"eval_strategy": "epoch"}),
+        (["--liger_kernel_config", '{"rope": false}'], {"liger_kernel_config": {"rope": False}}),
+        (["--include_for_metrics", "inputs", "loss"], {"include_for_metrics": ["inputs", "loss"]}),
+        (["--rope_parameters", '{"rope_theta": 10}'], {"rope_parameters": {"rope_theta": 10}}),
+        (["--learning_rate", "1e-3", "--learning-rate=5e-5"], {"learning_rate": 5e-5}),
+        ([], {}),
+    ],
+    ids=str,
+)
+def test_options_are_read_in_all_their_forms(words, given):
+    assert read_given(words)[0] == given
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--bf16 maybe", "--eval_strategy never", "--max_tokens 0", "--seed many", "--bf", "x"],
+)
+def test_what_is_no_option_or_no_value_is_refused(words):
+    with pytest.raises(ValueError, match=words.split()[-1]):
+        read_given(words.split())
