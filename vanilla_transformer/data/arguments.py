@@ -45,8 +45,7 @@ class DataArguments:
     )
     train_file: str | None = option(f"Training data in one file: {FORMATS}.", metavar="FILE")
     validation_file: str | None = option(
-        "Validation data in one file, in the same formats as train_file.",
-        metavar="FILE",
+        "Validation data in one file, in the same formats as train_file.", metavar="FILE"
     )
     test_file: str | None = option(
         "Test data in one file, in the same formats as train_file.", metavar="FILE"
@@ -119,20 +118,16 @@ class DataArguments:
         ge=1,
     )
     max_eval_samples: int | None = option(
-        "Use only this many validation pairs, the first ones. By default, all of them.",
-        ge=1,
+        "Use only this many validation pairs, the first ones. By default, all of them.", ge=1
     )
     max_test_samples: int | None = option(
-        "Use only this many test pairs, the first ones. By default, all of them.",
-        ge=1,
+        "Use only this many test pairs, the first ones. By default, all of them.", ge=1
     )
     max_source_length: int | None = option(
-        "Truncate each source to this many tokens, special tokens included.",
-        ge=1,
+        "Truncate each source to this many tokens, special tokens included.", ge=1
     )
     max_target_length: int | None = option(
-        "Truncate each target to this many tokens, special tokens included.",
-        ge=1,
+        "Truncate each target to this many tokens, special tokens included.", ge=1
     )
 
     def __post_init__(self) -> None:

@@ -145,10 +145,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _encode_rows(
-    data: Dataset,
-    encoder: "PairEncoder",
-    rows: range,
-    tell: Callable[[int], None] = lambda _: None,
+    data: Dataset, encoder: "PairEncoder", rows: range, tell: Callable[[int], None] = lambda _: None
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
     ids = Value("uint16" if encoder.num_ids <= 2**16 else "uint32")  # half the size on the disk
@@ -168,9 +165,7 @@ class RowDirections:
     """Decides how a model is asked for the languages of each row."""
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        settings: GenerationConfig | None = None,
+        self, tokenizer: PreTrainedTokenizerBase, settings: GenerationConfig | None = None
     ) -> None:
         self.tokenizer, self.settings = tokenizer, settings or GenerationConfig()
         self.matter = bool(language_tokens(tokenizer) or recorded_directions(tokenizer))

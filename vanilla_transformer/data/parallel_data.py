@@ -19,12 +19,7 @@ from vanilla_transformer.data.corpus_reports import (
     list_reasons,
     rows_with_reason,
 )
-from vanilla_transformer.data.file_formats import (
-    add_links,
-    cached_table,
-    open_data_set,
-    read_pairs,
-)
+from vanilla_transformer.data.file_formats import add_links, cached_table, open_data_set, read_pairs
 from vanilla_transformer.data.filters import Languages, are_swapped, pair_key, reasons_to_drop
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.files.file_contents import content_digest, text_digest

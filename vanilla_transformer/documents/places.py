@@ -186,9 +186,7 @@ def is_translated(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-def split_edges(
-    items: Sequence[Item],
-) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
+def split_edges(items: Sequence[Item]) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
     """Returns the white space and tags before a text, the text, and the ones behind it."""
     split: list[Item] = []
     for item in items:

@@ -10,11 +10,7 @@ from vanilla_transformer.inspection.attention_figures import (
 )
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
 from vanilla_transformer.inspection.cost import Cost, cost
-from vanilla_transformer.inspection.head_ablation import (
-    ablate_heads,
-    attention_heads,
-    head_scores,
-)
+from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads, head_scores
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk
 
 __all__ = [

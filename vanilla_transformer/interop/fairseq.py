@@ -84,9 +84,7 @@ SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos", "final norm")
 
 
 def read_fairseq(
-    source: str | Path,
-    dicts: str | Path | None = None,
-    changes: Mapping[str, Any] | None = None,
+    source: str | Path, dicts: str | Path | None = None, changes: Mapping[str, Any] | None = None
 ) -> Imported:
     """Reads a checkpoint of a fairseq `transformer` model: see `interop.formats`.
 

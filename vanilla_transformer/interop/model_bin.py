@@ -28,14 +28,7 @@ from typing import Any
 
 import torch
 
-TYPES = (
-    torch.float32,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.float16,
-    torch.bfloat16,
-)
+TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
 """The types of values by their number in a file."""
 
 VERSIONS = (5, 6)

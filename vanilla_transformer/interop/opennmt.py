@@ -76,12 +76,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 }
 """The values of options that have a counterpart here. An option that is empty has the first."""
 
-PROJECTIONS = {
-    "linear_query": "q",
-    "linear_keys": "k",
-    "linear_values": "v",
-    "final_linear": "out",
-}
+PROJECTIONS = {"linear_query": "q", "linear_keys": "k", "linear_values": "v", "final_linear": "out"}
 """The projections of attention by their names in OpenNMT-py and Eole."""
 
 OLD_NORMS: Rules = {r"(.*norm.*)\.a_2": r"\1.weight", r"(.*norm.*)\.b_2": r"\1.bias"}

@@ -43,10 +43,7 @@ def charsmap_steps(charsmap: bytes) -> list[normalizers.Normalizer]:
     steps: list[normalizers.Normalizer] = [normalizers.Prepend(_APART)]
     if keys:
         steps.append(normalizers.Replace(Regex(_inside_of(keys)), _JOIN))
-    steps += [
-        normalizers.Replace(Regex(apart), _APART),
-        normalizers.Precompiled(charsmap),
-    ]
+    steps += [normalizers.Replace(Regex(apart), _APART), normalizers.Precompiled(charsmap)]
     for value, spellings in irregular.items():
         pattern = f"(?<!{_JOIN})(?:{_pattern_of(spellings)})(?!{_JOIN})"
         steps.append(normalizers.Replace(Regex(pattern), value))

@@ -31,9 +31,7 @@ _TOKENS = (
 
 
 def fields_beyond(
-    config: VanillaTransformerConfig,
-    values: Mapping[str, Sequence[Any]],
-    free: Sequence[str] = (),
+    config: VanillaTransformerConfig, values: Mapping[str, Sequence[Any]], free: Sequence[str] = ()
 ) -> list[str]:
     """Lists the fields of a config that a system cannot represent.
 

@@ -216,12 +216,7 @@ def build_with_vocabularies(
         former = len(target) - target.count(None)
         bias = weights.get("lm_head.bias", torch.zeros(former)).float()
         weights["lm_head.bias"] = _rearrange_rows(bias, target, BIAS_OF_ADDED)
-    fields = {
-        **fields,
-        **sharing_fields(weights),
-        **vocabularies.token_ids(),
-        **(changes or {}),
-    }
+    fields = {**fields, **sharing_fields(weights), **vocabularies.token_ids(), **(changes or {})}
     return build_model(*fit_weights(replace(renamed, weights=weights), fields, zeros))
 
 
