@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from vanilla_transformer.options import GenerationOptions, LanguageOptions, option
-from vanilla_transformer.text.kept_options import KeptOptions
+from vanilla_transformer.text.kept import KeptOptions
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""

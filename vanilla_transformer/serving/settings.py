@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.options import TypedEngineOptions, argument, option
-from vanilla_transformer.text.kept_options import KeptOptions
+from vanilla_transformer.text.kept import KeptOptions
 from vanilla_transformer.text.languages import is_language
 
 ANY = "any"

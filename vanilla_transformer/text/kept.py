@@ -15,6 +15,7 @@ from typing import Any
 
 import regex
 
+from vanilla_transformer.options import option
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     are_numbered,
@@ -111,6 +112,26 @@ def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callabl
     except regex.error as error:
         raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
     return partial(kept_spans, patterns=compiled)
+
+
+def _pattern(text: str) -> str:
+    """Reads a regular expression."""
+    make_kept_finder(patterns=[text])
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOptions:
+    """The options of the parts of sources that outputs keep."""
+
+    keep_patterns: list[str] = option(
+        "keep in outputs also the parts that this regular expression matches; may be repeated",
+        [],
+        flag="--keep-pattern",
+        action="append",
+        type=_pattern,
+        metavar="REGEX",
+    )
 
 
 def kept_spans(

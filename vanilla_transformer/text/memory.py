@@ -426,7 +426,7 @@ def decide(
     marks_doubt: bool = False,
     contexts: Sequence[str | None] = (),
 ) -> list[Known | None]:
-    """Decides what becomes of the former translations of texts; nothing else has a threshold.
+    """Decides the use of former translations of texts; nothing else has a threshold.
 
     An equal text of the first memory answers; else one of the next. Otherwise the most similar text
     is read by the model if it can, or answers as a proposal, or is only told.
@@ -435,7 +435,7 @@ def decide(
         texts: The texts of one file, in their order.
         reads: Whether the model reads a similar text, for each text.
         marks_doubt: Whether an answer can be marked as a proposal.
-        contexts: Those of the texts, as those of pairs. Empty: nobody knows them.
+        contexts: The context of each text, as of a pair. Empty: nobody knows them.
     """
     around = ["", *texts, ""]
     rows = zip(around, texts, around[2:], contexts or [None] * len(texts), reads, strict=False)
