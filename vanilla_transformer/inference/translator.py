@@ -217,6 +217,8 @@ class Translator:
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text, best first; the arguments are those of `translate`."""
+        if options.glossary is not None:  # its file is read once, not for each chunk
+            options = replace(options, glossary=Glossary.of(options.glossary))
         count = len(texts) if isinstance(texts, Sequence) else 1
         # A stream has one direction for all of its texts.
         directions, remaining = cycle(self.directions(count, options)), iter(texts)
