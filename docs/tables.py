@@ -113,8 +113,8 @@ def imports_table() -> str:
 def doors_table() -> str:
     """Makes the table of the options of a request, by their names at each door."""
     lines = [
-        "| option | Python | command | `/translate` | `/v1/generate` |",
-        "|---|---|---|---|---|",
+        "| Python | command | `/translate` | `/v1/generate` |",
+        "|---|---|---|---|",
     ]
     hidden = CommandOptions.__dataclass_fields__["request"].metadata["without"]
     search = {declared.name for declared in fields(GenerationOptions)}
@@ -124,7 +124,6 @@ def doors_table() -> str:
             continue
         of_server = NAMES["/translate"].get(name, name)
         cells = [
-            code_spans(declared.metadata["help"]).partition(" (default")[0],
             code_name(NAMES["Python"].get(name, name)),
             "" if name in hidden else code_name(declared.metadata.get("flag", option_of(name))),
             code_name(of_server) if of_server in TranslateFields.model_fields else "",

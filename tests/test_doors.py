@@ -12,6 +12,7 @@ from transformers import pipeline
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
+from vanilla_transformer.inference import translator
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.page.models import PageModels, PageRequest
 from vanilla_transformer.serving.guard import Guard
@@ -347,3 +348,24 @@ def test_equal_options_have_one_call(doors):
     assert first is second
     assert first.search.num_beams == 3
     assert doors.translator.call(TranslateOptions(num_beams=4)) is not first
+
+
+def test_the_file_of_a_glossary_is_read_once(doors, tmp_path, monkeypatch):
+    monkeypatch.setattr(translator, "TEXTS_PER_CHUNK", 1)
+    file = tmp_path / "glossary.tsv"
+    file.write_text("file\tDokument\n")
+
+    def texts():
+        yield FILE
+        file.unlink()
+        yield FILE
+
+    first, second = doors.translator.translate(texts(), tgt_lang="de", glossary=str(file))
+    assert first == second
+    assert "Dokument" in first
+
+
+def test_none_keeps_a_setting(doors):
+    options = {"forced_bos_token_id": None, "num_beams": None, "max_length": None}
+    expected = doors.translator.translate(FILE, tgt_lang="de")
+    assert doors.translator.translate(FILE, tgt_lang="de", **options) == expected

@@ -1,4 +1,4 @@
-"""What `translate` and the workers of a corpus share: options, the translator, outputs as lines."""
+"""The part that `translate` and the workers of a corpus share: options, translator, lines."""
 
 import json
 import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Files(OutputFile):
-    """What is read and written."""
+    """The files that are read and written."""
 
     _argument_group_name = "files"
 
@@ -61,7 +61,7 @@ class Files(OutputFile):
     )
     review: int | None = option(
         "list so many percent of the outputs on standard error, the worst first, with their places "
-        "and their quality: those to read first (docs/better.md)",
+        "and their quality: read these first (docs/better.md)",
         ge=1,
         le=100,
     )
@@ -105,7 +105,7 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Request(TranslateOptions):
-    """What is asked of the outputs, and the files of former translations."""
+    """The options of a request, and the files of former translations."""
 
     memory: list[str] = option(
         "former translations, whose texts are not translated again: .tsv of source and target, "
@@ -121,7 +121,7 @@ class Request(TranslateOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Computation(TypedEngineOptions):
-    """What computes the outputs."""
+    """The computation of the outputs."""
 
     ensemble_with: list[str] = option(
         "further models, with the same vocabulary; their probabilities are averaged",

@@ -122,10 +122,10 @@ def read_versions(
 
 
 def _frame_of(key: object, marked: MarkedText, *_: object) -> tuple[object, int]:
-    """Returns what a text and its translation have in common."""
+    """Returns the facts that a text and its translation have in common."""
     return key, len(marked.tags)
 
 
 def _content_of(marked: MarkedText) -> tuple[object, ...]:
-    """Returns what two texts of different files have in common."""
+    """Returns the content by which texts of two files are compared."""
     return marked.text, *((tag.position, tag.text, tag.kind) for tag in marked.tags)

@@ -188,7 +188,7 @@ def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
 
 
 def _tags_in(marked: MarkedText) -> list[str]:
-    """Returns what looks like tags, and is text."""
+    """Returns the parts of a text that look like tags."""
     return sorted(item.text for item in split_text(marked.text) if isinstance(item, Tag))
 
 

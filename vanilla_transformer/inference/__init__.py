@@ -1,1 +1,1 @@
-"""Texts in, texts out: the stages between them, and what computes them."""
+"""Texts in, texts out: a request, its stages, and the engines that compute them."""

@@ -45,7 +45,7 @@ _WITHOUT_EFFECT = (
 _ALMOST_NO_PENALTY = 1e-9
 
 _NEUTRAL = GenerationConfig._get_default_generation_params()
-"""What `generate()` takes for settings that are None; some models are saved with these."""
+"""The values that `generate()` takes for settings of None; some models are saved with these."""
 
 
 class CTranslate2Engine:
@@ -89,9 +89,9 @@ class CTranslate2Engine:
         self.aligns = aligning_heads(config) is not None and has_end
 
     def problems(self, search: Search) -> list[str]:
-        """Lists what CTranslate2 cannot do of a search, or does otherwise.
+        """Lists the settings of a search that CTranslate2 lacks, or reads in another way.
 
-        It forbids logits, so that the others share the probability of what is forbidden: in a beam
+        It forbids logits, so that the others share the probability of the forbidden ones: in a beam
         search, this is `renormalize_logits`. It does not count the start.
         """
         settings, is_beam = search.settings, search.num_beams > 1
@@ -131,7 +131,7 @@ class CTranslate2Engine:
         return problems + self.token_problems(settings)
 
     def _suppressed(self, settings: GenerationConfig) -> list[int]:
-        """Returns those of `suppress_tokens` that could be chosen: others change nothing."""
+        """Returns the tokens of `suppress_tokens` that could be chosen: others change nothing."""
         return [token for token in settings.suppress_tokens or () if token in self.possible_ids]
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
@@ -172,7 +172,7 @@ class CTranslate2Engine:
             "return_end_token": True,
             "return_attention": aligns,
         }
-        # What reaches the longest length has one token less there than here: the forced end.
+        # An output of the longest length has one token less there than here: the forced end.
         count = search.num_beams if forced else search.n_best
         # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
         penalty = search.length_penalty or (_ALMOST_NO_PENALTY if count > 1 else 0.0)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
-"""What computes outputs: both have the same methods, which `TransformersEngine` describes."""
+"""An engine computes outputs. All have the same methods, which `TransformersEngine` describes."""
 
 _CUBLAS = "libcublas.so.12"
-"""What the packages of CTranslate2 load for a GPU, when they compute for the first time."""
+"""The library that CTranslate2 loads on a GPU when it computes for the first time."""
 
 
 class Engines:
-    """The engine of a model, and that of transformers, which is loaded for what only it computes.
+    """The engine of a model, and that of transformers, which is loaded when only it can compute.
 
     Args:
         exact: Whether a search that `engine` cannot do is an error.

@@ -1,4 +1,4 @@
-"""What computes outputs: the engines that use transformers."""
+"""The engines that compute outputs by transformers: one model, or an ensemble."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ class TransformersEngine:
         return WordJoins.find(target_side(self.tokenizer), rows)
 
     def problems(self, search: Search) -> list[str]:
-        """Lists what the engine cannot do of a search."""
+        """Lists the settings of a search that the engine lacks."""
         return []
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
@@ -217,12 +217,12 @@ class TransformersEngine:
 
 
 def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
-    """Takes the tokens between the start and the end of what `generate()` returned."""
+    """Takes the tokens between the start and the end of a row that `generate()` returned."""
     ends, ids = end_tokens_of(settings), sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
     if stop is None:
         while settings.stop_strings and ids and ids[-1] == settings.pad_token_id:
-            ids.pop()  # padding follows what a stop string has ended
+            ids.pop()  # padding follows an output that a stop string has ended
         return Hypothesis(tuple(ids), None)
     return Hypothesis(tuple(ids[:stop]), ids[stop])
 
@@ -240,7 +240,7 @@ def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> 
 def chosen_scores(
     values: list[float], ids: Ids, settings: GenerationConfig, longest: int | None = None
 ) -> tuple[float, ...]:
-    """Returns the scores of tokens, where those that the settings force have the probability 1.
+    """Returns the scores of tokens; tokens that the settings force have the probability 1.
 
     Args:
         ids: The tokens, of which the first may be that of `forced_bos_token_id`.
@@ -372,7 +372,7 @@ class MeanProbabilities(LogitsProcessor):
 
 
 def _shared_by_members(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """Returns what must be equal in models whose probabilities are averaged."""
+    """Returns the facts that must be equal in models whose probabilities are averaged."""
     settings = model.generation_config
     return {
         "vocabulary": [vocabulary_of(tokenizer, side) for side in ("source", "target")],

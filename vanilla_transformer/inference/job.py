@@ -1,4 +1,4 @@
-"""A request with nothing left to decide: what `Translator.plan` makes, and `run` computes."""
+"""A request with nothing left to decide: `Translator.plan` makes it, and `run` computes it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from vanilla_transformer.text.terms import Glossary
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """How the segments of texts are computed; those of one call may share batches.
+    """The computation of segments; segments of one call may share batches.
 
     A translator makes one call for equal options, so that requests share it.
 

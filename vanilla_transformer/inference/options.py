@@ -37,7 +37,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a request returns besides the texts; see `Translation`."""
+    """The details that a request returns besides the texts; see `Translation`."""
 
     scores: bool = option("return scores, scores of tokens, and the quality of outputs", False)
     tokens: bool = option("return the tokens of outputs", False)
@@ -65,7 +65,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOptions):
-    """What is asked of the outputs of a request."""
+    """The options of a request: its languages, its search, and its demands on outputs."""
 
     _argument_group_name = "outputs (defaults of the search: as saved with the model)"
 

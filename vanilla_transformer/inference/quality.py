@@ -1,4 +1,4 @@
-"""The expected chrF of an output, from what the model knows of it.
+"""The expected chrF of an output, from the scores of its tokens and its words.
 
 A calibration is fitted to outputs with references that the model has not been trained on, by
 least squares and a monotone map (Barlow et al. 1972). It ranks outputs: a mistake of which the
@@ -31,16 +31,16 @@ _PARTS = (0.02, *(part / 10 for part in range(1, 10)), 0.98)
 """Where the outputs, sorted by their sums, are cut into groups: the points of the monotone map."""
 _LEAST = 100.0  # a token of no probability, in nats below 0
 _RIDGE = 3.0  # strength of the penalty of the weights
-_REPEATED = -2  # place of it in what is weighed of an output
+_REPEATED = -2  # its position in the features of an output
 _ALL = ""  # name of the calibration for languages that have none
 
 Floats = NDArray[np.float64]
 Outcome = tuple[Sequence[float], float, str | None]
-"""What `describe_output` returns of an output, its chrF and its language."""
+"""The features of an output (see `describe_output`), its chrF and its language."""
 
 
 def describe_output(output: Translation, source: str, source_tokens: int) -> tuple[float, ...]:
-    """Returns what a calibration weighs of an output with scores."""
+    """Returns the features of an output with scores that a calibration weighs."""
     scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=-_LEAST)
     scores = scores.clip(-_LEAST, 0.0)
     lowest = np.sort(scores)[: max(1, len(scores) // 4)]
@@ -65,7 +65,7 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> tup
 
 @dataclass(frozen=True)
 class _Line:
-    """A weighted sum of what is known of an output, and the chrF that belongs to it.
+    """A weighted sum of the features of an output, and the chrF that belongs to it.
 
     Attributes:
         weights: With the constant, which is the last one.
@@ -101,7 +101,7 @@ class _Line:
         )
 
     def expected(self, features: Sequence[float]) -> float:
-        """Returns the chrF that is to be expected, from 0 to 100; the lowest of what repeats."""
+        """Returns the expected chrF, 0 to 100; the lowest for an output that repeats itself."""
         if features[_REPEATED]:
             return self.values[0]
         total = float(np.dot(self.weights, [*features, 1.0]))

@@ -1,4 +1,4 @@
-"""What a `Translator` returns: the outputs of segments joined, and the chosen one of several."""
+"""The results of a `Translator`, and the choice of one among several outputs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Translation:
-    """An output with what was asked for besides its text.
+    """An output with the details that were asked for.
 
     Attributes:
         score: Log-probability of the tokens in nats, divided by their number to the power of
@@ -47,13 +47,13 @@ class Translation:
             the model has no calibration; see `inference.quality`.
         unknown_share: Share of the source's characters, without white space, that the vocabulary
             does not know: the model reads a token for "unknown" in their place.
-        restored: What the model did not copy from the source, such as a placeholder, and the
+        restored: The parts of the source, such as placeholders, that the model did not copy and the
             alignment put into `text`.
         terms: The terms of the glossary in the source, and their targets.
-        missing_terms: Those of the targets that it does not contain.
-        from_memory: What a memory has for the source: if it is exact, `text` is its target.
-        marks: What `text` has of the parts that are kept and of the targets, in order.
-        described: What a calibration of the quality weighs.
+        missing_terms: The targets that it does not contain.
+        from_memory: A former translation of the source: if it is exact, `text` is its target.
+        marks: The kept parts and the targets of terms in `text`, in order.
+        described: The features that a calibration of the quality weighs.
     """
 
     text: str

@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
     Attributes:
         text: With the tag that the model reads before it.
         ids: Ids of its tokens, the end included.
-        row: What a fast tokenizer knows of the tokens. None: the tokenizer is not fast.
+        row: The tokens as a fast tokenizer returns them. None: the tokenizer is not fast.
     """
 
     text: str
@@ -201,7 +201,7 @@ class SplitTexts(Generic[Part]):
 
 
 class Reader:
-    """Splits texts for a model, and encodes what it reads of them: at most `limit` tokens."""
+    """Splits texts for a model, and encodes segments of at most `limit` tokens."""
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
         self.tokenizer, self.limit = tokenizer, limit
@@ -220,11 +220,11 @@ class Reader:
 
     @cached_property
     def _letters(self) -> set[str]:
-        """The characters that tokens of sources have, without those that only join emoji."""
+        """The characters of the tokens of sources, without characters that only join emoji."""
         return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
 
     def split(self, job: Job) -> SplitTexts[Segment]:
-        """Splits texts into lines, or sentences, and cuts what is too long; encodes all of them.
+        """Splits texts into lines, or sentences, cuts segments that are too long, and encodes them.
 
         A text that a former translation answers has no segments.
         """
@@ -269,7 +269,7 @@ class Reader:
         return SplitTexts(layouts, sources)
 
     def read(self, sources: Sequence[Source]) -> list[Segment]:
-        """Decides what is kept of sources, and what the model reads of them."""
+        """Finds the kept parts and the terms of sources, and encodes them."""
         texts = [source.direction.read(source.text) for source in sources]
         languages = [source.direction.source for source in sources]
         encoded = self.encode("source", texts, languages)
@@ -288,7 +288,7 @@ class Reader:
         reading = self._placeholders.reading(text, kept)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
-        if unknown:  # what a model reads for unknown characters would mislead it
+        if unknown:  # the token for unknown characters would mislead the model
             strange = [
                 span
                 for span in kept
@@ -419,7 +419,7 @@ class Reader:
         return [stripped(segment.text, place) for place in places]
 
     def target_spans(self, output: Output) -> list[Span]:
-        """Returns the span of each token but the end in what is written."""
+        """Returns the span of each token but the end in the text of the hypothesis."""
         ids, text = output.hypothesis.ids, output.written
         if output.given is None:
             spans = spans_of_ids(self.of_targets, ids, text)

@@ -1,4 +1,4 @@
-"""From what a model reads to its outputs: the stages `search`, `restore` and `join`."""
+"""The stages from segments to translations: search, link, restore, score, join."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Stages:
     ) -> list[Row]:
         """Computes `n_best` outputs for each segment, best first.
 
-        Segments share batches if their targets begin with the same tokens. Those with kept parts
+        Segments share batches if their targets begin with the same tokens. Segments with kept parts
         have batches of their own, because their outputs are aligned.
         """
         rows = self._compute_once(segments, call, on_batch)
@@ -88,7 +88,7 @@ class Stages:
         return map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
 
     def _with_sentences(self, rows: list[Row], call: Call) -> list[Row]:
-        """Gives outputs that are cut off those of their sentences, each translated alone."""
+        """Translates texts whose outputs are cut off sentence by sentence."""
         sentences = {
             number: parts
             for number, (output, *_) in enumerate(rows)
@@ -125,10 +125,10 @@ class Stages:
     ) -> list[Row]:
         """Computes the outputs of segments with one key: see `compute`.
 
-        Those whose outputs are the translation of a similar text are computed once more, without
-        that. Those whose outputs repeat themselves are searched again, without repetition. Those
-        whose outputs lack terms are computed once more, from what has the terms if the model
-        reads these; and where that does not help, by a search that must place them.
+        Four kinds of outputs are computed once more: copies of the translation of a similar text,
+        without that text; outputs that repeat themselves, by a search without repetition; outputs
+        that lack terms, with the terms in the source if the model reads these; and outputs that
+        lack them still, by a search that must place them.
         """
         call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
@@ -149,7 +149,7 @@ class Stages:
         return self._outputs(self.reader.read(sources), call)
 
     def _without_repetition(self, rows: list[Row], call: Call) -> list[Row]:
-        """Adds other outputs; those that have not lost their way come first."""
+        """Adds other outputs; outputs that have not lost their way come first."""
         search = call.search.without_repetition() if call.retries else None
         if search is None:
             return rows
@@ -189,7 +189,7 @@ class Stages:
     def _terms_to_place(self, output: Output) -> list[TermIds]:
         """Returns the ids of the terms that an output must have.
 
-        A model that reads terms may inflect those that it has inflected in this output.
+        A model that reads terms may keep the forms that it has inflected in this output.
         """
         segment = output.segment
         wanted = Counter(term.target for term in segment.terms)
@@ -319,7 +319,7 @@ class Stages:
     def join(
         self, job: Job, split: SplitTexts[Segment], rows: Sequence[Row]
     ) -> list[list[Translation]]:
-        """Makes the outputs of each text, best first, from those of its segments."""
+        """Makes the outputs of each text, best first, from the outputs of its segments."""
         return [
             self._outputs_of(job, text, layout, rows)
             for text, layout in zip(job.texts, split.layouts, strict=True)
@@ -351,7 +351,7 @@ class Stages:
         joined.
         """
         details, outputs = call.details, [rows[number][rank] for number in layout.segments]
-        # The text alone, with its own outputs from 0 on, or those of their sentences.
+        # The text alone, with its own outputs from 0 on, or the outputs of their sentences.
         numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
         split = SplitTexts([numbered], outputs).with_parts(
             output.pieces or [output] for output in outputs

@@ -58,7 +58,7 @@ MOST_NAMED = 10
 
 
 class LongSourceError(ValueError):
-    """A source is longer than the model takes; its number among those of the call is from 0 on."""
+    """A source is longer than the model takes; `number` counts the sources of the call from 0."""
 
     def __init__(self, number: int, size: int, limit: int) -> None:
         self.number = number
@@ -238,10 +238,10 @@ class Translator:
         directions: Sequence[Direction] | None = None,
         known: Sequence[Known | None] | None = None,
     ) -> Job:
-        """Decides all of a request, once; see `run`.
+        """Makes all decisions on a request; `run` computes it.
 
         Args:
-            memories: Former translations of the texts, those that count first in front.
+            memories: Former translations of the texts; the first memory that has a text counts.
             directions: The direction of each text. None: that of the options.
             known: The decision on each text, of a caller that has looked into memories itself.
         """
@@ -294,7 +294,7 @@ class Translator:
         progress: bool = False,
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text of jobs; warns at the end of what is cut off or unknown.
+        """Yields the outputs of each text of jobs; warns at the end of cut and unread texts.
 
         Args:
             total: Number of all texts. None: it is not known.
@@ -365,7 +365,8 @@ class Translator:
 
     def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
         """Decides for each of so many texts how the model is asked for a language."""
-        if options.target_language is not None and "forced_bos_token_id" in options.given():
+        forced = options.given().get("forced_bos_token_id")
+        if options.target_language is not None and forced is not None:
             raise SearchError("Give `tgt_lang` or `forced_bos_token_id`: both name the target.")
         columns = []
         for name in ("source_language", "target_language"):
@@ -403,7 +404,7 @@ class Translator:
     ) -> list[Alignment]:
         """Aligns given targets with their sources, by cross-attention.
 
-        The heads are those that `config.alignment_heads` names; see `TransformersEngine`.
+        `config.alignment_heads` names the heads; see `TransformersEngine`.
 
         Args:
             **options: `src_lang`, `tgt_lang` and `batch_tokens`, as for `translate`.
@@ -455,7 +456,7 @@ class Translator:
 
 
 def _warn_of_cut_off(count: int, names: Sequence[str], num_repeated: int, longest: int) -> None:
-    """Warns of outputs that are cut off; `names` are those of their texts."""
+    """Warns of outputs that are cut off; `names` are the names of their texts."""
     others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
     logger.warning(
         f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}, in "

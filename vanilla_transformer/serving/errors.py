@@ -1,4 +1,4 @@
-"""What a client gets instead of an answer: a status and a JSON object with the field `error`."""
+"""Errors: a client gets a status and a JSON object with the field `error`."""
 
 import json
 import logging

@@ -31,7 +31,7 @@ class Glossaries:
         return list(self._files)
 
     def chosen(self, asked: str | Pairs | None) -> Glossary | None:
-        """Returns what the field of a request asks for, or refuses it (400).
+        """Returns the glossary that a request asks for, or refuses it (400).
 
         A file that has become wrong does not count, and is logged: the former glossary stays.
         """

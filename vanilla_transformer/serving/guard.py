@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its line in the log, its metrics, its last error."""
+"""The frame of every request: its id, its line in the log, its metrics, its last error."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 @dataclass
 class Record:
-    """What the log says of a request. Handlers add to `fields`.
+    """The line of the log on a request. Handlers add to `fields`.
 
     Attributes:
         request_id: Its id: `X-Request-ID` of the request, or a new one.

@@ -65,7 +65,7 @@ class TranslateFields(LenientFields):
     openapi_extra=describe_body(TranslateFields, JSON, FORM),
 )
 async def translate(request: Request) -> JSONResponse:
-    """Answers with the outputs of texts, and with what was asked for besides."""
+    """Answers with the outputs of texts, and with the details that were asked for."""
     service = service_of(request)
     asked = await service.read_fields(request, TranslateFields)
     for name in ("q", "source", "target"):

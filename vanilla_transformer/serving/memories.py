@@ -26,7 +26,7 @@ class StoredMemory:
         self._read_new()
 
     def of(self, source: str, target: str) -> Memory:
-        """Returns the pairs of a direction, with those that other servers have added."""
+        """Returns the pairs of a direction, with the pairs that other servers have added."""
         self._read_new()
         return self._memories[known_tag(source), known_tag(target)]
 

@@ -62,7 +62,7 @@ class ServedModel:
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
     def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
-        """Returns the options of a request, with those of the server."""
+        """Returns the options of a request, with the options of the server."""
         source, target = (
             language or (code if is_language(code) and self.source.source != ANY else None)
             for language, code in zip(languages, self.source.direction, strict=True)
@@ -83,7 +83,7 @@ class ServedModel:
             return await self._run_beside(translator.stages.join, job, split, rows), tokens
 
     async def prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Plans or splits in a thread; what is wrong is an error of the request (400)."""
+        """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
         try:
             return await self._run_beside(work, *arguments)
         except ValueError as error:

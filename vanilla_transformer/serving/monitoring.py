@@ -1,4 +1,4 @@
-"""What those who run the server read: logs as JSON objects without texts of users, and metrics."""
+"""Logs and metrics: JSON objects without texts of users, and counters for Prometheus."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 EVENTS = logging.getLogger("vanilla_transformer.serving")
-"""What the server logs itself: each record's message is the name of an event."""
+"""The logger of the server: each record's message is the name of an event."""
 _FIELDS = "fields"
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKEN_COUNTS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
@@ -90,7 +90,7 @@ def set_up_logs(level: str) -> None:
 
 
 class Metrics:
-    """What Prometheus reads at `/metrics`. The names begin with `vanilla_transformer_`."""
+    """The counters at `/metrics`, for Prometheus; names begin with `vanilla_transformer_`."""
 
     def __init__(self) -> None:
         # Without it, each counter has a second series.

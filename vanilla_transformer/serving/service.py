@@ -1,4 +1,4 @@
-"""What the routes share: the models, who may ask, how long an answer may take."""
+"""The state that all routes share: models, clients, time limits, glossaries, memory."""
 
 import asyncio
 import hmac

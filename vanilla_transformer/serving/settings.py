@@ -1,4 +1,4 @@
-"""What a server is started with: models, addresses, limits; the options of `serve`."""
+"""The settings of a server, which are the options of `serve`: models, address, limits."""
 
 import os
 import re
@@ -84,7 +84,7 @@ def parse_glossary(word: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one request and one client may ask for."""
+    """The limits of one request and of one client."""
 
     _argument_group_name = "limits of a request and of a client"
 
@@ -129,7 +129,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """Who may ask, and what the logs tell."""
+    """The clients that may ask, and the level of the logs."""
 
     _argument_group_name = "clients"
 
@@ -170,7 +170,7 @@ class Settings:
         metavar="NAME=FILE",
     )
     memory: str | None = option(
-        "corrections: what /suggest adds to this file is the translation of its text from then on "
+        "corrections: /suggest adds them to this file, and they answer their texts from then on "
         "(docs/better.md)",
         metavar="FILE",
     )
