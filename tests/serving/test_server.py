@@ -427,8 +427,8 @@ def test_many_clients_at_once_get_their_own_answers(server, trained):
 
 
 WRONG = {
-    "unknown source": ({"source": "xx"}, "xx is not supported"),
-    "unknown target": ({"target": "xx"}, "xx is not supported"),
+    "unknown source": ({"source": "xx"}, "^xx is not supported$"),
+    "unknown target": ({"target": "xx"}, "^xx is not supported$"),
     "no such direction": ({"source": "de"}, "de is offered as a target only"),
     "no text": ({"q": None}, "missing q parameter"),
     "empty text": ({"q": ""}, "missing q parameter"),
@@ -607,6 +607,7 @@ def test_health_metrics_and_the_interface_are_shown(server):
     _, _, description = server.ask("GET", "/openapi.json")
     assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
     assert server.ask("GET", "/spec")[2] == description
+    assert description["info"]["title"] == "LibreTranslate"  # clients look for it
     for path in ("/", "/docs", "/health", "/languages", "/spec"):
         by_get, by_head = server.ask("GET", path), server.ask("HEAD", path)
         assert by_head[0] == by_get[0]

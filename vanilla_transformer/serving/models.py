@@ -142,9 +142,9 @@ class Models:
         if source in {second for _, second in directions} - {first for first, _ in directions}:
             message = f"{source} is offered as a target only"
         elif source not in {first for first, _ in directions}:
-            message = f"{source[:35]} is not supported"
+            raise RequestError(400, f"{source[:35]} is not supported")  # clients compare it
         elif target not in {second for _, second in directions}:
-            message = f"{target[:35]} is not supported"
+            raise RequestError(400, f"{target[:35]} is not supported")
         else:
             message = f"{target} is not available as a target language from {source}"
         raise RequestError(400, f"{message}: this server offers {offered}.")

@@ -72,9 +72,9 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     memory = None if settings.memory is None else StoredMemory(settings.memory)
     service = Service(models, settings, metrics, Glossaries(dict(settings.glossary)), memory)
     app = FastAPI(
-        title="vanilla-transformer",
+        title="LibreTranslate",  # by which clients recognise the interface
         version=__version__,
-        description="Outputs of trained models. Errors are a JSON object with the field error.",
+        description="The server of vanilla-transformer. Errors are a JSON object with `error`.",
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirection would be that of the header Host
     )
