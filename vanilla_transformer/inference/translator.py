@@ -56,6 +56,9 @@ TEXTS_PER_CHUNK = 2048
 MOST_NAMED = 10
 """Texts that a warning names."""
 
+SearchKey = tuple[int | None, int | None, tuple[tuple[str, Any], ...]]
+"""Outputs per text, outputs among which one is chosen, and settings of the search, by name."""
+
 
 class LongSourceError(ValueError):
     """A source is longer than the model takes; `number` counts the sources of the call from 0."""
@@ -93,6 +96,7 @@ class Translator:
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
         self.stages = Stages(self.reader, engines, end, calibration)
+        self._plain_search = lru_cache(maxsize=64)(self._make_search)
         self._plain_call = lru_cache(maxsize=64)(self._make_call)
         self._settings_of_calls: dict[str, Any] = {}
 
@@ -331,25 +335,35 @@ class Translator:
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
 
+    def search(self, options: TranslateOptions) -> Search:
+        """Decides the search of a request."""
+        key, is_plain = self._key_of(options)
+        return (self._plain_search if is_plain else self._make_search)(*key)
+
     def call(self, options: TranslateOptions) -> Call:
         """Decides the search and the engine of a request; equal options have the same call."""
+        key, is_plain = self._key_of(options)
+        make = self._plain_call if is_plain else self._make_call
+        return make(options.details, options.batch_tokens, *key)
+
+    def _key_of(self, options: TranslateOptions) -> tuple[SearchKey, bool]:
+        """Returns the options that decide the search, and whether a cache may have them as key."""
         if vars(self.settings) != self._settings_of_calls:  # somebody has changed them
+            self._plain_search.cache_clear()
             self._plain_call.cache_clear()
             self._settings_of_calls = deepcopy(vars(self.settings))
         settings = tuple(sorted(options.given().items()))
-        is_plain = all(isinstance(value, bool | int | float | str) for _, value in settings)
-        make = self._plain_call if is_plain else self._make_call  # lists are no keys
         candidates = None if options.minimum_risk is None else options.candidates
-        return make(options.n_best, candidates, options.details, options.batch_tokens, settings)
+        is_plain = all(isinstance(value, bool | int | float | str) for _, value in settings)
+        return (options.n_best, candidates, settings), is_plain
 
-    def _make_call(
-        self,
-        n_best: int | None,
-        candidates: int | None,
-        details: OutputOptions,
-        batch_tokens: int,
-        settings: tuple[tuple[str, Any], ...],
-    ) -> Call:
+    def _make_call(self, details: OutputOptions, batch_tokens: int, *key: Any) -> Call:
+        search = self._make_search(*key)
+        return Call(search, self.stages.engines.for_search(search), details, batch_tokens)
+
+    def _make_search(
+        self, n_best: int | None, candidates: int | None, settings: tuple[tuple[str, Any], ...]
+    ) -> Search:
         options: dict[str, Any] = dict(settings)
         if "num_return_sequences" in options:
             raise SearchError("`num_return_sequences` is called `n_best` here.")
@@ -360,8 +374,7 @@ class Translator:
             if code is None:
                 raise SearchError(f"`forced_bos_token_id` {name!r} is no language of the model.")
             options["forced_bos_token_id"] = tokens[code]
-        search = Search.resolve(self.settings, options, candidates=candidates, config=self.config)
-        return Call(search, self.stages.engines.for_search(search), details, batch_tokens)
+        return Search.resolve(self.settings, options, candidates=candidates, config=self.config)
 
     def directions(self, count: int, options: TranslateOptions) -> list[Direction]:
         """Decides for each of so many texts how the model is asked for a language."""
@@ -377,7 +390,7 @@ class Translator:
                     f"`{NAMES['Python'][name]}` has {len(column)} languages for {count} texts."
                 )
             columns.append(column)
-        settings = self.call(options).search.settings
+        settings = self.search(options).settings
         pairs = list(zip(*columns, strict=True))
         known = {
             (source, target): Direction.resolve(

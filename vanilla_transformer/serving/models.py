@@ -211,8 +211,8 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
                 workers=computation.workers,
             )
             if computation.num_beams is not None:  # for all requests that name none
-                served = translator.call(TranslateOptions(num_beams=computation.num_beams))
-                translator.settings = served.search.to_save()
+                asked = TranslateOptions(num_beams=computation.num_beams)
+                translator.settings = translator.search(asked).to_save()
             # Without a language, and without the warning that the output is cut off.
             translator.run(
                 translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])
