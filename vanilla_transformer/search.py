@@ -20,8 +20,6 @@ _COUNTS = ("num_beams", "num_return_sequences", "max_new_tokens", "max_length")
 """Settings that count in every search, so that a saved one must be right too."""
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
 """Settings that only add to the results of `generate()`, of which the tokens alone are read."""
-_NOT_REPEATED = 3
-"""Tokens of which an output that repeats itself has no second copy when it is searched again."""
 
 
 class SearchError(ValueError):
@@ -133,15 +131,15 @@ class Search:
             settings.max_new_tokens = longest
         return replace(self, settings=settings, max_new_tokens=longest)
 
-    def without_repetition(self) -> Self | None:
-        """Returns the search in which no three tokens come a second time.
+    def without_repetition(self, tokens: int) -> Self | None:
+        """Returns the search in which no group of so many tokens comes a second time.
 
         None: the search draws, or forbids repeated tokens itself.
         """
         if self.do_sample or self.settings.no_repeat_ngram_size:
             return None
         settings = deepcopy(self.settings)
-        settings.no_repeat_ngram_size, settings.renormalize_logits = _NOT_REPEATED, True
+        settings.no_repeat_ngram_size, settings.renormalize_logits = tokens, True
         return replace(self, settings=settings)
 
     def to_save(self) -> GenerationConfig:

@@ -1,6 +1,7 @@
 """Outputs that repeat themselves are searched once more, with both engines."""
 
 import pytest
+from made_up_language import arguments, main
 from programs import REPOSITORY
 
 from vanilla_transformer.inference import stages
@@ -112,3 +113,18 @@ def test_searches_that_draw_or_forbid_repetition_are_made_once(translator, monke
     assert len(calls) == 1
     translator.translate(TEXTS[1], tgt_lang="de", num_beams=1)
     assert len(calls) == 3
+
+
+SAID = {"anna": "stand rat the the the that", "berta": "no no no and goes then"}
+SAID["carl"] = "very very very good"
+
+
+@pytest.mark.parametrize("kind", ["char", "byte_bpe"])
+def test_a_vocabulary_of_letters_may_repeat_three_of_them(tmp_path, kind):
+    for suffix, texts in (("en", SAID), ("de", SAID.values())):
+        (tmp_path / f"train.{suffix}").write_text("".join(f"{text}\n" for text in texts) * 40)
+    options = {"tokenizer_kind": kind, "vocab_size": 300, "max_steps": 300, "max_tokens": 1024}
+    options |= {"generation_max_length": 60, "num_train_epochs": 1}
+    main(arguments(tmp_path, tmp_path / "run", "train", **options))
+    translator = Translator.from_pretrained(tmp_path / "run", "transformers", "cpu")
+    assert translator.translate(list(SAID), num_beams=1) == list(SAID.values())

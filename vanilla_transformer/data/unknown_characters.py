@@ -55,7 +55,4 @@ def check_characters(tokenizer: Any, splits: Mapping[str, Mapping[str, Sequence[
         described.append(f"{name} {', '.join(shares)}")
     if largest < _WORTH_TELLING:
         return ""
-    return (
-        f"Characters that the vocabulary lacks: {'; '.join(described)}. A larger `vocab_size` has "
-        "more of them, and the kind byte_bpe each."
-    )
+    return f"Characters that the vocabulary lacks: {'; '.join(described)}."

@@ -20,6 +20,7 @@ from vanilla_transformer.inference.engines import (
 )
 from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
+from vanilla_transformer.inference.repetition import tokens_not_repeated
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import (
     Output,
@@ -42,6 +43,7 @@ from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import missing_targets, targets_in
+from vanilla_transformer.text.tokenizer_sides import vocabulary_of
 from vanilla_transformer.text.word_alignment import Links
 
 logger = logging.get_logger(__name__)
@@ -150,7 +152,8 @@ class Stages:
 
     def _without_repetition(self, rows: list[Row], call: Call) -> list[Row]:
         """Adds other outputs; outputs that have not lost their way come first."""
-        search = call.search.without_repetition() if call.retries else None
+        tokens = tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
+        search = call.search.without_repetition(tokens) if call.retries else None
         if search is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
