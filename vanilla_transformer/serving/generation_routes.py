@@ -75,7 +75,7 @@ async def generate(request: Request) -> JSONResponse:
     source, target = (
         language or code for language, code in zip(languages, model.source.direction, strict=True)
     )
-    memories = service.memories(service.models.served_codes(source, target))
+    memories = await service.memories(service.models.served_codes(source, target))
     job = await model.prepare(model.translator.plan, texts, options, memories)
     rows = [
         [_describe_output(output, asked.scores, bool(memories)) for output in outputs]

@@ -91,7 +91,7 @@ async def _translate_texts(
 ) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
     """Returns the answer for texts, and their best outputs."""
     direction = await _find_direction(service, texts, asked.source, asked.target)
-    model, memories = direction.model, service.memories(direction.codes)
+    model, memories = direction.model, await service.memories(direction.codes)
     options = model.options(
         direction.languages,
         n_best=asked.alternatives + 1,
@@ -121,7 +121,7 @@ async def _translate_html(
     marked = [text for page in pages for text in page.texts]
     plain = [text.text for text in marked]
     direction = await _find_direction(service, plain, asked.source, asked.target)
-    model, memories = direction.model, service.memories(direction.codes)
+    model, memories = direction.model, await service.memories(direction.codes)
     options = model.options(
         direction.languages,
         n_best=asked.alternatives + 1,
@@ -193,7 +193,8 @@ async def translate_file(request: Request) -> JSONResponse:
     service.check_size(texts)
     direction = await _find_direction(service, texts, asked.source, asked.target)
     model, glossary = direction.model, service.glossaries.chosen(asked.glossary)
-    memories = [Memory(document.pairs), *service.memories(direction.codes)]
+    own = await asyncio.to_thread(Memory, document.pairs)
+    memories = [own, *await service.memories(direction.codes)]
     options = model.options(direction.languages, glossary=glossary)
     try:
         plan = plan_document, model.translator, document, options, memories

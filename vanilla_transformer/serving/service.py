@@ -66,9 +66,11 @@ class Service:
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    def memories(self, codes: tuple[str, str]) -> list[Memory]:
+    async def memories(self, codes: tuple[str, str]) -> list[Memory]:
         """Returns the corrections of a direction, by the codes by which it is served."""
-        return [] if self.memory is None else [self.memory.of(*codes)]
+        if self.memory is None:
+            return []
+        return [await asyncio.to_thread(self.memory.of, *codes)]  # it reads what others have added
 
     async def answer(
         self, request: Request, model: ServedModel, job: Job
