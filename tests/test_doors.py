@@ -46,6 +46,8 @@ REQUESTS = {
     "several outputs of given beams": Request([FILE], options={"n_best": 2, "num_beams": 4}),
     "minimum risk": Request([FILE], options={"minimum_risk": "chrf", "candidates": 5}),
     "kept parts": Request(["Save %s to https://example.org/a?b=c now", "Open \U0001f60a %(n)d"]),
+    "invisible spaces": Request(["Open the\u200bfile", "Open\u2060the file"]),
+    "kinds of files": Request(["Text files (*.txt)|*.txt|All files (*.*)|*.*"]),
     "glossary": Request([FILE, "Open the file %s"], options={"glossary": {"file": "Dokument"}}),
     "memory, exact": Request([FILE], memory=[("Close", "Zu"), (FILE, "Was soll es sein?")]),
     "memory, similar": Request(

@@ -90,3 +90,15 @@ def test_a_line_of_emoji_alone_stays(translator):
 def test_the_first_lines_of_the_readme(capsys):
     assert not main(["translate", str(FOLDER), "--target-language", "de", SOURCE])
     assert capsys.readouterr().out == f"{TRANSLATED['de']}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Text files (*.txt)|*.txt|All files|*.*", "Textdateien (*.txt)|*.txt|Alle Dateien|*.*"),
+        ("Open the\u200bfile", "Datei öffnen"),
+        ("Close the\u2060window", "Fenster schließen"),
+    ],
+)
+def test_kinds_of_files_and_invisible_spaces(translator, source, expected):
+    assert translator.translate(source, tgt_lang="de") == expected

@@ -100,6 +100,8 @@ def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(pat
         ("--said he, --dijo ella--, „--sagte er“, —No --respondió Juan--, he left --then"),
         ("%25 indirim, %5'i, %10luk, % 5, kasuen %50ean, 5 %-os, 20%er"),
         ("$US 5, 100 $AU, A$AP Rocky, 5 US$, R$ 10, $100, $5 or $10"),
+        ("20 millions $US, 3 Mio. $US, 20 millones de $CAN, US$20 million"),
+        ("He left.She stayed, z.B. bzw. e.g. 3.5 U.S. a.m., p.ej. bl.a."),
         ("Q&A; AT&T; Tom&Jerry; &eacute; &nbsp; &ldquo;"),
         ("\\emph{this}, {one, two}, { x }, @media{a}, {x: y}"),
         ("5 m/s, km/h, dd, JJJJ-MM-TT, no. #5, #face, __a b__, snake_case__"),
@@ -125,6 +127,12 @@ def test_prose_that_looks_like_code_is_none(text):
         ("-f, --force; [--all|--none]; --file FILE", ["--force", "--all", "--none", "--file"]),
         ("D:\\data\\x.txt, ../src/a, /home/me", ["D:\\data\\x.txt", "../src/a", "/home/me"]),
         ("d.M.yyyy, HH:mm:ss", ["d.M.yyyy", "HH:mm:ss"]),
+        ("Ask mail.example.org, 请看setup.py。", ["mail.example.org", "setup.py"]),
+        ("Text (*.txt *.tar.gz), all (*)", ["*.txt", "*.tar.gz", "*"]),
+        ("50%% of %1$d%%", ["%%", "%1$d%%"]),
+        ("%2$#@total@ in %#@all_files@", ["%2$#@total@", "%#@all_files@"]),
+        ("{0, choice, 0#none|1<{0} files} of {1}", ["{0, choice, 0#none|1<{0} files}", "{1}"]),
+        ("Write '{' before {n}", ["'{'", "{n}"]),
     ],
 )  # fmt: skip
 def test_siblings_of_the_table_are_kept(text, spans):
@@ -163,6 +171,13 @@ def test_nothing_that_could_be_prose_is_taken_out(source, output, result):
     copies = Copies.find(source, kept_spans(source), output)
     links = TokenLinks(words(source), [], [])
     assert apply_edits(output, edits_to_keep(copies, links)) == (result or output)
+
+
+@pytest.mark.parametrize("first", ["c", "objc", "perl", "php"])
+@pytest.mark.parametrize("second", ["qt", "qt-plural", "kde"])
+def test_of_two_flags_the_first_in_the_table_counts(first, second):
+    flags = frozenset({f"{first}-format", f"{second}-format"})
+    assert [span for span, _ in find_patterns("%1s of %2", flags=flags)] == [(0, 3), (7, 9)]
 
 
 def test_a_text_without_spaces_is_entered_between_its_letters():

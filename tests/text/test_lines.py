@@ -19,6 +19,22 @@ def test_tabs_part_a_line():
     assert "".join(map(str, layout.in_language(pytest.fail))) == "0\t1\t\t2\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Text files (*.txt)|*.txt|All files (*.*)|*.*", "0|*.txt|1|*.*"),
+        ("Pictures|*.jpg; *.jpeg;*.png|All (*)|*", "0|*.jpg; *.jpeg;*.png|1|*"),
+        ("Images (*.png *.xpm);;XML files (*.xml);;All files (*)", "0;;1;;2"),
+        ("yes|no, a | b * c | d; done;;", "0"),
+    ],
+)
+def test_the_kinds_of_files_of_a_dialog_are_lines(text, expected):
+    (layout,), lines = split_lines([text])
+    parts = layout.in_language(pytest.fail)
+    assert "".join(map(str, parts)) == expected
+    assert "".join(lines[part] if isinstance(part, int) else part for part in parts) == text
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r", "\t\u3000", "\ufeff", " \u200b\r\n\n"])
 def test_white_space_alone_stays_as_it_is(text):
     (layout,), lines = split_lines([text])

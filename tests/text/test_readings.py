@@ -3,7 +3,11 @@
 import pytest
 
 from vanilla_transformer.text.kept import Edit, apply_edits, kept_spans
-from vanilla_transformer.text.readings import Placeholders, Reading
+from vanilla_transformer.text.readings import (
+    Placeholders,
+    Reading,
+    edits_of_invisible_spaces,
+)
 
 TOKENS = Placeholders(tuple(f"<ph{number}>" for number in range(1, 9)))
 
@@ -38,6 +42,21 @@ def test_a_reading_may_lack_parts(text, read):
     reading = Reading(text).without(spans)
     assert reading.text == read
     assert all(reading.in_original((0, n))[0] <= len(text) for n in range(len(read)))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Open the\u200bfile", "Open the file"),
+        ("Ouvrir\u2060le\u200b\ufeff%s", "Ouvrir le\u200b\ufeff%s"),
+        ("打开\u200b文件", "打开\u200b文件"),
+        ("ไทย\u200bภาษา a\u200bb", "ไทย\u200bภาษา a b"),
+        ("the \u200bfile\u200b", "the \u200bfile\u200b"),
+    ],
+)
+def test_a_space_without_a_width_between_words_is_read_as_a_space(text, read):
+    reading = TOKENS.reading(text, ()).with_edits(edits_of_invisible_spaces(text))
+    assert reading.text == read
 
 
 @pytest.mark.parametrize(

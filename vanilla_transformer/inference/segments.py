@@ -24,7 +24,7 @@ from vanilla_transformer.text.kept import (
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
-from vanilla_transformer.text.readings import Placeholders, Reading
+from vanilla_transformer.text.readings import Placeholders, Reading, edits_of_invisible_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import Match, Term, edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
@@ -262,6 +262,7 @@ class Reader:
                         known.suggestion if known and is_read else None,
                     )
                 )
+                _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
         layouts = [
             layout if answer is None else TextLayout((answer,))
             for layout, answer in zip(layouts, answers, strict=True)
@@ -283,9 +284,10 @@ class Reader:
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = demands.find_kept(text, kept_unknown, flags=source.flags)
         matches = demands.glossary.find(text, known_tag(source.direction.source), kept)
-        if not kept and not unknown and not matches and not source.known:  # the usual case
+        spaces = edits_of_invisible_spaces(text)
+        if not (kept or unknown or matches or spaces or source.known):  # the usual case
             return Segment(source, encoded)
-        reading = self._placeholders.reading(text, kept)
+        reading = self._placeholders.reading(text, kept).with_edits(spaces)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # the token for unknown characters would mislead the model

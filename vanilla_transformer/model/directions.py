@@ -222,7 +222,7 @@ class Direction:
         """
         begin, space, _ = text.partition(" ")
         if begin in tags:
-            return begin + space, replace(self, tag=begin)
+            return begin + space, replace(self, tag=begin, choices=())
         if self.choices:
             raise ValueError(_not_named(self.choices))
         return "", self

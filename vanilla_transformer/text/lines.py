@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
 from vanilla_transformer.text.sentences import Cut
 
-_LINE_BREAKS = re.compile(r"([\t\n\r\v\f\x85\u2028\u2029]+)")
+_FILES = r"\*(?:\.[\w*?]+)*"
+_LINE_BREAKS = re.compile(  # and what parts the kinds of files that a dialog offers
+    rf"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|\|{_FILES}(?:[;,]\s?{_FILES})*(?:\||$))"
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
     lines: list[str] = []
     for text in texts:
         parts: list[str | int | Cut] = []
-        for line in _LINE_BREAKS.split(text):  # lines and breaks by turns
-            begin, content = len(line) - len(line.lstrip(WHITE_SPACE)), line.strip(WHITE_SPACE)
+        for number, line in enumerate(_LINE_BREAKS.split(text)):  # lines and breaks by turns
+            content = "" if number % 2 else line.strip(WHITE_SPACE)
+            begin = line.index(content) if content else len(line)
             parts.append(line[:begin])
             if content:
                 parts += [len(lines), line[begin + len(content) :]]

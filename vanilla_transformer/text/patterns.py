@@ -15,6 +15,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 _FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _CONVERSION = "[diouxXeEfFgGcspn@]"
+_NAMED = rf"%(?:\d+\$)?#@{_NAME}@"  # a plural of Xcode
 # A directive of strftime is % and these; a pattern of dates of Java and .NET repeats letters.
 _DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
 _DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
@@ -42,7 +43,9 @@ def _is_counted(part: str, text: str, parts: Collection[str]) -> bool:
 
 
 def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
-    amount = rf"\d\s?{regex.escape(part)}(?!\w)|(?<!\w){regex.escape(part)}\s?\d"
+    """Returns whether no number stands beside a part, as in `20 millions $US` and `$CAN 5`."""
+    sign = regex.escape(part)
+    amount = rf"\d\s?(?:\p{{L}}+\.?\s){{0,2}}{sign}(?!\w)|(?<!\w){sign}\s?\d"
     return not (part[1:].isupper() and len(part) <= 4 and regex.search(amount, text))
 
 
@@ -118,8 +121,9 @@ PATTERNS: Sequence[Pattern] = (
         r"[$#]\{[^{}\s<>]+\}"
         r"|(?<!\{|[\\@]\w+(?:\{[^{}]*\})*)\{\$?(?:[A-Za-z_0-9][\w.\[\]]*|(?=[!:}]))(?:![rsa])?"
         r"(?::(?:[^{}\s]|\{[\w.]*\})+(?: [%#0yMdHhmst][^{}\s]*)*|,\s*-?\d+(?::[^{}\s]+)?"
-        r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?)?\}(?!\})",
-        "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {a:{b}} ${x}",
+        r"|,\s*(?:number|date|time|spellout|ordinal|duration)(?:,[^{}]*)?"
+        r"|,\s*choice,(?:[^{}]|\{[^{}]*\})*)?\}(?!\})|'[{}]+'",
+        "{0} {name!r:>10} {0:#,##0.00} {d, date, short} {0, choice, 0#no|1<{0}} {a:{b}} ${x} '{'",
         "{a, b}, {see above}",
         is_sure=True,
     ),
@@ -134,11 +138,12 @@ PATTERNS: Sequence[Pattern] = (
     Pattern(
         "placeholder",
         ("%",),
-        rf"(?<!%)%%(?:\d+\$)?[sd]|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${_FLAGS}{_SIZE}{_CONVERSION}"
+        rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
+        rf"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${_FLAGS}{_SIZE}{_CONVERSION}"
         rf"|(?![1-9]\d*e|[1-9]\d+[iou]){_FLAGS}{_SIZE}{_CONVERSION}(?![{_WORD}])"
         rf"|(?<!\d\s?%){_FLAGS}(?:{_SIZE}s(?=\p{{Latin}})|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"
-        r"(?:\s?%%)?",
-        "%s %1$d %.1f%% %'d %*d %dpx",
+        r"(?:\s?%%)?|(?<!%)%%(?!%)",
+        "%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
         "100 % der, 5% discount, %50i, %12e kadar",
         is_sure=True,
     ),
@@ -209,6 +214,14 @@ PATTERNS: Sequence[Pattern] = (
         "10 €/Monat, 2 %/Jahr, ПК/Mac, 苹果/Android, (innen)/Schüler, 5 € /month, and /or",
     ),
     Pattern(
+        "address",
+        (".", "*"),
+        rf"(?<![{_WORD}.@/\\-])(?:(?:[{_WORD}-]{{2,}}\.|(?:[{_WORD}-]+\.){{2,}})[a-z]{{2,}}"
+        rf"(?!@|-?[{_WORD}]|\.[{_WORD}])|\*(?:\.[{_WORD}*?]+)+)|(?<=\()\*(?=\))",
+        "mail.example.org setup.py os.path *.tar.gz (*)",
+        "end.Start, 3.5, U.S., 2 * 3",
+    ),
+    Pattern(
         "option",
         ("--",),
         rf"(?<![^\s\p{{Cf}}\p{{Ps}}\p{{Pi}}\"'`|,/>=]){_OPTION}(?<!-)",
@@ -228,7 +241,7 @@ PATTERNS: Sequence[Pattern] = (
 """The table; where two parts overlap, the part of the earlier row counts."""
 
 
-_PRINTF = rf"%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
+_PRINTF = rf"{_NAMED}|%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
 _STRICT = {  # the placeholders of a message with such a flag: it says that % is no percent sign
     "c": _PRINTF,
     "objc": _PRINTF,
@@ -239,7 +252,7 @@ _STRICT = {  # the placeholders of a message with such a flag: it says that % is
     "qt-plural": r"%L?\d{1,2}|%L?n(?!\w)",
     "kde": r"%\d{1,2}",
     "python-brace": r"\{\{|\}\}|\{[^{}]*\}",
-    "java": r"\{[^{}]*\}",
+    "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
 }
 
 
@@ -247,8 +260,11 @@ _STRICT = {  # the placeholders of a message with such a flag: it says that % is
 def _patterns_for(flags: Collection[str]) -> Sequence[Pattern]:
     """Returns the table for a message with flags of gettext."""
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
-    own = names & {*_STRICT}
-    strict = [Pattern("placeholder", (), _STRICT[name], "", "", is_sure=True) for name in own]
+    strict = [
+        Pattern("placeholder", (), expression, "", "", is_sure=True)
+        for name, expression in _STRICT.items()
+        if name in names
+    ]
     refused = [_STRICT[name[3:]] for name in names if name[:3] == "no-" and name[3:] in _STRICT]
     signs = {"%" if "%" in expression else "{" for expression in refused}
     others = [pattern for pattern in PATTERNS if signs.isdisjoint(pattern.signs)]

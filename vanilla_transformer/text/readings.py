@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import regex
 
+from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
 from vanilla_transformer.text.kept import (
     Edit,
     Span,
@@ -17,8 +18,10 @@ from vanilla_transformer.text.kept import (
     moved,
     with_needed_spaces,
 )
+from vanilla_transformer.text.languages import is_spaced_script_at
 
 _TOKEN = regex.compile(r"<ph\d>")
+_INVISIBLE = regex.compile(rf"(?<=\w)[{ZERO_WIDTH}]+(?=\w)")
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,13 @@ class Reading:
                 end += 1
             edits.append(Edit(begin, end, ""))
             last = end
-        reading = Reading(self.original, sorted(edits, key=lambda edit: edit.begin))
+        reading = Reading(self.original).with_edits(edits)
         return reading if reading.text.strip() else self
+
+    def with_edits(self, edits: Sequence[Edit]) -> "Reading":
+        """Returns a reading with further changes, which do not overlap with its own."""
+        changed = sorted([*self.edits, *edits], key=lambda edit: edit.begin)
+        return Reading(self.original, changed)
 
     def edits_to_restore(self, output: str) -> list[Edit]:
         """Returns the edits that put parts of the original into an output with their tokens."""
@@ -80,6 +88,15 @@ class Reading:
                 text = with_needed_spaces(self.original[slice(*span)], output, *match.span())
                 edits.append(Edit(match.start(), match.end(), text, span))
         return edits
+
+
+def edits_of_invisible_spaces(text: str) -> list[Edit]:
+    """Returns the edits that put a space for white space without a width between two words."""
+    return [
+        Edit(begin, end, " ")
+        for begin, end in (match.span() for match in _INVISIBLE.finditer(text))
+        if is_spaced_script_at(text[:begin] + text[end:], begin)
+    ]
 
 
 @dataclass(frozen=True)
