@@ -47,6 +47,11 @@ def test_work_that_was_done_before_has_taken_no_time(clock):
     assert run_work(clock, [100], done=800) == ["900 of 1,000 texts, 1.0 texts/s, 01:40 left"]
 
 
+def test_a_first_step_that_takes_longer_does_not_count(clock):
+    lines = run_work(clock, [10, 20, 40], warms_up=True)
+    assert lines == ["300 of 1,000 texts, 3.3 texts/s, 03:30 left"]
+
+
 def test_an_unknown_total_leaves_the_time_out(clock):
     assert run_work(clock, [100], total=None) == ["100 texts, 1.0 texts/s"]
 

@@ -72,6 +72,8 @@ class Progress:
         bar: Whether to show a bar. None: where one can be drawn.
         print_line: Prints a line where there is no bar.
         seconds_to_first_line: How soon the first line comes. None: as the others.
+        warms_up: Whether the first update takes longer than others, so that the speed is counted
+            from its end.
     """
 
     def __init__(
@@ -85,11 +87,13 @@ class Progress:
         bar: bool | None = None,
         print_line: Callable[[str], None] = print_message,
         seconds_to_first_line: float | None = None,
+        warms_up: bool = False,
     ) -> None:
         self._has_bar = shown and (shows_bars() if bar is None else bar)
         self._prints_lines = shown and not self._has_bar
         self.total, self.unit, self.done = total, unit, done
         self._work, self._before, self._print_line = work, done, print_line
+        self._warms_up = warms_up
         self._bar = tqdm(
             total=total,
             bar_format=None if total is None else _BAR_FORMAT,
@@ -115,6 +119,8 @@ class Progress:
         """
         self._bar.update(done - self.done)
         self.done, now = done, monotonic()
+        if self._warms_up:
+            self._begun, self._before, self._warms_up = now, done, False
         pause = _SECONDS_BETWEEN_NOTES if self._has_bar else SECONDS_BETWEEN_LINES
         if now - self._reported < pause or done == self.total:
             return

@@ -22,6 +22,7 @@ from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+from vanilla_transformer.run.adapters import add_adapters
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 PAIRS = list(zip(NOUNS, reversed(NOUNS), strict=True))
@@ -44,6 +45,30 @@ def test_engines_agree(engines, search):
         for ours, theirs in several:
             assert ours.text == theirs.text
             assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+
+
+def test_the_fastest_engine_computes_with_the_present_weights_of_a_model(trained, engines):
+    model, tokenizer = load_model(str(trained), "cpu")
+    translator = Translator.from_model(model, tokenizer, copies_weights=True)
+    assert translator.engine.name == "ctranslate2"
+    assert translator.translate(SOURCES) == engines["transformers"].translate(SOURCES)
+    assert translator.translate(LINE, num_beams=2, bad_words_ids=[[7, 8]])  # by transformers
+    with torch.no_grad():
+        for weight in model.model.encoder.layers[0].parameters():
+            weight.zero_()
+    changed = [
+        Translator.from_model(model, tokenizer, copies).translate(SOURCES, return_scores=True)
+        for copies in (True, False)
+    ]
+    assert [row.text for row in changed[0]] == [row.text for row in changed[1]]
+    assert changed[0][0].score != translator.translate(SOURCES, return_scores=True)[0].score
+
+
+def test_weights_with_adapters_are_not_copied(trained):
+    model, tokenizer = load_model(str(trained), "cpu")
+    add_adapters(model, 2, with_embeddings=False)
+    translator = Translator.from_model(model, tokenizer, copies_weights=True)
+    assert translator.engine.name == "transformers"
 
 
 LIMITS = [

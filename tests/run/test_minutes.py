@@ -9,7 +9,7 @@ import pytest
 from made_up_language import arguments, main
 
 from vanilla_transformer.commands import program
-from vanilla_transformer.run import pace
+from vanilla_transformer.run import assembly, pace, training_run
 from vanilla_transformer.run.defaults import TABLE, RunFacts
 from vanilla_transformer.run.pace import Pace, fit_into
 from vanilla_transformer.run.parsing import parse_arguments
@@ -59,11 +59,33 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
 
 def test_what_is_not_training_is_within_the_time():
     timed = pace_of(100, 100_000, ready=20.0, evaluation=5.0, ending=30.0)
-    assert timed.steps_within(100) == 28  # 30 fit, of which each quarter is evaluated
-    assert timed.steps_within(69) == 0
+    assert timed.steps_within(100) == 48  # 50 fit, of which each quarter is evaluated
+    assert timed.steps_within(400) == 328  # 30 of 400 seconds are for the last scores
+    assert timed.steps_within(44) == 0
     assert timed.steps_within(1e6) == timed.steps == 10_000
     timed.plan.training.eval_strategy = "epoch"
-    assert timed.seconds_of(2500) == 20 + 2500 + 3 * 5 + 30
+    assert timed.seconds_of(2500) == 20 + 2500 + 3 * 5
+
+
+@pytest.mark.parametrize("seconds", [2.0, 0.5])
+def test_a_step_is_timed_with_the_making_of_its_batch(monkeypatch, seconds):
+    """The text may be split anew for each step, before Trainer begins it."""
+    now = [100.0]
+    monkeypatch.setattr(pace, "monotonic", lambda: now[0])
+    clock, args = pace._StepClock(), SimpleNamespace(device=SimpleNamespace(type="cpu"))
+
+    def train():
+        clock.on_train_begin()
+        for step in range(1, 100):
+            now[0] += seconds
+            state = SimpleNamespace(global_step=step, max_steps=99, epoch=0.1)
+            clock.on_step_begin(args, state, None)
+            clock.on_step_end(args, state)
+
+    with pytest.raises(pace._EnoughStepsError):
+        train()
+    assert set(clock.seconds) == {seconds}
+    assert len(clock.seconds) == max(6, 10 / seconds)
 
 
 @pytest.fixture
@@ -78,6 +100,7 @@ def timed(monkeypatch):
         return Pace(**{**vars(found), **changed})
 
     pace_of.measure = pace.measure_pace
+    monkeypatch.setattr(pace, "_SECONDS", 0.0)
     monkeypatch.setattr(pace, "measure_pace", measure)
     return measured
 
@@ -139,6 +162,42 @@ def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(
     run(parse_arguments(arguments(tmp_path, tmp_path / "out", "train", **options)))
     steps = state_of(tmp_path / "out")["global_step"]
     assert timed[0].steps == pytest.approx(steps, rel=0.06)
+
+
+@pytest.mark.parametrize(("scored", "least"), [(3, 3), (1000, 16)])
+def test_a_sample_is_scored_where_the_time_is_over(
+    corpus, tmp_path, timed, monkeypatch, caplog, scored, least
+):
+    monkeypatch.setattr(training_run, "_LEAST_SCORED", scored)
+    monkeypatch.setattr(training_run, "_SHARE_OF_MINUTES", 0.0)
+    monkeypatch.setattr(assembly, "SCORED_WITHIN_MINUTES", 5)
+    options = {"minutes": 1000, "num_train_epochs": 2, "logging_steps": 1}
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", "test", **options)
+    figures = run(parse_arguments(argv))
+    assert (figures["eval_samples"], figures["test_samples"]) == (least, least)
+    told = f"Test (a sample of {least} of 16 texts, for want of time)"
+    assert (told in caplog.text) == (least < 16)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert (f"a sample of {least} of the 16" in card) == (least < 16)
+
+
+def test_scoring_that_is_interrupted_is_done_by_the_same_command(
+    corpus, tmp_path, monkeypatch, caplog
+):
+    argv = arguments(corpus, tmp_path, "train", "validation", "test", num_train_epochs=1)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training_run, "warn_of_copies", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            main(argv)
+    assert "The scoring ended early" in caplog.text
+    assert not (tmp_path / "README.md").exists()
+    figures = main([*argv, "--resume_from_checkpoint", "True"])
+    assert {"eval_chrf", "test_chrf"} <= figures.keys()
+    assert (tmp_path / "README.md").exists()
 
 
 def test_what_is_told_once_is_told_by_the_run_and_not_by_its_timing(

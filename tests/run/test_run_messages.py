@@ -9,6 +9,7 @@ from several_processes import environment_of_a_program, start_two_processes
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands import program
+from vanilla_transformer.run import pace
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
@@ -52,7 +53,10 @@ def test_the_log_tells_the_plan_and_the_examples_of_each_evaluation(corpus, tmp_
     )
 
 
-def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(corpus, tmp_path, capsys):
+def test_a_dry_run_tells_steps_size_and_time_and_keeps_nothing(
+    corpus, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(pace, "_SECONDS", 0.0)
     argv = four_options(corpus, tmp_path / "out", "train", "validation", **SMALL)
     assert program.main(["train", *argv, "--dry-run"]) == 0
     printed = capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.command_line import (
@@ -44,6 +45,8 @@ _DECLARED = (
     "model/configuration_vanilla_transformer.py",
 )
 """The files that declare the options of a training, besides those of transformers."""
+_BEGAN = monotonic()
+"""When the command began; `--minutes` count the imports, too."""
 ENVIRONMENT = {
     "THP_MEM_ALLOC_ENABLE": "1",  # torch uses large memory pages on a CPU (Linux)
 }
@@ -99,7 +102,10 @@ def run(words: Sequence[str]) -> None:
     given = [word for word in words if word not in DRY_RUN]
     arguments = read_arguments(given)
     with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
-        (pace.dry_run if len(given) < len(words) else training_run.run)(arguments)
+        if len(given) < len(words):
+            pace.dry_run(arguments)
+        else:
+            training_run.run(arguments, began=_BEGAN)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import ctranslate2
@@ -53,26 +54,26 @@ class CTranslate2Engine:
 
     Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
     beam search.
+
+    Args:
+        folder: An export with `positions_of` positions.
     """
 
     name = "ctranslate2"
 
     def __init__(
         self,
-        path: Path,
+        folder: Path,
         config: Any,
         tokenizer: Any,
-        compute_type: str,
-        device: str,
+        compute_type: str = "float32",
+        device: str = "cpu",
         workers: int = 1,
     ) -> None:
-        self.positions, limit = int(config.max_position_embeddings), tokenizer.model_max_length
-        if config.position_embedding_type != "learned":  # at least what model and tokenizer state
-            self.positions = max(POSITIONS, self.positions, limit if limit < NO_LIMIT else 0)
-        stored = "int8" if compute_type.startswith("int8") else "float32"
+        self.positions = positions_of(config, tokenizer)
         kind, _, index = device.partition(":")
         self.translator = ctranslate2.Translator(
-            str(cached_export(path, tokenizer, stored, self.positions)),
+            str(folder),
             device=kind,
             device_index=int(index or 0),
             compute_type=compute_type,
@@ -269,12 +270,31 @@ def _best_source(weights: list[float]) -> int:
     return max(range(max(len(weights) - 1, 1)), key=weights.__getitem__)
 
 
-def cached_export(path: Path, tokenizer: Any, quantization: str, positions: int) -> Path:
+def positions_of(config: Any, tokenizer: Any) -> int:
+    """Returns how many positions an export has: at least what model and tokenizer state."""
+    positions, limit = int(config.max_position_embeddings), tokenizer.model_max_length
+    if config.position_embedding_type == "learned":
+        return positions
+    return max(POSITIONS, positions, limit if limit < NO_LIMIT else 0)
+
+
+def engine_of_weights(model: Any, tokenizer: Any) -> CTranslate2Engine:
+    """Makes an engine of the present weights of a model in memory."""
+    positions = positions_of(model.config, tokenizer)
+    with TemporaryDirectory() as parent:
+        folder = Path(parent, "export")
+        convert_to_ctranslate2(model, tokenizer, folder, "float32", positions, holds_start=False)
+        return CTranslate2Engine(folder, model.config, tokenizer)
+
+
+def cached_export(path: Path, config: Any, tokenizer: Any, compute_type: str) -> Path:
     """Returns the folder of a model's export, and makes it where the cache has none.
 
     The cache is `$VANILLA_TRANSFORMER_CACHE`, or a folder in `~/.cache`. The name is the hash of
     all that an export depends on. Delete a folder to have its export made again.
     """
+    quantization = "int8" if compute_type.startswith("int8") else "float32"
+    positions = positions_of(config, tokenizer)
     key = f"{ctranslate2.__version__} {LAYOUT} {quantization} {positions}"
     digest = hashlib.sha256(key.encode())
     for file in model_files(path):  # config, weights and tokenizer

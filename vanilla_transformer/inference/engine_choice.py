@@ -100,16 +100,35 @@ def load_engines(
         return TransformersEngine(load_weights(paths[0]).to(device).eval(), tokenizer=tokenizer)
 
     if name == "ctranslate2":
-        from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
+        from vanilla_transformer.inference.ctranslate2_engine import (
+            CTranslate2Engine,
+            cached_export,
+        )
 
         (path,) = paths
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        engine = CTranslate2Engine(folder, config, tokenizer, compute_type, device, workers)
+        export = cached_export(folder, config, tokenizer, compute_type)
+        engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
         return Engines(engine, load_transformers, exact)
     if len(paths) == 1:
         return Engines(load_transformers())
     models = [load_weights(path).to(device).eval() for path in paths]
     return Engines(EnsembleEngine(models, [tokenizer, *map(load_tokenizer, paths[1:])]))
+
+
+def engines_of_model(model: Any, tokenizer: Any) -> Engines:
+    """Returns the fastest engine for the present weights of a model in memory.
+
+    On a GPU it is transformers: a copy of the weights would take memory from a training.
+    """
+    own, device = TransformersEngine(model, tokenizer=tokenizer), model.device.type
+    # An export would lack the adapters of PEFT.
+    has_adapters = any(hasattr(module, "base_layer") for module in model.modules())
+    if device != "cpu" or has_adapters or _limits_of_ctranslate2([""], model.config, device):
+        return Engines(own)
+    from vanilla_transformer.inference.ctranslate2_engine import engine_of_weights
+
+    return Engines(engine_of_weights(model, tokenizer), lambda: own, exact=False)
 
 
 def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:

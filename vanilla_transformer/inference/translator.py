@@ -17,7 +17,12 @@ from vanilla_transformer.files.loading import (
     load_tokenizer,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
-from vanilla_transformer.inference.engine_choice import Engine, Engines, load_engines
+from vanilla_transformer.inference.engine_choice import (
+    Engine,
+    Engines,
+    engines_of_model,
+    load_engines,
+)
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
 from vanilla_transformer.inference.options import (
@@ -143,15 +148,17 @@ class Translator:
         )
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: Any) -> Self:
+    def from_model(cls, model: Any, tokenizer: Any, copies_weights: bool = False) -> Self:
         """Makes a translator of a model in memory, such as one that is being trained.
 
         Args:
             model: A sequence-to-sequence model of transformers. It generates without dropout; its
                 mode is restored afterwards.
+            copies_weights: Whether the fastest engine computes, with a copy of the present weights.
         """
+        own = Engines(TransformersEngine(model, tokenizer=tokenizer))
         return cls(
-            Engines(TransformersEngine(model, tokenizer=tokenizer)),
+            engines_of_model(model, tokenizer) if copies_weights else own,
             tokenizer,
             model.generation_config,
             _source_limit(None, tokenizer, model.config),

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Any, Self
 
 import torch
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq, PrinterCallback, set_seed
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
@@ -35,6 +36,58 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_log import TrainingLog
 
+SCORED_WITHIN_MINUTES = 200
+"""Validation texts that a run of some minutes scores as it trains; chosen, not measured."""
+
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    """The texts of a split that are scored."""
+
+    rows: Dataset
+    encoded: Dataset
+    tokenizers: list[str]  # sacrebleu's, for each text
+
+    @classmethod
+    def of(cls, plan: RunPlan, encoded: DatasetDict, split: str, most: int | None = None) -> Self:
+        """Takes all texts, or a sample of at most so many, which is always the same."""
+        count = len(encoded[split])
+        drawn = sorted(Random(0).sample(range(count), min(most or count, count)))
+        tokenizers = plan.score_tokenizers[split]
+        return cls(
+            plan.texts.splits[split].select(drawn),
+            encoded[split].select(drawn),
+            [tokenizers[number] for number in drawn],
+        )
+
+    def make_scorer(
+        self, plan: RunPlan, calibrates: bool, with_intervals: bool = False
+    ) -> GenerationMetrics:
+        """Makes the scorer of these texts.
+
+        Args:
+            calibrates: Whether outputs have what a calibration weighs.
+        """
+        languages = languages_of_rows(self.rows)
+        groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
+        if plan.arguments.data.corpora and "corpus" in self.rows.column_names:
+            groups.insert(0, list(self.rows["corpus"]))
+        return GenerationMetrics(
+            plan.texts.tokenizer,
+            plan.arguments.model.metrics,
+            references_of(self.rows),
+            self.tokenizers,
+            groups,
+            partial(
+                score_training,
+                sources=list(self.rows["source"]),
+                reference_lengths=token_lengths(self.encoded, "labels").tolist(),
+                languages=languages,
+                calibrates=calibrates,
+            ),
+            with_intervals,
+        )
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -52,39 +105,18 @@ class Assembly:
         return cls(plan, encoded, make_trainer(plan, encoded, make_model(plan)))
 
     def score(
-        self, split: str, with_intervals: bool = True
-    ) -> tuple[GenerationMetrics, dict[str, float]]:
-        """Scores the model on a split; returns the scorer and the figures."""
-        scorer = make_scorer(self.plan, self.encoded, split, with_intervals)
+        self, split: str, most: int | None = None, with_intervals: bool = True
+    ) -> tuple[Dataset, GenerationMetrics, dict[str, float]]:
+        """Scores the model on a split, or on a sample of at most so many texts.
+
+        Returns:
+            The texts, their scorer and the figures.
+        """
+        scored = ScoredTexts.of(self.plan, self.encoded, split, most)
+        scorer = scored.make_scorer(self.plan, split == "validation", with_intervals)
         self.trainer.compute_metrics = scorer
-        prefix = PREFIXES[split]
-        return scorer, self.trainer.evaluate(self.encoded[split], metric_key_prefix=prefix)
-
-
-def make_scorer(
-    plan: RunPlan, encoded: DatasetDict, split: str, with_intervals: bool = False
-) -> GenerationMetrics:
-    """Makes the scorer of the texts of a split."""
-    rows = plan.texts.splits[split]
-    languages = languages_of_rows(rows)
-    groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
-    if plan.arguments.data.corpora and "corpus" in rows.column_names:
-        groups.insert(0, list(rows["corpus"]))
-    return GenerationMetrics(
-        plan.texts.tokenizer,
-        plan.arguments.model.metrics,
-        references_of(rows),
-        plan.score_tokenizers[split],
-        groups,
-        partial(
-            score_training,
-            sources=list(rows["source"]),
-            reference_lengths=token_lengths(encoded[split], "labels").tolist(),
-            languages=languages,
-            calibrates=split == "validation",
-        ),
-        with_intervals,
-    )
+        figures = self.trainer.evaluate(scored.encoded, metric_key_prefix=PREFIXES[split])
+        return scored.rows, scorer, figures
 
 
 def make_model(plan: RunPlan) -> Any:
@@ -125,12 +157,16 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     if (shares := plan.loaded.data.shares) is not None:
         sizes = {report.corpus: report.used + report.copies for report in plan.loaded.data.reports}
         mixture = Mixture(sizes, shares, training.order_seed)
-    scorer = make_scorer(plan, encoded, "validation") if "validation" in encoded else None
+    scored = scorer = None
+    if "validation" in encoded:
+        most = None if options.minutes is None else SCORED_WITHIN_MINUTES
+        scored = ScoredTexts.of(plan, encoded, "validation", most)
+        scorer = scored.make_scorer(plan, calibrates=True)
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=training,
         train_dataset=rows,
-        eval_dataset=encoded.get("validation"),
+        eval_dataset=scored and scored.encoded,
         data_collator=DataCollatorForSeq2Seq(texts.tokenizer, model=model),
         processing_class=texts.tokenizer,
         compute_metrics=scorer,
@@ -142,7 +178,7 @@ def make_trainer(plan: RunPlan, encoded: DatasetDict, model: Any) -> TokenBudget
     trainer.remove_callback(PrinterCallback if training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK)
     if tells_all():
         trainer.add_callback(PrinterCallback)
-    sources = texts.splits["validation"]["source"] if scorer else []
+    sources = scored.rows["source"] if scored else []
     trainer.add_callback(TrainingLog(trainer, scorer, sources, options.show_examples))
     if options.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(options.ema_decay))

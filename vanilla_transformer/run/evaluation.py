@@ -209,7 +209,7 @@ def score_training(
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
     is_over = not trainer.is_in_train
-    translator = Translator.from_model(trainer.model, tokenizer)
+    translator = Translator.from_model(trainer.model, tokenizer, copies_weights=True)
     share = range(rank, len(sources), world)
     asked = TranslateOptions.of(
         src_lang=[languages[number][0] for number in share],

@@ -60,6 +60,7 @@ def write_model_card(
         error_rates=ERROR_RATES,
         signatures={name: _as_cell(f"`{text}`") for name, text in signatures.items()},
         quality=quality,
+        samples=_samples(plan, results),
         reports=plan.loaded.data.reports,
         scores_of_corpus=partial(_scores_of_corpus, metrics, results),
         reasons=list_reasons,
@@ -155,6 +156,19 @@ def _score_cell(results: Mapping[str, float], name: str) -> str:
         return "-"
     ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
     return score_with_interval(results[name], ends)
+
+
+def _samples(plan: RunPlan, results: Mapping[str, float]) -> list[str]:
+    """Says of which splits only a sample was scored."""
+    sizes = (
+        (name, len(rows), f"{PREFIXES.get(name)}_samples")
+        for name, rows in plan.texts.splits.items()
+    )
+    return [
+        f"The {name} scores are those of a sample of {results[key]:,.0f} of the {size:,} texts."
+        for name, size, key in sizes
+        if results.get(key, size) < size
+    ]
 
 
 def _as_cell(text: str) -> str:

@@ -26,7 +26,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
-from vanilla_transformer.run.assembly import Assembly
+from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
 from vanilla_transformer.run.defaults import (
     EVALUATIONS_IN_MINUTES,
     Sizes,
@@ -43,13 +43,15 @@ from vanilla_transformer.training.store import OutputDirectory
 logger = logging.get_logger(__name__)
 
 _STEPS, _STEPS_ON_A_GPU = 6, 200
-"""Steps that are timed; a GPU records the first step of each size of a batch, which takes long.
+"""The least steps that are timed; a GPU records the first step of each size of a batch."""
+_SECONDS = 10.0
+"""The least time of these steps.
 
 These and the two numbers below are chosen so that a timing takes about a minute, not measured.
 """
 TIMED_PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
-_SCORED = 128
+_SCORED = 64
 """Texts whose scoring is timed, within a training whose outputs are still as long as allowed."""
 _CHARACTERS_OF_A_TOKEN = 3
 """As in subwords of European texts, roughly: it only compares two estimates of the same kind."""
@@ -57,6 +59,11 @@ _FINAL_SEARCH = 2
 """How many times as long as that the last scores take: five beams, and outputs half as long.
 
 Measured on a model of Multi30k after 160 steps: 2.8 times as long as its own greedy search.
+"""
+_MOST_OF_SCORES = 0.1
+"""Share of a given time that is left for the last scores at most.
+
+Then a sample is scored (see `training_run`). It is chosen, not measured.
 """
 _MINUTES = (10, 30, 120)
 """The times for which a dry run says what would be trained."""
@@ -80,18 +87,23 @@ class _StepClock(TrainerCallback):
         self.seconds: list[float] = []
         self.max_steps, self.epoch = 0, 0.0
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Starts the clock; called by Trainer."""
-        self._begun = monotonic()
+        self._begun = self._read = monotonic()
 
     def on_step_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Reads the clock; called by Trainer."""
+        """Reads the clock: a step begins with the end of the one before; called by Trainer."""
         on_cpu = args.device.type == "cpu"
         if not on_cpu:
             torch.accelerator.synchronize()
-        self.seconds.append(monotonic() - self._begun)
+        now = monotonic()
+        self.seconds.append(now - self._read)
+        self._read = now
         self.max_steps, self.epoch = state.max_steps, state.epoch or 0.0
-        if state.global_step in (_STEPS if on_cpu else _STEPS_ON_A_GPU, state.max_steps):
+        is_enough = state.global_step >= (_STEPS if on_cpu else _STEPS_ON_A_GPU)
+        is_enough = is_enough and now - self._begun >= _SECONDS
+        # All processes end at the same step.
+        if any(gather_object([is_enough])) or state.global_step == state.max_steps:
             raise _EnoughStepsError
 
 
@@ -109,14 +121,14 @@ class Pace:
     ending: float  # of the scores at the end
 
     def seconds_of(self, steps: int) -> float:
-        """Returns how long a run takes that trains so many steps."""
+        """Returns how long a run takes that trains so many steps, without its last scores."""
         training, count = self.plan.training, 0
         if training.eval_strategy == IntervalStrategy.EPOCH:
             count = ceil(steps * self.pairs / self.num_pairs)
         elif training.eval_strategy == IntervalStrategy.STEPS:
             every = cast(float, training.eval_steps)
             count = ceil(steps / every if every >= 1 else 1 / every)
-        return self.ready + steps * self.step + count * self.evaluation + self.ending
+        return self.ready + steps * self.step + count * self.evaluation
 
     def epochs_of(self, steps: int) -> float:
         """Returns how often so many steps see the pairs."""
@@ -124,6 +136,7 @@ class Pace:
 
     def steps_within(self, seconds: float) -> int:
         """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
+        seconds -= min(self.ending, _MOST_OF_SCORES * seconds)
         count = bisect_right(range(1, self.steps + 1), seconds, key=self.seconds_of)
         multiple = count // EVALUATIONS_IN_MINUTES * EVALUATIONS_IN_MINUTES
         return count if count == self.steps else multiple or count
@@ -184,7 +197,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         pairs=fuller * count * clock.epoch / len(clock.seconds),
         step=seconds,
         ready=ready * num_pairs / count,
-        evaluation=scoring * scored.get("validation", 0),
+        evaluation=scoring * min(SCORED_WITHIN_MINUTES, scored.get("validation", 0)),
         ending=_FINAL_SEARCH * scoring * sum(scored.values()),
     )
 
@@ -204,8 +217,8 @@ def _time_of_a_score(made: Assembly) -> float:
     """Returns the seconds that a training takes to translate a text, and to score it."""
     for split in made.plan.texts.splits.keys() & PREFIXES.keys():
         began = monotonic()
-        made.score(split, with_intervals=False)
-        return (monotonic() - began) / len(made.encoded[split])
+        rows, *_ = made.score(split, with_intervals=False)
+        return (monotonic() - began) / len(rows)
     return 0.0
 
 
@@ -287,9 +300,8 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Ru
     if steps == 0:
         least = (spent() + pace.seconds_of(1)) / 60
         raise ValueError(
-            f"`minutes` {minutes:g} is too short: reading, timing and scoring alone take about "
-            f"{ceil(least)}. Give more, or score fewer texts (`max_eval_samples`, "
-            "`max_test_samples`)."
+            f"`minutes` {minutes:g} is too short: reading and timing alone take about "
+            f"{ceil(least)}."
         )
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
@@ -319,5 +331,5 @@ def dry_run(arguments: RunArguments) -> None:
             if sentence not in told:
                 logger.log(level, sentence)
                 told.add(sentence)
-    time = tqdm.format_interval(full.seconds_of(full.steps) + loading)
+    time = tqdm.format_interval(full.seconds_of(full.steps) + full.ending + loading)
     logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")

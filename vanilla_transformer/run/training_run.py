@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any, cast
 
 import datasets
+from accelerate.utils import gather_object
 from datasets import DatasetDict
 from huggingface_hub import HfApi
 from transformers import PreTrainedModel, TrainerCallback
@@ -45,6 +46,13 @@ logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """The status that a shell shows for a process that this signal has ended."""
+_TIMED, _LEAST_SCORED = 32, 64
+"""Texts whose scoring is timed at the end of some minutes, and that are scored at least."""
+_SHARE_OF_MINUTES = 0.98
+"""Share of the given minutes until which texts are scored; the model card comes after it.
+
+These three numbers are chosen, not measured.
+"""
 
 
 def show_messages(arguments: RunArguments) -> None:
@@ -66,6 +74,7 @@ def run(
     arguments: RunArguments,
     data: DatasetDict | None = None,
     callbacks: Iterable[TrainerCallback] = (),
+    began: float | None = None,
 ) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
@@ -77,16 +86,21 @@ def run(
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
+        began: The moment from which `minutes` count, as `time.monotonic()`. None: the call.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
     """
-    training, began = arguments.training, monotonic()
+    training = arguments.training
+    began = monotonic() if began is None else began
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
         arguments, loaded = load_data(arguments, data)
-        if arguments.model.minutes is not None and loaded.directory.checkpoint is None:
+        minutes = arguments.model.minutes if loaded.directory.checkpoint is None else None
+        if minutes is not None:
             arguments = fit_minutes(arguments, loaded, began)
         run = _Run.of(make_plan(arguments, loaded))
+        if minutes is not None:
+            run.scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
         for callback in callbacks:
             run.trainer.add_callback(callback)
         logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
@@ -117,6 +131,8 @@ class _Run(Assembly):
     """The signatures of the scores."""
     quality = ""
     """A sentence on the quality of outputs that the validation data have shown."""
+    scores_until: float | None = None
+    """The moment until which texts are scored, as `monotonic()`. None: all are."""
 
     @property
     def directory(self) -> OutputDirectory:
@@ -153,7 +169,14 @@ class _Run(Assembly):
         figures = self._train(guard)
         self._save_figures(figures)
         logger.info(f"Saved in {str(self.folder)!r}: {self._describe_weights()}.")
-        figures = self._score_splits(figures)
+        try:
+            figures = self._score_splits(figures)
+        except (KeyboardInterrupt, SystemExit):
+            logger.warning(
+                f"The scoring ended early; the model in {str(self.folder)!r} is complete. To score "
+                "it, give the same command (`train`: with `--resume_from_checkpoint True`)."
+            )
+            raise
         with explained_full_disk(self.folder):
             self.trainer.save_state()
         if self.is_main:
@@ -191,13 +214,16 @@ class _Run(Assembly):
     def _score_splits(self, figures: dict[str, float]) -> dict[str, float]:
         """Adds the scores of the validation and the test split to the figures of the training."""
         plan = self.plan
-        for split, prefix in PREFIXES.items():
-            if split not in plan.texts.splits:
-                continue
-            rows = plan.texts.splits[split]
-            scorer, scores = self.score(split)
+        for split, count in self._numbers_of_scored().items():
+            prefix = PREFIXES[split]
+            rows, scorer, scores = self.score(split, count)
             scores.pop("epoch", None)
-            logger.info(f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
+            scores[f"{prefix}_samples"] = len(rows)
+            of_all = ""
+            if len(rows) < (size := len(plan.texts.splits[split])):
+                of_all = f" (a sample of {len(rows):,} of {size:,} texts, for want of time)"
+            figures_in_words = describe_figures(scores, f"{prefix}_")
+            logger.info(f"{split.capitalize()}{of_all}: {figures_in_words}.")
             if scorer.num_cut:
                 logger.warning(
                     f"{split.capitalize()}: outputs that are cut off at the longest length of "
@@ -214,6 +240,19 @@ class _Run(Assembly):
                 self.quality = calibrate(self.folder, scorer.outputs, references_of(rows), targets)
                 logger.info(self.quality)
         return figures
+
+    def _numbers_of_scored(self) -> dict[str, int]:
+        """Returns how many texts of each split are scored: as many as the time suffices for."""
+        splits = self.plan.texts.splits
+        counts = {split: len(splits[split]) for split in PREFIXES if split in splits}
+        if self.scores_until is None or not counts:
+            return counts
+        began = monotonic()
+        self.score(next(iter(counts)), _TIMED)
+        now = monotonic()
+        possible = (self.scores_until - now) / (now - began) * _TIMED
+        share = gather_object([possible / sum(counts.values())])[0]  # that of the main process
+        return {split: max(_LEAST_SCORED, int(share * n)) for split, n in counts.items()}
 
     def _describe_early_end(self) -> str:
         """Says what is left of a training that a signal has ended."""

@@ -18,7 +18,10 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
-_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
+_NO_SCORES = (
+    *("runtime", "per_second", "preparation_time", "_samples"),
+    *("gen_len", "epoch", "_low", "_high"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class TrainingLog(TrainerCallback):
                 bar=False if args.disable_tqdm else None,
                 print_line=logger.info,
                 seconds_to_first_line=10.0,
+                warms_up=True,
             )
             self._last_line = self._last_evaluation = self._current_moment()
 
