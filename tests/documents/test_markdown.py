@@ -152,6 +152,10 @@ def translated(source, *outputs, suffix="md"):
         ("look", "- das *ist*", "\\- das \\*ist\\*"),
         ("# look", "1986. Jahr", "# 1986. Jahr"),
         ("look", "a*b", "a*b"),
+        ("look", "", ""),
+        ("look", "---", "\\---"),
+        ("look", "[a]: b", "\\[a\\]: b"),
+        ("# look", "", "# "),
     ],
 )
 def test_what_is_no_text_stays_what_it_is(source, output, written):
@@ -167,6 +171,68 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
 
 
 @pytest.mark.parametrize(
+    "kept",
+    [
+        *("{: .note}", "{:toc}", "{.lead #top}"),
+        "{% highlight rb %}\ndef a\n  b\n\n# c\nend\n{% endhighlight %}",
+        "{% raw %}\n- a\n{% endraw %}",
+        "{%- comment -%}\na\n\nb\n{%- endcomment -%}",
+        *('=== "Tab"', '=== "Tab"\n    in it', "/// tab | Tab"),
+        *('--8<-- "a.md"', ';--8<-- "a.md"', "-8<- 'a.md'"),
+        *("::: a.b\n    options:\n      c: true", "::: a.b", ":::{note}"),
+        *("import A from '@theme/A';", "import {\n  A,\n} from 'a';", "export const a = 1;"),
+        *("[TOC]", "[[toc]]", "*[HTML]: Text"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "> "])
+def test_lines_that_are_no_prose_stay(kept, prefix):
+    source = "".join(f"{prefix}{line}\n" for line in f"look\n\n{kept}\n\nhere".split("\n"))
+    document = read_document("a.md", source.encode())
+    assert [text.text for text in document.texts] == ["look", "here"]
+    expected = source.replace("look", "LOOK").replace("here", "HERE")
+    assert in_capitals(document).decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("look\n{: .note}", ["LOOK"]),
+        ("[look]({{ '/a/' | relative_url }}) {{ 'a' | b: c, d }}", ["LOOK"]),
+        ("look :material-check: :smile:{ .a } here :a:", ["LOOK", "HERE"]),
+        ("look [[Other page]] here [[a|b c]] now", ["LOOK", "HERE", "NOW"]),
+        ("{ref}`a b <c>` look :doc:`a` here", ["LOOK", "HERE"]),
+        ("look [^a b] here[^1]: now [^2]", ["LOOK", "A B", "HERE", "NOW"]),
+        ("| look {{ 'a' | b }} | here |\n|--|--|", ["LOOK", "HERE"]),
+        ("look <br>here<br/>the *day*<BR >now", ["LOOK", "HERE", "DAY", "THE", "NOW"]),
+        ("| look<br>here | `<br>` now |\n|--|--|", ["LOOK", "HERE", "NOW"]),
+        ("look <img alt=\"A -> B\"> here <b title='>'>now</b>", ["LOOK", "HERE", "NOW"]),
+        ("[look](foo(and(bar))) ![a](b(c(d(e)))) here", ["LOOK", "HERE"]),
+        ("[look](a(\\(b)) [here](<a(b> 'c') [now](a(b)(c) \"d (e)\")", ["LOOK", "HERE", "NOW"]),
+        ("look***here***now", ["LOOK", "HERE", "NOW"]),
+        ("**look *here***now ~~***day***~~", ["LOOK", "HERE", "NOW", "DAY"]),
+        ("look[^1]\n\n> [^1]: here\n\n[^2]: now", ["LOOK", "HERE", "NOW"]),
+    ],
+)
+def test_parts_that_are_no_prose_stay(source, texts):
+    expected = source
+    for text in texts:
+        expected = re.sub(rf"\b{text}\b", text, expected, count=1, flags=re.IGNORECASE)
+    assert in_capitals(read_document("a.md", source.encode())).decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("Save the<br>open *window*<br />of", ["Save the", "open window", "of"]),
+        ("| a<BR/>b |\n|--|\n| c <br> d |", ["a", "b", "c", "d"]),
+        ("save **a<br>b**", ["save a b"]),
+    ],
+)
+def test_a_break_parts_texts(source, texts):
+    assert [text.text for text in read_document("a.md", source.encode()).texts] == texts
+
+
+@pytest.mark.parametrize(
     ("source", "output", "places", "written"),
     [
         ("**Warn!** Delete", "\u8b66\uff01\u524a", (0, 2), "**\u8b66\uff01** \u524a"),
@@ -179,6 +245,9 @@ def test_what_is_no_text_stays_what_it_is(source, output, written):
         ("**a** **b**", "\u30ed\u30b0", (0, 1, 1, 2), "**\u30ed** **\u30b0**"),
         ("a `x` **b** c", "eins zwei", (4, 5, 9), "eins `x` **zwei**"),
         ("a `x` **b** c", "\u30ed\u30b0", (1, 1, 2), "\u30ed`x`**\u30b0**"),
+        ("a ***b*** c", "\u30ed\u30b0\u306e", (1, 1, 2, 2), "\u30ed***\u30b0***\u306e"),
+        ("a ***b*** c", "eins zwei", (0, 0, 2, 2), "***ei***ns zwei"),
+        ("a ***b***", "\u8b66\uff01\u524a", (0, 0, 2, 2), "***\u8b66\uff01*** \u524a"),
     ],
 )
 def test_emphasis_is_written_so_that_it_is_emphasis(source, output, places, written):
@@ -227,6 +296,13 @@ def test_values_of_the_keys_of_front_matter_are_texts_where_asked():
     assert list(values) == list(expected)
     assert '"two  dogs: \u00e9: #1" # note\n' in written
     assert written.endswith("---\nlook: #1\n")
+
+
+@pytest.mark.parametrize("value", ["&x a dog", "!!str a dog", '&x !!str "a dog"'])
+def test_anchors_of_front_matter_stay(value):
+    source = f"---\na: {value}\nb: [{'*x' if '&' in value else 1}, a cat]\n---\n"
+    written = in_capitals(read_document("a.md", source.encode(), ["a", "b"])).decode()
+    assert written == source.replace("a dog", "A DOG").replace("a cat", "A CAT")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any
 from unicodedata import category
 
+import regex
 import yaml
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
@@ -23,32 +25,78 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
+from vanilla_transformer.text.patterns import pattern_of
 
 _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
 _NEW_LINE = re.compile(r"\r\n?|\n")
-_TARGET = r"(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\((?:[^\s()\\]|\\.)*\))*)"
+_TARGET = r"(?:<[^<>\n]*>|(?P<target>(?:[^\s()\\]|\\.|\((?&target)\))*))"  # with ( ) in it
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
 _LINK_END = rf"\](?:\(\s*{_TARGET}{_TITLE}\s*\)|\[(?:[^\[\]\\]|\\.)*\])?"
 _WRITTEN = {  # how a file writes tokens of which the parser does not tell it
-    "auto": re.compile(r"<[^<>]*>"),
-    "code_inline": re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
-    "footnote_ref": re.compile(r"\[\^[^\]]*\]"),
-    "hardbreak": re.compile(r"(?: {2,}|\\)\n[ \t]*"),
-    "image": re.compile(rf"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*{_LINK_END}", re.DOTALL),
-    "link_close": re.compile(_LINK_END, re.DOTALL),
-    "math_inline": re.compile(r"\$[^$]+\$"),
-    "math_inline_double": re.compile(r"\$\$[^$]+\$\$"),
-    "softbreak": re.compile(r" *\n[ \t]*"),
+    "auto": regex.compile(r"<[^<>]*>"),
+    "code_inline": regex.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL),
+    "hardbreak": regex.compile(r"(?: {2,}|\\)\n[ \t]*"),
+    "image": regex.compile(rf"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*{_LINK_END}", re.DOTALL),
+    "link_close": regex.compile(_LINK_END, re.DOTALL),
+    "math_inline": regex.compile(r"\$[^$]+\$"),
+    "math_inline_double": regex.compile(r"\$\$[^$]+\$\$"),
+    "softbreak": regex.compile(r" *\n[ \t]*"),
 }
-_LINE_OF_ITS_OWN = re.compile(
-    r"\[!\w+\].*|(?:!!!|\?\?\?)\+?\s.*|:{3,}.*|\{\{[%<].*[%>]\}\}|\{%.*%\}|\$\$.*|\\(?:begin|end)\{.*"
+_NO_PROSE = re.compile(  # no sentence begins like such a line
+    r"([!%+/:;=?@^|])\1{2,}|\$\$|[)\]}]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
 )
-_OTHER_SIGNS = re.compile(
-    r"(^\[[ xX]\](?=\s|\Z)|\{[#.:][^{}\n]*\}|\{\{[%<].*?[%>]\}\}|\{%.*?%\}|\[\^[^\]\s]+\])"
+_CODE = re.compile(  # a paragraph of MDX
+    r"import\s+(?:['\"{]|[\w*\s,]+\sfrom\s)|export\s+(?:default|const|let|var|function|class|[{*])"
 )
+_BREAK = re.compile(r"(<br\s*/?>)", re.IGNORECASE)
+_FOREIGN = re.compile(  # parts that no reader of CommonMark knows
+    r"\{%-?\s*(highlight|raw|comment|verbatim)\b.*?\{%-?\s*end\1\s*-?%\}"
+    r"|\{{2,3}[^`{}\n]*\}{2,3}|\{%[^\n]*?%\}|\{\s*[#.:][^{}\n]*\}|\{[\w:+-]+\}(?=`)"
+    r"|\[\[[^\[\]\n]+\]\](?![(\[])|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
+    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)|(?<=[-+*.)\s]\s)\[[ xX]\](?=\s)",
+    re.DOTALL,
+)
+_HIDDEN = re.compile("([\U00100000-\U0010fffd]+)")
+_SAME = re.compile("([\U00100000-\U0010fffd])\\1*")
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
 _SPECIAL = re.compile(rf"[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
+
+
+class _Foreign:
+    """Parts that are no Markdown: letters that `source` lacks stand for them while it is read."""
+
+    def __init__(self, source: str) -> None:
+        self._free = (sign for sign in map(chr, range(0x100000, 0x10FFFE)) if sign not in source)
+        self._signs: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
+
+    def hide(self, text: str) -> str:
+        """Puts one letter, as often as it is long, in the place of each part."""
+        return _FOREIGN.sub(lambda part: re.sub(r"[^\r\n]+", self._letters, part[0]), text)
+
+    def _letters(self, part: re.Match[str]) -> str:
+        if part[0] not in self._signs:
+            self._signs[part[0]] = next(self._free)
+            self._parts[self._signs[part[0]]] = part[0]
+        return self._signs[part[0]] * len(part[0])
+
+    def show(self, text: str) -> str:
+        """Returns a text with its parts."""
+        return _SAME.sub(self._part, text)
+
+    def _part(self, letters: re.Match[str]) -> str:
+        part = self._parts.get(letters[1], letters[1])
+        return part * (len(letters[0]) // len(part))
+
+    def item(self, item: Item) -> Item:
+        """Returns a text or a tag with its parts; letters alone are a tag, or a placeholder."""
+        if isinstance(item, Tag):
+            return replace(item, text=self.show(item.text))
+        text = self.show(item)
+        is_placeholder = text.startswith("{{") and pattern_of(text)
+        return Tag(0, text) if _HIDDEN.fullmatch(item) and not is_placeholder else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +109,15 @@ class _MarkdownPlace(Place):
         structure: Its markup.
         parser: Reads the written text, to compare its markup.
         env: The references of the file.
+        foreign: The parts of the file that are no Markdown.
     """
 
     signs: Mapping[str, str]
     around: str
     structure: list[str]
     parser: Any
-    env: Mapping[str, Any]
+    env: dict[str, Any]
+    foreign: _Foreign
 
     def write(self, output: MarkedText) -> str:
         """As for `Place`. Emphasis around nothing, whose signs would be text, is left out."""
@@ -80,21 +130,19 @@ class _MarkdownPlace(Place):
                 tags.append(tag)
         parts = [*self.before, *replace(output, tags=tuple(tags)).parts(), *self.after]
         output = marked_text(parts).with_spaces()
-        written = _join(output, self.signs)
-        if self._structure(written) != self.structure:
-            written = _join(output, None)  # a sign of the output became markup
-        return _as_cell(written) if self.around in _CELLS else written
+        hide = self.foreign.hide
+        written = hide(_join(output, lambda text: "".join(self.signs.get(x, x) for x in text)))
+        if self._structure(written) != self.structure:  # a sign of the output became markup
+            written = hide(_join(output, lambda text: _SPECIAL.sub(r"\\\g<0>", hide(text))))
+        return self.foreign.show(_as_cell(written) if self.around in _CELLS else written)
 
-    def _structure(self, written: str) -> list[str]:
-        """Returns the markup that a reader of Markdown sees in a block."""
-        labels = self.env.get("footnotes", {}).get("refs", ())
-        env = {**self.env, "footnotes": {"refs": dict.fromkeys(labels, -1)}}  # none is used yet
+    def _structure(self, written: str) -> list[str] | None:
+        """Returns the markup that a reader of Markdown sees in a block. None: it is another one."""
         if self.around == "paragraph_open":
-            first, block, *_ = self.parser.parse(f"{written}\n", env)
-            if first.type != self.around:
-                return [first.type]
-        else:
-            block, *_ = self.parser.parseInline(written, env)
+            kinds = [token.type for token in self.parser.parse(f"{written}\n", self.env)]
+            if kinds != ["paragraph_open", "inline", "paragraph_close"]:
+                return None
+        block, *_ = self.parser.parseInline(written, self.env)
         return _markup_of(block.children)
 
 
@@ -120,34 +168,33 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
     for plugin in (admon_plugin, deflist_plugin, footnote_plugin):
         parser.use(plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
-    parser.disable(["text_join", "footnote_inline"])  # text_join hides escaped signs
+    # text_join hides escaped signs; references to footnotes are tags, whose texts stay in place.
+    parser.disable(["text_join", "footnote_inline", "footnote_ref", "footnote_tail"])
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
-    first = head.end()
-    starts = [first, *(match.end() for match in _NEW_LINE.finditer(source, first)), len(source)]
-    read_to = list(starts)  # of each line
-    env: dict[str, Any] = {}
     places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
-    for before, token in pairwise(parser.parse(source[first:], env)):
-        if token.type != "inline" or not token.map:
+    foreign, env = _Foreign(source), dict[str, Any]()
+    hidden = head[0] + foreign.hide(source[head.end() :])
+    breaks = (match.end() for match in _NEW_LINE.finditer(source, head.end()))
+    starts = [head.end(), *breaks, len(source)]
+    read_to = list(starts)  # of each line
+    for before, token in pairwise(parser.parse(hidden[head.end() :], env)):
+        if token.type != "inline" or not token.map or _CODE.match(token.content):
             continue
         # The parser takes the backslash before each | out of cells.
         as_written = _as_cell if before.type in _CELLS else str
-        texts: list[list[tuple[int, int, str]]] = [[]]  # lines: number, begin, content
+        lines: list[tuple[int, str]] = []
         for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            begin = source.find(as_written(line.strip()), read_to[number], starts[number + 1])
+            begin = hidden.find(as_written(line.strip()), read_to[number], starts[number + 1])
             if begin < 0:  # it is not in the source, such as the title of `!!! note`
-                texts = []
+                lines = []
                 break
             read_to[number] = begin + len(as_written(line.strip()))
-            if _LINE_OF_ITS_OWN.fullmatch(line.strip()):
-                texts.append([])
-            else:
-                texts[-1].append((number, begin, line))
-        for lines in filter(None, texts):
-            content = "\n".join(line for _, _, line in lines)
+            lines.append((begin, line))
+        for pieces in _texts_of(lines, token, as_written):
+            content = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if content == token.content else parser.parseInline(content, env)
             children = block.children or []
-            prefixes = [source[starts[number] : begin] for number, begin, _ in lines]
+            prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
             make = partial(
                 _MarkdownPlace,
                 signs={x.content: x.markup for x in children if x.type == "text_special"},
@@ -155,10 +202,42 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
                 structure=_markup_of(children),
                 parser=parser,
                 env=env,
+                foreign=foreign,
             )
-            items = join_codes(_items(children, content, prefixes))
-            places += find_place((lines[0][1], read_to[lines[-1][0]]), items, make)
-    return FileTemplate(source, sorted(places, key=lambda place: place.end))
+            end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
+            items = join_codes(_items(children, content, prefixes, foreign))
+            places += find_place((pieces[0][0], end), items, make)
+    return FileTemplate(source, places)
+
+
+def _texts_of(
+    lines: Sequence[tuple[int, str]], token: Any, as_written: Callable[[str], str]
+) -> Iterator[list[tuple[int, str]]]:
+    """Yields the texts of a block, as pieces of lines, each with its begin in the file.
+
+    A text ends at `<br>`, unless that is within markup, and at a line that is no prose, to which
+    the indented lines below it belong.
+    """
+    levels = [child.level for child in token.children if _BREAK.fullmatch(child.content)]
+    parts_lines = not any(levels) and len(levels) == len(_BREAK.findall(token.content))
+    texts: list[list[tuple[int, str]]] = [[]]
+    is_kept = False
+    for begin, line in lines:
+        is_kept = bool(_NO_PROSE.match(line.strip()) or not _HIDDEN.sub("", line).strip()) or (
+            is_kept and line.startswith(("    ", "\t"))
+        )
+        if is_kept:
+            texts.append([])
+            continue
+        for number, part in enumerate(
+            _BREAK.split(line.lstrip()) if parts_lines else [line.lstrip()]
+        ):
+            if number % 2:
+                texts.append([])
+            elif part.strip():
+                texts[-1].append((begin + len(part) - len(part.lstrip()), part.lstrip()))
+            begin += len(as_written(part))
+    yield from filter(None, texts)
 
 
 def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:
@@ -170,14 +249,20 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
         raise ValueError(f"line {mark.line + 2}: {error.problem}.") from error
     if not isinstance(root, yaml.MappingNode):
         raise ValueError("line 1: front matter whose keys are named must have keys, in YAML.")
-    for key, value in root.value:
-        for node in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            if key.value in keys and node.tag == "tag:yaml.org,2002:str":
-                begin = head.start(2) + node.start_mark.index
-                end = begin + len(head.string[begin : head.start(2) + node.end_mark.index].rstrip())
-                style = '"' if node.style in ("|", ">") else node.style
-                make = partial(Place, encode=partial(_scalar_of, style=style))
-                yield from find_place((begin, end), [node.value], make)
+    texts = (
+        node
+        for key, value in root.value
+        if key.value in keys
+        for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+        if node.tag == "tag:yaml.org,2002:str"
+    )
+    for node in dict.fromkeys(texts):  # an alias is the node that it names
+        first, last = (head.start(2) + mark.index for mark in (node.start_mark, node.end_mark))
+        begin = _PROPERTIES.match(head.string, first).end()  # type: ignore[union-attr]  # it matches nothing, too
+        end = begin + len(head.string[begin:last].rstrip())
+        style = '"' if node.style in ("|", ">") else node.style
+        make = partial(Place, encode=partial(_scalar_of, style=style))
+        yield from find_place((begin, end), [node.value], make)
 
 
 def _markup_of(children: Sequence[Any]) -> list[str]:
@@ -193,7 +278,9 @@ def _as_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
+def _items(
+    children: Sequence[Any], content: str, prefixes: Sequence[str], foreign: _Foreign
+) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
     `prefixes` stand before its lines, such as the "> " of a quotation.
@@ -221,6 +308,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(" ")  # no white space goes out of the line
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
+            items.append(" " if _BREAK.fullmatch(written) else "")  # it parts words
             tags = (item for item in split_text(written) if isinstance(item, Tag))
             items.append(next(tags, Tag(0, written)))
         elif kind == "link_close":
@@ -238,29 +326,24 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
     texts = (
         part
         for is_text, parts in groupby(items, lambda item: isinstance(item, str))
-        for part in (_OTHER_SIGNS.split("".join(parts)) if is_text else parts)  # type: ignore[arg-type]
+        for part in (_HIDDEN.split("".join(parts)) if is_text else parts)  # type: ignore[arg-type]
     )
-    return [
-        Tag(0, item) if isinstance(item, str) and _OTHER_SIGNS.fullmatch(item) else item
-        for item in texts
-        if item
-    ]
+    return [foreign.item(item) for item in texts if item]
 
 
-def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
-    """Writes a text with emphasis, with spaces where its signs would be text beside a letter.
-
-    Args:
-        signs: Spellings of some signs. None: a backslash stands before each that may be markup.
-    """
+def _join(output: MarkedText, write: Callable[[str], str]) -> str:
+    """Writes a text with emphasis, with spaces where its signs would be text beside a letter."""
     written = ""
-    parts: list[Item] = [*(part for part in output.parts() if part), ""]
-    for last, part, behind in zip(["", *parts], parts, parts[1:], strict=False):
+    parts: list[Item] = [""]
+    for part in filter(None, output.parts()):
+        last = parts[-1]
+        if isinstance(part, Tag) and isinstance(last, Tag) and _are_one(last, part):
+            parts[-1] = replace(part, text=last.text + part.text)
+        else:
+            parts.append(part)
+    for last, part, behind in zip(parts, parts[1:], [*parts[2:], ""], strict=False):
         if isinstance(part, str):
-            if signs is None:
-                written += _SPECIAL.sub(r"\\\g<0>", part)
-            else:
-                written += "".join(signs.get(sign, sign) for sign in part)
+            written += write(part)
             continue
         next_sign = (behind.text if isinstance(behind, Tag) else behind)[:1]
         begin, end = part.text[:1] in "*_~", part.text[-1:] in "*_~"
@@ -275,6 +358,12 @@ def _join(output: MarkedText, signs: Mapping[str, str] | None) -> str:
         if end and part.kind != "begin" and _needs_space(part.text, before[::-1], next_sign):
             written += " "
     return written
+
+
+def _are_one(last: Tag, tag: Tag) -> bool:
+    """Returns whether the signs of emphasis are a row of equal ones."""
+    are_equal = len({*last.text, *tag.text}) == 1 and last.kind == tag.kind
+    return are_equal and _is_emphasis(last) and _is_emphasis(tag)
 
 
 def _is_emphasis(tag: Tag) -> bool:

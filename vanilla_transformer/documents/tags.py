@@ -85,7 +85,13 @@ XML = Dialect(
     has_empty=True,
 )
 XHTML = HTML._replace(has_empty=True)
-TEXT = Dialect(_markup(name="[A-Za-z0-9]+", others=r"\{\\[^{}]*\}", attributes=r"\b[^<>]*"))
+TEXT = Dialect(
+    _markup(
+        name="[A-Za-z0-9]+",
+        others=r"\{\\[^{}]*\}",
+        attributes=r"""\b(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>])*+""",
+    )
+)
 """Tags as programs and subtitles have them, `{\\an8}` too."""
 
 
