@@ -21,8 +21,8 @@ from vanilla_transformer.documents.places import (
     find_place,
     join_codes,
     marked_text,
-    split_text,
 )
+from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.text.languages import JOINED_LINES
 from vanilla_transformer.text.patterns import pattern_of
@@ -60,6 +60,7 @@ _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
 )
 _HIDDEN = re.compile("([\U00100000-\U0010fffd]+)")
 _SAME = re.compile("([\U00100000-\U0010fffd])\\1*")
+_KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
 _SPECIAL = re.compile(rf"[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
 
@@ -229,10 +230,8 @@ def _texts_of(
         if is_kept:
             texts.append([])
             continue
-        for number, part in enumerate(
-            _BREAK.split(line.lstrip()) if parts_lines else [line.lstrip()]
-        ):
-            if number % 2:
+        for part in _BREAK.split(line.lstrip()) if parts_lines else [line.lstrip()]:
+            if parts_lines and _BREAK.fullmatch(part):
                 texts.append([])
             elif part.strip():
                 texts[-1].append((begin + len(part) - len(part.lstrip()), part.lstrip()))
@@ -308,9 +307,9 @@ def _items(
             items.append(" ")  # no white space goes out of the line
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
-            items.append(" " if _BREAK.fullmatch(written) else "")  # it parts words
-            tags = (item for item in split_text(written) if isinstance(item, Tag))
-            items.append(next(tags, Tag(0, written)))
+            tag = next(split_tags(written, HTML))
+            between = " " if _BREAK.fullmatch(written) else ""
+            items += [between, Tag(0, written, _KINDS.get(tag.kind, "empty"), tag.name)]
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
             tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
@@ -320,8 +319,7 @@ def _items(
             next(remaining)  # the address
             next(remaining)  # the end
         else:
-            kinds: dict[str, TagKind] = {"open": "begin", "close": "end"}
-            items.append(Tag(0, written, kinds.get(side, "empty"), name))
+            items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)
     texts = (
         part
@@ -335,7 +333,7 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
     """Writes a text with emphasis, with spaces where its signs would be text beside a letter."""
     written = ""
     parts: list[Item] = [""]
-    for part in filter(None, output.parts()):
+    for part in (part for part in output.parts() if part):
         last = parts[-1]
         if isinstance(part, Tag) and isinstance(last, Tag) and _are_one(last, part):
             parts[-1] = replace(part, text=last.text + part.text)
