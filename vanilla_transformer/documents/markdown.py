@@ -307,9 +307,9 @@ def _items(
             items.append(" ")  # no white space goes out of the line
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
-            tag = next(split_tags(written, HTML))
+            token = next(split_tags(written, HTML))
             between = " " if _BREAK.fullmatch(written) else ""
-            items += [between, Tag(0, written, _KINDS.get(tag.kind, "empty"), tag.name)]
+            items += [between, Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)]
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
             tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
