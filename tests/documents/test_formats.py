@@ -195,6 +195,16 @@ def test_notes_and_names_of_webvtt_stay():
     assert [text.text for text in read_document("a.vtt", source.encode()).texts] == ["a", "d"]
 
 
+@pytest.mark.parametrize(
+    ("name", "frame"), [("a.txt", "{}"), ("a.json", '["{}"]'), ("a.srt", f"1\n{TIMES[0]}\n{{}}")]
+)
+@pytest.mark.parametrize("tag", ["<img alt='A -> B'>", "<b x='<y>'>", "<a href='a>b' c>"])
+def test_tags_with_brackets_in_their_attributes(name, frame, tag):
+    source = frame.format(f"see {tag} now")
+    document = read_document(name, source.encode())
+    assert in_capitals(document).decode() == frame.format(f"SEE {tag} NOW")
+
+
 def test_notes_of_arb_stay():
     source = (
         '{"@@locale": "en", "a": "text", "@a": {"description": "b", "c": {"d": "e"}}, "f": "g"}'

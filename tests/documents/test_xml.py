@@ -100,6 +100,56 @@ def test_qt():
     assert read_document("a.ts", b'<TS sourcelanguage="en" language="de"/>').language == "de"
 
 
+@pytest.mark.parametrize("kind", ["vanished", "obsolete"])
+@pytest.mark.parametrize("target", ["weg", "", "\n  <numerusform/>"])
+def test_messages_that_are_gone_stay_so(kind, target):
+    translation = f'<translation type="{kind}">{target}</translation>'
+    source = f"<TS><message><source>gone</source>{translation}</message></TS>"
+    document = read_document("a.ts", source.encode())
+    assert not document.texts
+    assert document.write([]).decode() == source
+
+
+MRK = '<mrk mtype="seg" mid="{}">{}</mrk>'
+
+
+@pytest.mark.parametrize(
+    ("target", "segments", "written"),
+    [
+        ("<target> </target>", "", "A B"),
+        ("<target>\n  </target>", "", "A B"),
+        ("<target><mrk/> </target>", "", "A B"),
+        ("<target/>", MRK.format(0, "a b"), MRK.format(0, "A B")),
+        (f"<target>{MRK.format(0, '')}</target>", MRK.format(0, "a b"), MRK.format(0, "A B")),
+        (
+            f"<target>{MRK.format(0, '')} {MRK.format(1, ' ')}</target>",
+            f"{MRK.format(0, 'a')} {MRK.format(1, 'b')}",
+            f"{MRK.format(0, 'A')} {MRK.format(1, 'B')}",
+        ),
+        ("", MRK.format(0, "a b"), MRK.format(0, "A B")),
+        ("<target>.</target>", "", None),
+        ("<target><x/></target>", "", None),
+        (f"<target>{MRK.format(0, 'X')}</target>", MRK.format(0, "a b"), None),
+    ],
+)
+def test_a_target_of_white_space_and_empty_segments_is_no_translation(target, segments, written):
+    own = f"<seg-source>{segments}</seg-source>" * bool(segments)
+    frame = f"<xliff><trans-unit><source>a b</source>{own}{{}}</trans-unit></xliff>"
+    source = frame.format(target)
+    result = in_capitals(read_document("a.xlf", source.encode())).decode()
+    expected = f"<target>{written}</target>" if written else target
+    assert re.sub("(<target)[^>]*", r"\1", result) == frame.format(expected)
+
+
+def test_pairs_of_segments():
+    for segments, target in [(MRK.format(0, "a"), MRK.format(0, "b")), (MRK.format(0, "a"), "b")]:
+        unit = f"<source>a</source><seg-source>{segments}</seg-source><target>{target}</target>"
+        document = read_document(
+            "a.xlf", f"<xliff><trans-unit>{unit}</trans-unit></xliff>".encode()
+        )
+        assert [pair[:2] for pair in document.pairs] == [("a", "b")]
+
+
 def test_resx():
     source = """<root><resheader name="version"><value>code</value></resheader>
 <data name="a" xml:space="preserve"><value>&amp;Open {0}\r\nnow</value>

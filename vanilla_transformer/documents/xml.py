@@ -201,6 +201,14 @@ class _Element:
         pairs = read_attributes(self.attributes)
         return next((value for key, value in pairs if key.rpartition(":")[2] == name), "")
 
+    @property
+    def has_content(self) -> bool:
+        """Whether there is more in it than white space and empty segments `mrk`."""
+        return any(
+            child.has_content if child.name == "mrk" else not (child.text or "x").isspace()
+            for child in self.children
+        )
+
     def child(self, name: str) -> "_Element | None":
         return next((child for child in self.children if child.name == name), None)
 
@@ -430,16 +438,18 @@ class _Reader:
     def _unit(self, unit: _Element) -> Iterator[Place]:
         """Yields the place of a source and its target, from the begin of the unit around them."""
         name = self.schema.target
-        source, target = unit.child("source"), unit.child(name)
+        source, target, segments = map(unit.child, ("source", name, "seg-source"))
         if source is None:
             return
+        if segments and (target is None or target.child("mrk") or not target.has_content):
+            source = segments
         comment, is_approved = unit.child("comment"), unit.attribute("approved") == "yes"
         context = self._source_of(comment) if comment else ""
         name = f"{source.prefix}{name}"
         if target is None and is_approved:  # its empty translation is on purpose
             return
         if target is None:
-            end = (unit.child("seg-source") or source).end
+            end = (segments or source).end
             indent = self.source[unit.inside : source.begin]
             before = self.source[unit.inside : end] + indent[len(indent.rstrip()) :]
             tag = f"<{name}>"
@@ -448,7 +458,8 @@ class _Reader:
             states = target.attribute("state"), unit.attribute("state"), target.attribute("type")
             state = next(filter(None, states), "")
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
-            if is_approved or (target.inside < target.close and not is_asked):
+            is_gone = state in ("vanished", "obsolete")
+            if is_approved or is_gone or (target.has_content and not is_asked):
                 # Nobody has read the output of a model.
                 if is_approved or target.attribute("state-qualifier") != "mt-suggestion":
                     self.pairs.extend(self._pair(source, target, context))
