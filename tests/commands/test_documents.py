@@ -102,3 +102,25 @@ def test_a_document_without_text_is_written_as_it_is(trained, tmp_path):
     (tmp_path / "a.json").write_text('{"a": 1}')
     translate([str(trained), "--document", str(tmp_path / "a.json")])
     assert (tmp_path / "a.translated.json").read_text() == '{"a": 1}'
+
+
+def test_cells_with_which_a_book_compares_are_named(trained, tmp_path, heard):
+    file, output = tmp_path / "a.xlsx", tmp_path / "b.xlsx"
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("xl/sharedStrings.xml", "<sst><si><t>dog</t></si><si><t>cat</t></si></sst>")
+        packed.writestr("xl/worksheets/sheet1.xml", '<worksheet><f>A1="dog"</f></worksheet>')
+    translate([str(trained), "--document", str(file), "--output", str(output)])
+    with zipfile.ZipFile(output) as packed:
+        assert b"<t>dog</t></si><si><t>Katze" in packed.read("xl/sharedStrings.xml")
+    assert 'xl/sharedStrings.xml, "dog"' in heard.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("e.po", ""), ("f.po", 'msgid ""\nmsgstr ""\n'), ("a.md", "```\nx\n```")]
+)
+def test_a_document_without_texts_is_named(trained, tmp_path, capsys, name, content):
+    file = tmp_path / name
+    file.write_text(content)
+    translate([str(trained), "--document", str(file)])
+    assert f"No text in {file} is to be translated." in capsys.readouterr().err
+    assert file.with_suffix(f".translated{file.suffix}").read_text() == content

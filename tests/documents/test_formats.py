@@ -196,7 +196,8 @@ def test_notes_and_names_of_webvtt_stay():
 
 
 @pytest.mark.parametrize(
-    ("name", "frame"), [("a.txt", "{}"), ("a.json", '["{}"]'), ("a.srt", f"1\n{TIMES[0]}\n{{}}")]
+    ("name", "frame"),
+    [("a.vtt", f"{TIMES[0]}\n{{}}"), ("a.json", '["{}"]'), ("a.srt", f"1\n{TIMES[0]}\n{{}}")],
 )
 @pytest.mark.parametrize("tag", ["<img alt='A -> B'>", "<b x='<y>'>", "<a href='a>b' c>"])
 def test_tags_with_brackets_in_their_attributes(name, frame, tag):
@@ -492,6 +493,10 @@ def test_characters_of_the_declared_encoding():
         ("a.json", b'{"a":\n "\\ud800"}', "line 2"),
         ("a.xlf", b"<?xml version='1.0' encoding='klingon'?>\n<a/>", "line 1.*klingon"),
         ("a.html", b"<html>\n<meta charset=klingon>", "line 2.*klingon"),
+        ("a.html", "<p>a</p>".encode("utf-16-le"), "zeros"),
+        ("a.xhtml", "<p>a</p>".encode("utf-16-be"), "zeros"),
+        ("a.epub", packed(a_html="<p>a</p>".encode("utf-16-le")), "a.html: .*zeros"),
+        ("a.md", "a".encode("utf-16-le"), "zeros"),
         ("a.exe", b"", ".docx"),
     ],
 )

@@ -247,6 +247,36 @@ def test_xlsx():
     assert written[sheet][1] == parts(content)[sheet][1].replace(b"cat", b"CAT")
 
 
+@pytest.mark.parametrize(
+    ("sheet", "kept"),
+    [
+        ('<f>IF(A1="Done",1,&quot;Open&quot;)</f>', {"Done", "Open"}),
+        (
+            '<f t="shared" ref="A1">COUNTIF(A:A,"&lt;&gt;done")+B1="say ""no"""</f>',
+            ["Done", 'Say "no"'],
+        ),
+        ('<f>SUMIF(A:A,"Op*")</f>', ["Open", "Opera"]),
+        ("<f>SUM(A1:A9)</f><f/><v>Done</v>", []),
+        (
+            '<dataValidation type="list"><formula1>"Open, Done"</formula1></dataValidation>',
+            {"Done", "Open"},
+        ),
+        ('<x14:formula1><xm:f>"Done,Late"</xm:f></x14:formula1>', ["Done"]),
+        ('<cfRule type="cellIs"><formula>"Done"</formula></cfRule>', ["Done"]),
+        ('<autoFilter><filters><filter val="Done"/></filters></autoFilter>', ["Done"]),
+        ('<customFilter operator="notEqual" val="*era"/>', ["Opera"]),
+    ],
+)
+def test_cells_of_xlsx_with_which_the_book_compares_stay_and_are_named(sheet, kept):
+    cells = ["Done", "Open", "Opera", 'Say "no"', "Done it"]
+    shared = f"<sst>{''.join(f'<si><t>{cell}</t></si>' for cell in cells)}</sst>"
+    sheet = f"<worksheet xmlns:x14='x' xmlns:xm='m'>{sheet}</worksheet>"
+    content = packed({"xl/sharedStrings.xml": shared, "xl/worksheets/sheet1.xml": sheet})
+    document = read_document("a.xlsx", content)
+    assert [text.text for text in document.texts] == [cell for cell in cells if cell not in kept]
+    assert [name.split('"', 1)[1].rsplit('"', 1)[0] for name in document.kept] == sorted(kept)
+
+
 def test_epub():
     page = (
         "<?xml version='1.0' encoding='iso-8859-1'?><html><head><title/><script src='a.js'/></head>"

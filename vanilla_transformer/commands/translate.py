@@ -76,6 +76,8 @@ def _translate_document(options: Options, path: str) -> None:
     language = options.request.target_language or direction.target or "translated"
     output = files.output or str(file.with_suffix(f".{language}{file.suffix}"))
     check_output(replace(files, output=output), {"--document": path})
+    if not document.texts:
+        print(f"No text in {path} is to be translated.", file=sys.stderr)
     set_seed(options.computation.seed)
     given = load_memories(translator, options)
     memories = [] if options.request.no_memory else [Memory(document.pairs)]

@@ -65,14 +65,18 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
 
 
 def _decoded(content: bytes) -> str:
-    source = content.decode("utf-8")
+    return _checked(content.decode("utf-8"))
+
+
+def _checked(source: str) -> str:
     if "\0" in source:
         raise ValueError("no file of text: it has zeros.")
     return source
 
 
 def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
-    return read_html(*decode_markup(content), dialect)
+    source, encoding = decode_markup(content)
+    return read_html(_checked(source), encoding, dialect)
 
 
 def _read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTemplate:

@@ -68,7 +68,6 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
     within a text counts as one space, and a line break between Chinese or Japanese characters as
     nothing, except in `pre`.
     """
-    source = source.replace("\0", "\ufffd")  # as browsers do
     groups = groupby(split_markup(source, dialect), lambda piece: piece.kind == "cut")
     places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
     return FileTemplate(source, places, encoding)

@@ -89,6 +89,7 @@ class MessageDocument(Document):
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.pairs, self.marks_doubt = document.pairs, document.marks_doubt
+        self.kept = document.kept
         self._messages = [
             _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
             for text in document.texts

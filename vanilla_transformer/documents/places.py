@@ -69,6 +69,7 @@ class Document(ABC):
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
+        kept: The texts that stay, since the file compares with them, each with its place.
     """
 
     texts: Sequence[MarkedText]
@@ -78,6 +79,7 @@ class Document(ABC):
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
+    kept: Sequence[str] = ()
 
     @abstractmethod
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:

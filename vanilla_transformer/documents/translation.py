@@ -54,7 +54,8 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: The places of these texts, whose outputs are cut off.
+        untranslated: The places of these texts, whose outputs are cut off, and of those that
+            the document keeps.
     """
 
     content: bytes
@@ -215,7 +216,7 @@ def write_document(
         fuzzy_below: Outputs of a lower quality are marked as doubtful, as translations of similar
             texts are.
     """
-    made, written, untranslated = list(outputs), list[MarkedText | None](), list[str]()
+    made, written, untranslated = list(outputs), list[MarkedText | None](), list(document.kept)
     for number, marked in enumerate(planned.place_tags(outputs)):
         output = outputs[number]
         if marked.is_known:

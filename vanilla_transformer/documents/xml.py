@@ -35,6 +35,7 @@ _LINE_BREAK = re.compile(r"[\r\n]")
 _ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
+_STRING = r'"((?:[^"]|"")*)"'  # in a formula
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
 _ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
 _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
@@ -57,7 +58,8 @@ class XmlSchema:
         kept: Elements in which nothing is translated.
         kept_if: Patterns of attributes' values by name: elements with one are kept, too.
         kept_texts: Pattern of texts that stay.
-        names: Patterns of members of a zip file, and of names in them: such texts stay, too.
+        names: Patterns of members of a zip file, and of names and formulas in them: texts that are
+            one of these, or a text within a formula, stay, too, and are named.
         target: The element that holds the translation of the `source` beside it.
         languages: Tags, of which the first one in a file has the language of the translations, and
             its attribute.
@@ -112,7 +114,11 @@ SCHEMAS = {
         run="r",
         run_text='t xml:space="preserve"',
         lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
-        names=(r"xl/tables/[^/]+\.xml", rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"'),
+        names=(
+            r"xl/(?:workbook|(?:tables|worksheets)/[^/]+)\.xml",
+            rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"|<\w*[fF]ilter\s{_ATTRIBUTES}\bval="([^"]*)"'
+            rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{_ATTRIBUTES})?>([^<]+)<",
+        ),
     ),
     ".odt": XmlSchema(
         members=r"content\.xml|styles\.xml",
@@ -293,23 +299,24 @@ def _with_spaced_tags(marked: MarkedText) -> MarkedText:
     return replace(marked, tags=tuple(tags))
 
 
-def read_xml(content: bytes, schema: XmlSchema) -> FileTemplate:
-    """Reads a file of well-formed XML."""
+def read_xml(content: bytes, schema: XmlSchema, names: Sequence[str] = ()) -> FileTemplate:
+    """Reads a file of well-formed XML; texts stay that match one of `names`."""
     source, encoding = decode_markup(content)
     try:
         expat.ParserCreate("utf-8").Parse(source.removeprefix("\ufeff").encode(), True)
     except expat.ExpatError as error:
         raise ValueError(f"no well-formed XML: {error}") from error
-    return _XmlFile(source, encoding, schema)
+    return _XmlFile(source, encoding, schema, names)
 
 
 class _XmlFile(FileTemplate):
     """A file of XML."""
 
-    def __init__(self, source: str, encoding: str, schema: XmlSchema) -> None:
-        reader = _Reader(source, schema)
+    def __init__(self, source: str, encoding: str, schema: XmlSchema, names: Sequence[str]) -> None:
+        pattern = "|".join(names) or "(?!)"
+        reader = _Reader(source, schema, re.compile(pattern, re.IGNORECASE | re.DOTALL))
         super().__init__(source, list(reader.places()), encoding)
-        self._languages, self.pairs = schema.languages, reader.pairs
+        self._languages, self.pairs, self.kept = schema.languages, reader.pairs, reader.kept
         self.keys = reader.keys if all(map(any, reader.keys)) else ()
         self.marks_doubt = bool(schema.target)
         for tag, attribute in schema.languages:
@@ -347,13 +354,11 @@ class PackedDocument(Document):
             parts = {info.filename: part for info, part in self._parts}
             names: list[str] = []
             for name in filter(re.compile(schema.names[0]).fullmatch, parts):
-                names += map(html.unescape, re.findall(schema.names[1], parts[name].decode()))
-            kept_texts = "|".join([schema.kept_texts, *map(re.escape, names)])
-            schema = replace(schema, kept_texts=kept_texts)
+                names += _names_in(parts[name].decode(), schema.names[1])
             # Programs pack them in different orders.
             for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
                 part = parts[name]
-                self._members[name] = read(part) if read else read_xml(part, schema)
+                self._members[name] = read(part) if read else read_xml(part, schema, names)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if not any(map(re.compile(schema.main).fullmatch, self._members)):
@@ -364,6 +369,11 @@ class PackedDocument(Document):
             f"{name}, text {number}"
             for name, member in self._members.items()
             for number, _ in enumerate(member.texts, start=1)
+        ]
+        self.kept = [
+            f'{name}, "{text}", with which the file compares'
+            for name, member in self._members.items()
+            for text in dict.fromkeys(member.kept)
         ]
         # Parts name links and pictures by numbers, which differ from file to file.
         self.parts = [None for _ in self.texts]
@@ -381,6 +391,17 @@ class PackedDocument(Document):
         return result.getvalue()
 
 
+def _names_in(source: str, pattern: str) -> Iterator[str]:
+    """Yields patterns of the texts with which formulas, lists of choices and filters compare."""
+    for found in re.finditer(pattern, source):
+        content = html.unescape(found[found.lastindex or 0])
+        strings = [string.replace('""', '"') for string in re.findall(_STRING, content)]
+        for string in [content, *strings, *",".join(strings).split(",")]:
+            name = string.lstrip("<>=").strip()
+            if is_translated(name):
+                yield re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Finds the places of the texts of a well-formed file.
@@ -388,10 +409,13 @@ class _Reader:
     Attributes:
         pairs: Is filled with the texts that are translated already.
         keys: Is filled with the name of each place, from attributes of Android and .NET.
+        kept: Is filled with the texts that are `names`.
     """
 
     source: str
     schema: XmlSchema
+    names: re.Pattern[str]
+    kept: list[str] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     keys: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -500,7 +524,9 @@ class _Reader:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
         before, text, after = split_edges(list(_with_runs(items, usual)))
-        if is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
+        if self.names.fullmatch(text.text):
+            self.kept.append(text.text)
+        elif is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
             text = _with_spaced_tags(text)
             if self.schema.flags is not None:
                 text = as_message(text, self.schema.flags, context)
