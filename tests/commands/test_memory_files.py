@@ -319,6 +319,11 @@ def test_what_did_not_change_since_the_former_version_keeps_its_translation(
     assert files["out"].read_text("utf-8") == expected
     assert "2 of 3 texts come from memory" in capsys.readouterr().err
     files["existing"].write_text(form.format("Ein Hund!", "", "Vogel!"), "utf-8")
+    if kind == "json":  # its texts have names
+        translate([*words, str(files["old"])])
+        expected = form.format("Ein Hund!", "Ein Hund!", "Vogel!")
+        assert files["out"].read_text("utf-8") == expected
+        return
     with pytest.raises(ValueError, match=f"existing.{kind} is no translation of .*old.{kind}"):
         translate([*words, str(files["new"])])
 
@@ -371,9 +376,49 @@ def test_what_was_moved_has_its_former_translation(trained, tmp_path):
 
 def test_fields_of_one_name_are_not_mixed_up(trained, tmp_path):
     old, existing = '{"a": "dog", "b": "cat", "a": "bird"}', '{"a": "D", "b": "C", "a": "B"}'
-    words, _ = write_versions(tmp_path, "json", old, existing, '{"b": "cat", "c": "bird"}')
-    with pytest.raises(ValueError, match=r"existing\.json is no translation"):
-        translate([str(trained), *words])
+    words, out = write_versions(tmp_path, "json", old, existing, '{"b": "cat", "a": "bird"}')
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == '{"b": "C", "a": "B"}'
+
+
+TEXT, OUTPUT = "a bird finds a child .", "Vogel findet Kind ."
+ENGLISH = '{"a": "{n, plural, one {# dog} other {# dogs}}"}'
+POLISH = '{"a": "{n, plural, one {# pies} few {# psy} many {# psów} other {# psa}}"}'
+ANDROID_A = '<resources><string name="a">{}</string>{}</resources>'
+B = '<string name="b">weg</string>'
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "existing", "expected", "left"),
+    [
+        (
+            "json",
+            f'{{"a": "x y", "b": "{TEXT}"}}',
+            '{"a": "X!"}',
+            f'{{"a": "X!", "b": "{OUTPUT}"}}',
+            "",
+        ),
+        ("json", '{"a": "x y"}', '{"a": "X!",\n "z": "weg"}', '{"a": "X!"}', "line 2"),
+        ("json", f'{{"a": "{TEXT}"}}', '{"a": ""}', f'{{"a": "{OUTPUT}"}}', ""),
+        ("json", f'["x y", "{TEXT}"]', '["X!", "", "weg"]', f'["X!", "{OUTPUT}"]', "line 1"),
+        ("json", ENGLISH, POLISH, POLISH, ""),
+        ("json", POLISH, ENGLISH, ENGLISH, ""),
+        (
+            "xml",
+            ANDROID_A.format("x y", ""),
+            ANDROID_A.format("X!", B),
+            ANDROID_A.format("X!", ""),
+            "1",
+        ),
+    ],
+)
+def test_what_fits_of_a_former_translation_is_kept(
+    trained, tmp_path, heard, kind, old, existing, expected, left
+):
+    words, out = write_versions(tmp_path, kind, old, existing, old)
+    translate([str(trained), *words])
+    assert out.read_text("utf-8") == expected
+    assert left in "".join(heard.messages)
 
 
 UNITS = """<xliff version="1.2"><file original="a" source-language="en" datatype="plaintext"

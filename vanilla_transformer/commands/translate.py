@@ -96,7 +96,7 @@ def _translate_document(options: Options, path: str) -> None:
             file=sys.stderr,
         )
     if files.review is not None:
-        locations = [f"{path}, {location}" for location in document.locations]
+        locations = [f"{path}, {row.location}" for row in document.rows]
         texts = [marked.text for marked in document.texts]
         print_review(zip(locations, texts, translated.outputs, strict=True), files.review)
     target = Path(output).resolve()

@@ -129,9 +129,8 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
     source = _decoded(content)
     json.loads(source.removeprefix("\ufeff"))
     is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
-    make = partial(Place, encode=partial(json.dumps, ensure_ascii=is_ascii))
+    encode = partial(json.dumps, ensure_ascii=is_ascii)
     places: list[Place] = []
-    keys: list[object] = []
     path: list[str | int] = []
     end = 0
     for token in _TOKEN.finditer(source):
@@ -155,12 +154,9 @@ def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
         if _SURROGATE.search(text):
             line = source.count("\n", 0, token.start()) + 1
             raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
-        for place in find_place(token.span(), split_text(text), make):
-            places.append(place)
-            keys.append(tuple(path))
-    template = FileTemplate(source, places)
-    template.keys = keys
-    return template
+        make = partial(Place, encode=encode, key=tuple(path))
+        places += find_place(token.span(), split_text(text), make)
+    return FileTemplate(source, places)
 
 
 def _cues(source: str, has_names: bool) -> Iterator[list[re.Match[str]]]:

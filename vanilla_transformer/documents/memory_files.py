@@ -6,16 +6,19 @@ from itertools import zip_longest
 from pathlib import Path
 
 from rapidfuzz.distance import Indel
+from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.messages import pair_of_messages
-from vanilla_transformer.documents.places import Document
+from vanilla_transformer.documents.places import Document, Row
 from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
 from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair
+
+logger = logging.get_logger(__name__)
 
 
 def read_memory(
@@ -88,44 +91,97 @@ def read_versions(
 ) -> tuple[list[MarkedText | None], Memory]:
     """Returns the translations of a former version that the texts of a document keep, and all.
 
-    None: the former version does not have the text, or in another place. If the files do not fit
-    together, the error names the first place that differs.
+    None: the former version does not have the text, or in another place. Where texts have names,
+    the translation may lack some and have others, which a warning names. If the files do not fit
+    together otherwise, the error names the first place that differs.
     """
-    old, new = (read_document(path, Path(path).read_bytes()) for path in (previous, existing))
-    order = {key: number for number, key in reversed([*enumerate(old.keys)])}
-    sources, targets = (
-        list(zip_longest(side.keys, side.texts, side.locations, side.parts)) for side in (old, new)
+    sides = [read_document(path, Path(path).read_bytes()) for path in (previous, existing)]
+    sources, targets, own = (_messages_of(side) for side in (*sides, document))
+    if any(message[0].key for message in sources):
+        pairs = _named_pairs(sources, targets, existing)
+    else:
+        for source, target in zip_longest(sources, targets):
+            if not (source and target and _fit(source, target)):
+                raise ValueError(
+                    f"{existing} is no translation of {previous}: they differ from "
+                    f"{(target or source)[0].location} on, with {len(targets)} and {len(sources)} "
+                    "texts."
+                )
+        pairs = list(zip(sources, targets, strict=True))
+    former: list[MarkedText | None] = []
+    kept = _kept_messages([source for source, _ in pairs], own)
+    for number, message in enumerate(own):
+        source, target = pairs[kept[number]] if number in kept else (message, None)
+        part = target[0].part if target and source[0].part == message[0].part else None
+        if target and _fit(source, target):
+            former += [replace(row.text, is_known=True, part=part) for row in target]
+        else:  # it may have other branches for plurals
+            whole = [replace(row.text, is_known=True, part=part) for row in message]
+            former += whole if part else [None for _ in message]
+    return former, Memory(
+        Pair(row.text.write(), of_row.text.write())
+        for source, target in pairs
+        if target and _fit(source, target)
+        for row, of_row in zip(source, target, strict=True)
     )
-    targets.sort(key=lambda row: order.get(row[0], len(order)))  # fields of JSON have any order
-    pairs = list(zip_longest(sources, targets))
-    for source, target in pairs:
-        if not (source and target) or _frame_of(*source) != _frame_of(*target):
-            raise ValueError(
-                f"{existing} is no translation of {previous}: they differ from "
-                f"{(target or source)[2]} on, with {len(targets)} and {len(sources)} texts."
-            )
-    texts = [[_content_of(marked) for marked in side.texts] for side in (old, document)]
+
+
+def _messages_of(document: Document) -> list[list[Row]]:
+    """Returns the texts of each message of a document."""
+    messages: list[list[Row]] = []
+    for row in document.rows:
+        if not row.number:
+            messages.append([])
+        messages[-1].append(row)
+    return messages
+
+
+def _named_pairs(
+    sources: Sequence[list[Row]], targets: Sequence[list[Row]], existing: str
+) -> list[tuple[list[Row], list[Row] | None]]:
+    """Returns each message with that of the same name; several of one name are in one order."""
+    pairs: list[tuple[list[Row], list[Row] | None]] = []
+    left = _by_name(targets)
+    for name, messages in _by_name(sources).items():
+        fits = len(left.get(name, [])) == len(messages)
+        pairs += zip(messages, left.pop(name) if fits else [None for _ in messages], strict=True)
+    if left:
+        places = ", ".join(message[0].location for of_name in left.values() for message in of_name)
+        logger.warning(f"{existing}: what it has in {places} is not in the former version.")
+    return pairs
+
+
+def _by_name(messages: Sequence[list[Row]]) -> dict[object, list[list[Row]]]:
+    named: dict[object, list[list[Row]]] = {}
+    for message in messages:
+        named.setdefault(message[0].key, []).append(message)
+    return named
+
+
+def _kept_messages(sources: Sequence[list[Row]], own: Sequence[list[Row]]) -> dict[int, int]:
+    """Returns the numbers of messages that did not change, and those of their former version."""
+    contents = [[_content_of(message) for message in side] for side in (sources, own)]
     kept: dict[int, int] = {}
-    for block in Indel.opcodes(*texts):
+    for block in Indel.opcodes(*contents):
         if block.tag == "equal":
-            own = range(block.dest_start, block.dest_end)
-            kept.update(zip(own, range(block.src_start, block.src_end), strict=True))
-    named = {row: number for number, row in enumerate(zip(old.keys, texts[0], strict=False))}
-    rows = enumerate(zip(document.keys, texts[1], strict=False))
-    kept.update({number: named[row] for number, row in rows if row in named})
-    former: list[MarkedText | None] = [None for _ in document.texts]
-    for number, of_former in kept.items():
-        (*_, source_part), (_, target, _, target_part) = pairs[of_former]
-        part = target_part if source_part == document.parts[number] else None
-        former[number] = replace(target, is_known=True, part=part)
-    return former, Memory(Pair(row[1].write(), of_row[1].write()) for row, of_row in pairs)
+            numbers = range(block.dest_start, block.dest_end)
+            kept.update(zip(numbers, range(block.src_start, block.src_end), strict=True))
+    named = {
+        (message[0].key, content): number
+        for number, (message, content) in enumerate(zip(sources, contents[0], strict=True))
+        if message[0].key
+    }
+    for number, (message, content) in enumerate(zip(own, contents[1], strict=True)):
+        kept[number] = named.get((message[0].key, content), kept.get(number, -1))
+    return {number: former for number, former in kept.items() if former >= 0}
 
 
-def _frame_of(key: object, marked: MarkedText, *_: object) -> tuple[object, int]:
-    """Returns the facts that a text and its translation have in common."""
-    return key, len(marked.tags)
+def _fit(source: Sequence[Row], target: Sequence[Row]) -> bool:
+    """Returns whether a message and its translation have as many texts, with as many tags."""
+    return [len(row.text.tags) for row in source] == [len(row.text.tags) for row in target]
 
 
-def _content_of(marked: MarkedText) -> tuple[object, ...]:
-    """Returns the content by which texts of two files are compared."""
-    return marked.text, *((tag.position, tag.text, tag.kind) for tag in marked.tags)
+def _content_of(message: Sequence[Row]) -> tuple[object, ...]:
+    """Returns the content by which messages of two files are compared."""
+    texts = (row.text for row in message)
+    return tuple((t.text, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)

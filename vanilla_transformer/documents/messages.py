@@ -94,16 +94,11 @@ class MessageDocument(Document):
             _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
             for text in document.texts
         ]
-        keys = document.keys or [None] * len(self._messages)
-        of_messages = zip(self._messages, document.locations, document.parts, keys, strict=True)
-        rows = [
-            (text, location, part if isinstance(message, _Text) else None, (key, number))
-            for message, location, part, key in of_messages
+        self.rows = [
+            row._replace(text=text, number=number)
+            for message, row in zip(self._messages, document.rows, strict=True)
             for number, text in enumerate(message.texts)
         ]
-        self.texts, self.locations = [row[0] for row in rows], [row[1] for row in rows]
-        self.parts = [row[2] for row in rows]
-        self.keys = [row[3] for row in rows] if document.keys else ()
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; where one of the texts of a message stays, all of them stay."""
@@ -113,6 +108,10 @@ class MessageDocument(Document):
             row = list(islice(remaining, len(message.texts)))
             known = [output for output in row if output]  # the others are cut off
             text = message.write(known) if row and known == row else None
+            if len(parts := {output.part if output else None for output in row}) == 1 and any(
+                parts
+            ):
+                text = replace(known[0], part=parts.pop())  # the message as a whole
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.tags import TEXT, split_tags
@@ -34,6 +35,7 @@ class Place:
         stays: Whether nothing changes where the output equals the text.
         escape: Writes text so that it is no markup.
         encode: Writes text and tags as strings of the format are written.
+        key: The name of the text, if its format names texts.
     """
 
     begin: int
@@ -44,6 +46,7 @@ class Place:
     stays: bool = True
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
+    key: object = None
 
     def write(self, output: MarkedText) -> str:
         """Returns the part of the file with an output; each format has its own way."""
@@ -58,32 +61,48 @@ class Place:
         return written.join(edges)
 
 
+class Row(NamedTuple):
+    """A text of a document.
+
+    Attributes:
+        location: Its location for a person, such as "line 3".
+        part: Its part of the file. None: it cannot stand in another file.
+        key: Its name, if it has one.
+        number: Its number among the texts of one message.
+    """
+
+    text: MarkedText
+    location: str
+    part: str | None
+    key: object = None
+    number: int = 0
+
+
 class Document(ABC):
     """A file with texts.
 
     Attributes:
-        texts: The texts to translate.
-        locations: The location of each text for a person, such as "line 3".
-        parts: The part of the file of each text. None: it cannot stand in another file.
-        keys: The name of each text, if they have names.
+        rows: The texts to translate.
         language: The language of the translations, as the file names it. "": it does not.
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
         kept: The texts that stay, since the file compares with them, each with its place.
     """
 
-    texts: Sequence[MarkedText]
-    locations: Sequence[str]
-    parts: Sequence[str | None]
-    keys: Sequence[object] = ()
+    rows: Sequence[Row]
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
     kept: Sequence[str] = ()
 
+    @property
+    def texts(self) -> list[MarkedText]:
+        """The texts to translate."""
+        return [row.text for row in self.rows]
+
     @abstractmethod
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
-        """Returns the file with an output for each of `texts`; None: the text stays.
+        """Returns the file with an output for each of its texts; None: the text stays.
 
         The file names the language of the outputs if its format can.
         """
@@ -100,11 +119,17 @@ class FileTemplate(Document):
     """
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
-        self.texts = [place.text for place in places]
         self._source, self._places, self._encoding = source, places, encoding
         breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
-        self.locations = [f"line {bisect_right(breaks, place.begin) + 1}" for place in places]
-        self.parts = [source[place.begin : place.end] for place in places]
+        self.rows = [
+            Row(
+                place.text,
+                f"line {bisect_right(breaks, place.begin) + 1}",
+                source[place.begin : place.end],
+                place.key,
+            )
+            for place in places
+        ]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`."""

@@ -101,7 +101,7 @@ def run_document(
         planned.job.parts(TEXTS_PER_CHUNK),
         len(planned.texts),
         progress,
-        document.locations.__getitem__,
+        lambda number: document.rows[number].location,
     )
     translated = write_document(document, planned, [row[0] for row in rows], fuzzy_below)
     if translated.untranslated:
@@ -225,7 +225,7 @@ def write_document(
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             marked = replace(marked, is_doubtful=is_doubtful)
         else:
-            untranslated.append(document.locations[number])
+            untranslated.append(document.rows[number].location)
         written.append(marked if marked.is_known or output.is_complete else None)
     return TranslatedDocument(
         document.write(written, planned.language), made, written, untranslated

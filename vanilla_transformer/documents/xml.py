@@ -22,6 +22,7 @@ from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
     Place,
+    Row,
     decode_markup,
     edge_tags,
     is_translated,
@@ -317,7 +318,6 @@ class _XmlFile(FileTemplate):
         reader = _Reader(source, schema, re.compile(pattern, re.IGNORECASE | re.DOTALL))
         super().__init__(source, list(reader.places()), encoding)
         self._languages, self.pairs, self.kept = schema.languages, reader.pairs, reader.kept
-        self.keys = reader.keys if all(map(any, reader.keys)) else ()
         self.marks_doubt = bool(schema.target)
         for tag, attribute in schema.languages:
             named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
@@ -364,25 +364,23 @@ class PackedDocument(Document):
         if not any(map(re.compile(schema.main).fullmatch, self._members)):
             main = schema.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
             raise ValueError(f"this zip file has no part {main}, where the texts are.")
-        self.texts = [text for member in self._members.values() for text in member.texts]
-        self.locations = [
-            f"{name}, text {number}"
+        # Parts name links and pictures by numbers, which differ from file to file.
+        self.rows = [
+            Row(row.text, f"{name}, text {number}", None)
             for name, member in self._members.items()
-            for number, _ in enumerate(member.texts, start=1)
+            for number, row in enumerate(member.rows, start=1)
         ]
         self.kept = [
             f'{name}, "{text}", with which the file compares'
             for name, member in self._members.items()
             for text in dict.fromkeys(member.kept)
         ]
-        # Parts name links and pictures by numbers, which differ from file to file.
-        self.parts = [None for _ in self.texts]
 
     def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
         """As for `Document`; these files do not name a language."""
         remaining, result = iter(outputs), io.BytesIO()
         written = {
-            name: member.write(list(islice(remaining, len(member.texts))))
+            name: member.write(list(islice(remaining, len(member.rows))))
             for name, member in self._members.items()
         }
         with zipfile.ZipFile(result, "w") as packed:
@@ -408,7 +406,6 @@ class _Reader:
 
     Attributes:
         pairs: Is filled with the texts that are translated already.
-        keys: Is filled with the name of each place, from attributes of Android and .NET.
         kept: Is filled with the texts that are `names`.
     """
 
@@ -417,7 +414,6 @@ class _Reader:
     names: re.Pattern[str]
     kept: list[str] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
-    keys: list[tuple[str, ...]] = field(default_factory=list)
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
@@ -432,8 +428,7 @@ class _Reader:
                     key = tuple(e.attribute("name") + e.attribute("quantity") for e in around)
                     find = self._unit if self.schema.target else self._block
                     for place in find(element):
-                        self.keys.append(key)
-                        yield place
+                        yield replace(place, key=key if any(key) else None)
                 continue
             prefix, colon, name = name.rpartition(":")
             element = _Element(name, prefix + colon, tag, attributes, begin, end, end, end)
