@@ -5,12 +5,14 @@ This file imports nothing heavy.
 
 import argparse
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
+from threading import Timer
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -32,6 +34,19 @@ def usage_errors(kind: type[ValueError] = ValueError) -> Iterator[None]:
         yield
     except kind as error:
         raise UsageError(str(error)) from error
+
+
+@contextmanager
+def told_when_slow(text: str, seconds: float = 2.0) -> Iterator[None]:
+    """Tells a person at a terminal why nothing happens, if the `with` block takes longer."""
+    timer = Timer(seconds, print, [text], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

@@ -17,6 +17,8 @@ from vanilla_transformer.run import evaluation
 from vanilla_transformer.run.comparison import compare_outputs
 from vanilla_transformer.training.metrics import interval_ends
 
+MODEL = str(REPOSITORY / "model_cards" / "pronounce")
+
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     data = ("--test_source", corpus / "test.en", "--test_target", corpus / "test.de")
@@ -167,10 +169,10 @@ def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
         (files, "--test-target", tmp_path / "t.de"),
         (["--test-file", tmp_path / "t.json"], "--test-file", tmp_path / "t.json"),
     ):
-        words = ["someone/model", *data, "--output", output, "--overwrite"]
+        words = [MODEL, *data, "--output", output, "--overwrite"]
         with pytest.raises(ValueError, match=f"is also the `{option}`"):
             run_subcommand("evaluate", [str(word) for word in words])
         assert output.read_text() == "a dog\n"
-    words = ["someone/model", *map(str, files), "--output", "/proc/report.json"]
+    words = [MODEL, *map(str, files), "--output", "/proc/report.json"]
     with pytest.raises(OSError, match="/proc/report"):  # not even by root
         run_subcommand("evaluate", words)

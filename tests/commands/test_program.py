@@ -1,5 +1,6 @@
 """The program: its subcommands, what it answers without torch, and its exit status."""
 
+import io
 import json
 import shutil
 import signal
@@ -11,8 +12,9 @@ from importlib.metadata import version
 from io import BytesIO, TextIOWrapper
 
 import pytest
-from programs import run_python
+from programs import REPOSITORY, run_python
 
+from vanilla_transformer.command_line import told_when_slow
 from vanilla_transformer.commands import program
 
 QUICK = [
@@ -119,6 +121,42 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "translate runs/nothing a",
+        "translate MODEL --input no.txt",
+        "translate MODEL --memory no.tsv a",
+        "translate MODEL --document pairs.tsv --output no/out.tsv",
+        "translate MODEL a --glossary no.tsv",
+        "evaluate MODEL MODEL runs/nothing --test-file pairs.tsv",
+        "evaluate MODEL --test-file pairs.tsv --output pairs.tsv",
+        "score MODEL --source pairs.tsv --target no.txt",
+        "align MODEL --source pairs.tsv --target pairs.tsv --output pairs.tsv",
+        "export MODEL . --to onnx",
+        "vocabulary . out --keep-for pairs.tsv",
+        "serve en-de=runs/nothing",
+    ],
+)
+def test_wrong_paths_are_told_before_torch_is_imported(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "register", lambda: pytest.fail("torch would be imported"))
+    (tmp_path / "pairs.tsv").write_text("Hello\tHallo\n")
+    model = str(REPOSITORY / "model_cards" / "pronounce")
+    assert program.main(words.replace("MODEL", model).split()) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, "Loading ...\n"), (60.0, "")])
+def test_a_person_at_a_terminal_reads_why_nothing_happens(seconds, told, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with told_when_slow("Loading ...", seconds):
+        time.sleep(0.2)
+    assert terminal.getvalue() == told
+
+
+@pytest.mark.parametrize(
     ("words", "remedy"),
     [
         ("trian", "did you mean train?"),
@@ -126,7 +164,7 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
         ("translate runs a", "runs/one, runs/two"),
         ("translate runs/nothing a", "'runs/nothing', and the Hub"),
         ("train --train-file pairs.csv --output-dir x", "`source_column`"),
-        ("evaluate x/y", "`test_file`"),
+        (f"evaluate {REPOSITORY}/model_cards/pronounce", "`test_file`"),
     ],
 )
 def test_an_error_names_what_to_give(words, remedy, tmp_path, monkeypatch, capsys):

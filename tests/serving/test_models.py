@@ -92,11 +92,34 @@ def test_the_closest_language_answers(code):
 
 def test_the_source_is_detected_among_those_that_lead_to_the_target():
     served = models_of("en:de", "nb:de", "fr:en", "kea:fr", "any:pt", "xy:pt")
-    assert served.detect_source("This is a sentence about dogs.", "de")[0] == "en"
-    assert served.detect_source("Dette er en test av systemet.", "deu_Latn")[0] == "nb"
-    source, confidence = served.detect_source("This is a sentence about dogs.", "en")
-    assert (source, confidence < 10) == ("fr", True)
-    assert served.detect_source("This is a sentence about dogs.", "fr") == ("kea", 0)
+    english = "This is a sentence about dogs."
+    assert served.detected_direction(english, "de").codes == ("en", "de")
+    assert served.detected_direction("Dette er en test av systemet.", "deu_Latn").codes[0] == "nb"
+    found = served.detected_direction(english, "fr")  # the detector does not know Kabuverdianu
+    assert (found.codes[0], found.confidence) == ("kea", 0)
     for target in ("pt", "es"):
         with pytest.raises(RequestError):
-            served.detect_source("This is a sentence about dogs.", target)
+            served.detected_direction(english, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "codes"),
+    [
+        ("Der Hund läuft durch den Schnee.", "de", ("de", "de")),
+        ("This is a sentence about dogs.", "en-US", ("en", "en")),
+        ("犬が雪の中を走っています。", "de", None),
+        ("Собака бежит по снегу.", "fr", None),
+        ("Файл", "de", None),
+        ("Der Hund läuft durch den Schnee.", "fr", None),
+        ("OK", "de", ("en", "de")),  # nobody can tell its language
+        ("Open file", "de", ("en", "de")),
+    ],
+)
+def test_texts_in_the_target_language_need_no_model_and_others_are_refused(text, target, codes):
+    served = models_of("en:de", "en:fr", "de:en")
+    if codes is None:
+        with pytest.raises(RequestError, match="another language than en"):
+            served.detected_direction(text, target)
+        return
+    found = served.detected_direction(text, target)
+    assert (found.codes, found.model is None) == (codes, codes[0] == codes[1])

@@ -111,6 +111,18 @@ def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
     found = server.ask("POST", query)[2]
     assert (found["translatedText"], found["detectedLanguage"]["language"]) == (OUTPUT, "en")
     assert 20 < found["detectedLanguage"]["confidence"] < 80
+    german = "Das ist ein Satz, der schon deutsch ist."
+    for text in (german, [german, german]):
+        asked = {"alternatives": 2, "marks": True, "quality": True}
+        found = server.translate(text, source="auto", **asked)[2]
+        assert found["translatedText"] == text
+        assert found["marks"] == ([] if text == german else [[], []])
+    assert server.translate(f"<p>{german}", source="auto", format="html")[2] == {
+        "translatedText": f"<p>{german}",
+        "detectedLanguage": {"language": "de", "confidence": 100},
+    }
+    status, _, found = server.translate("犬が雪の中を走っています。", source="auto")
+    assert (status, "another language" in found["error"]) == (400, True)
     page = "<p lang=de class='der die das und nicht auch'>This is a sentence.</p>"
     marked = server.translate(page, source="auto", format="html")[2]
     plain = server.translate("This is a sentence.", source="auto")[2]

@@ -37,7 +37,8 @@ from vanilla_transformer.files.atomic_files import (
 )
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.files.loading import check_on_hub, load_tokenizer
+from vanilla_transformer.files.loading import load_tokenizer
+from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind

@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
     PairFiles,
 )
+from vanilla_transformer.commands.pairs import check as check
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.options import BatchOptions, LanguageOptions, option
 from vanilla_transformer.text.word_alignment import format_links
@@ -46,7 +46,6 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     """Aligns the pairs in their order."""
     files = options.files
-    check_output(files, {"--source": files.source, "--target": files.target})
 
     def describe(alignment: "Alignment") -> str:
         if files.json:

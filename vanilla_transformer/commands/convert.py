@@ -148,7 +148,7 @@ def _options_of_kind(options: Options, kind: str) -> dict[str, Any]:
 
 def run(options: Options) -> None:
     """Converts the checkpoint and saves the model."""
-    from vanilla_transformer.files.loading import check_on_hub
+    from vanilla_transformer.files.model_directory import check_on_hub
     from vanilla_transformer.interop.funnel import convert
 
     kind = options.kind or _kind_of(options.source)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from vanilla_transformer.command_line import option_of, usage_errors
-from vanilla_transformer.commands.files import check_output, open_output
+from vanilla_transformer.commands.files import check_output, check_readable, open_output
 from vanilla_transformer.commands.options import OutputFile
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.files.model_directory import check_model_directory
@@ -86,13 +86,18 @@ class Options:
         )
 
 
-def run(options: Options) -> None:
-    """Generates, scores, and prints the scores."""
+def check(options: Options) -> None:
+    """Checks the paths."""
     for model in options.models:
-        check_model_directory(model)  # not only after the evaluation of the models before it
+        check_model_directory(model)
+    check_readable(*options.translations)
     names = [f"{split}_{part}" for split in SPLITS for part in ("file", "source", "target")]
     read_from = {option_of(name): getattr(options.data, name) for name in names}
     check_output(OutputFile(output=options.output, overwrite=options.overwrite), read_from)
+
+
+def run(options: Options) -> None:
+    """Generates, scores, and prints the scores."""
     from datasets import disable_progress_bars
 
     from vanilla_transformer.documents.memory_files import read_memory

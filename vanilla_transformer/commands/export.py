@@ -84,13 +84,17 @@ class Options(ModelOptions):
         )
 
 
-def run(options: Options) -> None:
-    """Exports the model."""
+def check(options: Options) -> None:
+    """Checks the paths."""
     check_model_directory(options.model)
     if options.to == "argos":
         check_output(OutputFile(output=options.output_dir, overwrite=options.overwrite), {}, "OUT")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
+
+
+def run(options: Options) -> None:
+    """Exports the model."""
     from vanilla_transformer.files.loading import load_model, load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 

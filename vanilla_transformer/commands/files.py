@@ -28,6 +28,12 @@ class FileLines:
         return sum(1 for _ in self)
 
 
+def check_readable(*paths: str | None) -> None:
+    """Raises the error of the system for a path that does not exist; a pipe is not opened."""
+    for path in filter(None, paths):
+        os.stat(path)
+
+
 def check_output(
     file: OutputFile, read_from: Mapping[str, str | None], name: str = "--output"
 ) -> None:

@@ -5,12 +5,26 @@ from itertools import islice
 from typing import Any
 
 from vanilla_transformer.command_line import usage_errors
-from vanilla_transformer.commands.files import FileLines, open_output
+from vanilla_transformer.commands.files import (
+    FileLines,
+    check_output,
+    check_readable,
+    open_output,
+)
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import read_line_pairs
 from vanilla_transformer.inference.options import TranslateOptions
 
 LINES_PER_CHUNK = 2048
 """Lines that are computed together."""
+
+
+def check(options: Any) -> None:
+    """Checks the paths of options."""
+    files = options.files
+    check_model_directory(options.model)
+    check_readable(files.source, files.target)
+    check_output(files, {"--source": files.source, "--target": files.target})
 
 
 def compute_pairs(options: Any, engine: str, method: str, describe: Callable[[Any], str]) -> None:

@@ -21,6 +21,7 @@ from vanilla_transformer.command_line import (
     UsageError,
     most_similar,
     parse_options,
+    told_when_slow,
 )
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.registration import register
@@ -99,15 +100,19 @@ def run_subcommand(name: str, words: Sequence[str], is_verbose: bool = False) ->
         is_verbose: Whether it shows all messages of the package.
     """
     options = parse(name, words)
+    subcommand = _import_subcommand(name)
+    if hasattr(subcommand, "check"):  # what needs no model fails before torch is imported
+        subcommand.check(options)
     # Threads that wait soon leave the processor to other programs. OpenMP reads this when torch is
     # imported, which `register` does.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    register()
-    from vanilla_transformer.progress import show_messages  # imports transformers
+    with told_when_slow("Loading the libraries ..."):
+        register()
+        from vanilla_transformer.progress import show_messages  # imports transformers
 
     show_messages(logging.DEBUG if is_verbose else logging.WARNING)
     with optional_packages():
-        _import_subcommand(name).run(options)
+        subcommand.run(options)
 
 
 def parse(name: str, words: Sequence[str]) -> Any:

@@ -5,12 +5,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
     PairFiles,
 )
+from vanilla_transformer.commands.pairs import check as check
 from vanilla_transformer.commands.pairs import compute_pairs
 from vanilla_transformer.options import EngineOptions, LanguageOptions, option
 
@@ -46,7 +46,6 @@ class Options(ModelOptions):
 def run(options: Options) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
     files = options.files
-    check_output(files, {"--source": files.source, "--target": files.target})
     from vanilla_transformer.inference.results import perplexity_of, without_infinities
 
     num_pairs, num_tokens, total = 0, 0, 0.0

@@ -12,6 +12,12 @@ vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.t
 """
 
 
+def check(options: Options) -> None:
+    """Checks all models, before the first one is loaded."""
+    for model in options.models:
+        check_model_directory(model.path)
+
+
 def run(options: Options) -> None:
     """Answers requests until a signal ends the server."""
     threads = options.computation.threads
@@ -19,13 +25,9 @@ def run(options: Options) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     import torch
 
-    from vanilla_transformer.files.loading import check_on_hub
     from vanilla_transformer.serving.monitoring import set_up_logs
     from vanilla_transformer.serving.server import run_server
 
-    for model in options.models:  # before the first one is loaded
-        check_on_hub(model.path)
-        check_model_directory(model.path)
     if threads is not None:
         torch.set_num_threads(threads)
     set_up_logs(options.clients.log_level)

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.command_line import UsageError
-from vanilla_transformer.commands.files import FileLines, check_output, open_output
+from vanilla_transformer.commands.files import (
+    FileLines,
+    check_output,
+    check_readable,
+    open_output,
+)
 from vanilla_transformer.commands.translation import (
     Options,
     load_memories,
@@ -16,6 +21,7 @@ from vanilla_transformer.commands.translation import (
     print_review,
 )
 from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_file
+from vanilla_transformer.files.model_directory import check_model_directory
 from vanilla_transformer.files.text_files import decode_lines
 
 EXAMPLES = """
@@ -28,6 +34,18 @@ vanilla-transformer translate runs/multi30k --corpus a.en b.en.gz --output out -
 """
 
 
+def check(options: Options) -> None:
+    """Checks the paths."""
+    files, request = options.files, options.request
+    for model in (options.model, *options.computation.ensemble_with):
+        check_model_directory(model)
+    read_from = {"--input": files.input, "--document": files.document}
+    check_readable(*read_from.values(), *options.corpus.files, *request.memory)
+    check_readable(files.previous, files.existing, request.glossary)
+    if not options.corpus.files:  # its output is a directory
+        check_output(files, read_from)
+
+
 def run(options: Options) -> None:
     """Translates in the order of the lines, or shard by shard."""
     files = options.files
@@ -38,7 +56,6 @@ def run(options: Options) -> None:
     elif files.document:
         _translate_document(options, files.document)
     else:
-        check_output(files, {"--input": files.input})
         _translate_lines(options)
 
 
@@ -75,7 +92,8 @@ def _translate_document(options: Options, path: str) -> None:
     (direction,) = translator.directions(1, options.request)
     language = options.request.target_language or direction.target or "translated"
     output = files.output or str(file.with_suffix(f".{language}{file.suffix}"))
-    check_output(replace(files, output=output), {"--document": path})
+    if not files.output:
+        check_output(replace(files, output=output), {"--document": path})
     if not document.texts:
         print(f"No text in {path} is to be translated.", file=sys.stderr)
     set_seed(options.computation.seed)

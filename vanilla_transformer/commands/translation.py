@@ -10,7 +10,7 @@ from itertools import tee
 from math import ceil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vanilla_transformer.command_line import usage_errors
+from vanilla_transformer.command_line import told_when_slow, usage_errors
 from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
@@ -215,12 +215,13 @@ def load_translator(options: Options) -> "Translator":
     from vanilla_transformer.inference.translator import Translator
 
     computation, files = options.computation, options.files
-    translator = Translator.from_pretrained(
-        [options.model, *computation.ensemble_with],
-        computation.engine,
-        computation.device,
-        computation.compute_type,
-    )
+    with told_when_slow("Loading the model ..."):
+        translator = Translator.from_pretrained(
+            [options.model, *computation.ensemble_with],
+            computation.engine,
+            computation.device,
+            computation.compute_type,
+        )
     with usage_errors():
         translator.directions(1, options.asked)
     shows_quality = files.review or files.quality or files.fuzzy_below

@@ -54,9 +54,13 @@ class Options:
         )
 
 
+def check(options: Options) -> None:
+    """Checks the model."""
+    check_model_directory(options.model)
+
+
 def run(options: Options) -> None:
     """Trims the vocabulary, and prints what that saves; or adds tokens."""
-    check_model_directory(options.model)
     (trim if options.trim.keep_for else add_tokens)(options)
     print(f"{options.output_dir}: saved.")
 

@@ -1,15 +1,12 @@
 """Loads a saved model, its tokenizer and its settings."""
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.files.model_directory import check_model_directory, check_on_hub
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -63,19 +60,3 @@ def load_generation_settings(path: str, config: Any) -> GenerationConfig:
         if Path(path, "generation_config.json").exists():
             raise  # it is damaged
         return GenerationConfig.from_model_config(config)
-
-
-@cache
-def check_on_hub(path: str) -> None:
-    """Checks that a path exists, or is a name on the Hub: loaders would ask the Hub for minutes."""
-    if Path(path).exists():
-        return
-    try:
-        if not isinstance(try_to_load_from_cache(path, "config.json"), str):
-            get_hf_file_metadata(hf_hub_url(path, "config.json"))
-    except HFValidationError as error:  # it is a path
-        raise FileNotFoundError(f"There is no directory {path!r}.") from error
-    except Exception as error:  # of the Hub's client: most are no OSError
-        is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
-        answer = "has no such model that you may read" if is_unknown else "was not reached"
-        raise FileNotFoundError(f"There is no directory {path!r}, and the Hub {answer}.") from error

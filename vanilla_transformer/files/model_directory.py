@@ -1,7 +1,11 @@
-"""The files of a saved model; needs the standard library only."""
+"""The files of a saved model, and whether a name is one; this file imports nothing heavy."""
 
 import re
+from functools import cache
 from pathlib import Path
+
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
 
 from vanilla_transformer.files.file_contents import read_object
 from vanilla_transformer.names import MODEL_TYPE
@@ -28,9 +32,26 @@ def described_on_card(path: str) -> str:
     return next((part for part in paragraphs if part and not part.startswith("#")), "")
 
 
+@cache
+def check_on_hub(path: str) -> None:
+    """Checks that a path exists, or is a name on the Hub: loaders would ask the Hub for minutes."""
+    if Path(path).exists():
+        return
+    try:
+        if not isinstance(try_to_load_from_cache(path, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(path, "config.json"))
+    except HFValidationError as error:  # it is a path
+        raise FileNotFoundError(f"There is no directory {path!r}.") from error
+    except Exception as error:  # of the Hub's client: most are no OSError
+        is_unknown = isinstance(error, RepositoryNotFoundError | EntryNotFoundError)
+        answer = "has no such model that you may read" if is_unknown else "was not reached"
+        raise FileNotFoundError(f"There is no directory {path!r}, and the Hub {answer}.") from error
+
+
 def check_model_directory(path: str) -> None:
-    """Checks that a local path holds a model of this package; a name on the Hub passes."""
+    """Checks that a path holds a model of this package, or is a name on the Hub."""
     folder = Path(path)
+    check_on_hub(path)
     if not folder.exists():
         return
     if not (folder / "config.json").is_file():

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
 from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
-from vanilla_transformer.files.loading import check_on_hub
+from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation

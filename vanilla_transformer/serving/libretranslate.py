@@ -15,7 +15,12 @@ from pydantic import Field
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.places import Document
-from vanilla_transformer.documents.translation import plan_document, plan_marked, write_document
+from vanilla_transformer.documents.translation import (
+    TranslatedDocument,
+    plan_document,
+    plan_marked,
+    write_document,
+)
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.serving.bodies import (
     FORM,
@@ -91,7 +96,14 @@ async def _translate_texts(
 ) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
     """Returns the answer for texts, and their best outputs."""
     direction = await _find_direction(service, texts, asked.source, asked.target)
-    model, memories = direction.model, await service.memories(direction.codes)
+    if (model := direction.model) is None:
+        answer = _texts_of(asked, direction, [[text] for text in texts])
+        if asked.marks:
+            answer["marks"] = [[] for _ in texts]
+        if asked.quality:
+            answer["quality"] = [None for _ in texts]
+        return answer, []
+    memories = await service.memories(direction.codes)
     options = model.options(
         direction.languages,
         n_best=asked.alternatives + 1,
@@ -121,7 +133,9 @@ async def _translate_html(
     marked = [text for page in pages for text in page.texts]
     plain = [text.text for text in marked]
     direction = await _find_direction(service, plain, asked.source, asked.target)
-    model, memories = direction.model, await service.memories(direction.codes)
+    if (model := direction.model) is None:
+        return _texts_of(asked, direction, [[page] for page in given]), []
+    memories = await service.memories(direction.codes)
     options = model.options(
         direction.languages,
         n_best=asked.alternatives + 1,
@@ -164,8 +178,7 @@ async def _find_direction(
     if source != "auto":
         return service.models.for_direction(source, target)
     sample = "\n".join(texts)[:_ENOUGH]
-    found, confidence = await asyncio.to_thread(service.models.detect_source, sample, target)
-    return service.models.for_direction(found, target, confidence)
+    return await asyncio.to_thread(service.models.detected_direction, sample, target)
 
 
 class FileFields(LenientFields):
@@ -192,7 +205,26 @@ async def translate_file(request: Request) -> JSONResponse:
     texts = [text.text for text in document.texts]
     service.check_size(texts)
     direction = await _find_direction(service, texts, asked.source, asked.target)
+    answer: dict[str, Any] = {}
+    if direction.model is not None:
+        translated = await _translate_document(request, service, direction, document, asked)
+        content = translated.content
+        if translated.untranslated:
+            answer["untranslated"] = translated.untranslated
+    parts, key = Path(name), service.files.keep(content)
+    path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
+    return JSONResponse({"translatedFileUrl": f"{request.base_url}{path}", **answer})
+
+
+async def _translate_document(
+    request: Request,
+    service: Service,
+    direction: ServedDirection,
+    document: Document,
+    asked: FileFields,
+) -> TranslatedDocument:
     model, glossary = direction.model, service.glossaries.chosen(asked.glossary)
+    assert model is not None
     own = await asyncio.to_thread(Memory, document.pairs)
     memories = [own, *await service.memories(direction.codes)]
     options = model.options(direction.languages, glossary=glossary)
@@ -200,16 +232,11 @@ async def translate_file(request: Request) -> JSONResponse:
         plan = plan_document, model.translator, document, options, memories
         planned = await model.prepare(*plan)
     except RequestError as error:
+        name = Path(asked.file.filename or "").name
         raise RequestError(error.status_code, f"{name}: {error.detail}") from error
     rows = await service.answer(request, model, planned.job)
     best = [row[0] for row in rows]
-    translated = await asyncio.to_thread(write_document, document, planned, best)
-    parts, key = Path(name), service.files.keep(translated.content)
-    path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
-    answer: dict[str, Any] = {"translatedFileUrl": f"{request.base_url}{path}"}
-    if translated.untranslated:
-        answer["untranslated"] = translated.untranslated
-    return JSONResponse(answer)
+    return await asyncio.to_thread(write_document, document, planned, best)
 
 
 @router.get(

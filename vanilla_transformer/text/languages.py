@@ -259,6 +259,12 @@ def is_detectable(tag: str) -> bool:
     return closest_tag(_language_of(tag), _detector().labels) is not None
 
 
+def likeliest_language(text: str) -> tuple[str, float]:
+    """Returns the most probable language of a text among all, and its probability."""
+    label, share = _detector().rank(text)[0]
+    return str(label), float(share)
+
+
 def may_be_in(text: str, tag: str) -> bool:
     """Returns whether the detector finds a language in a text, or a relative of it."""
     return are_related(_detector().classify(text)[0], tag)
