@@ -5,11 +5,17 @@ the task "seq2seq-generation"; it has no other side effect. `registration` tells
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.registration import register, started_as_command
 
 if TYPE_CHECKING:
+    from vanilla_transformer.data.arguments import DataArguments
+    from vanilla_transformer.data.encoding import encode
+    from vanilla_transformer.data.parallel_data import load_parallel_data
+    from vanilla_transformer.documents.formats import read_document
+    from vanilla_transformer.documents.translation import translate_document
+    from vanilla_transformer.files.text_files import read_lines
     from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -22,9 +28,13 @@ if TYPE_CHECKING:
     from vanilla_transformer.model.tokenization_vanilla_transformer import (
         VanillaTransformerTokenizer,
     )
+    from vanilla_transformer.text.memory import Memory, Pair
 
 __version__ = "0.1.0"
 __all__ = [
+    "DataArguments",
+    "Memory",
+    "Pair",
     "Seq2SeqGenerationPipeline",
     "Translator",
     "VanillaTransformerConfig",
@@ -33,22 +43,35 @@ __all__ = [
     "VanillaTransformerForSequenceClassification",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
+    "encode",
+    "load_parallel_data",
+    "read_document",
+    "read_lines",
+    "translate_document",
 ]
-_MODULES_OF_OTHER_CLASSES = {
+_MODULES_OF_OTHER_NAMES = {
+    "DataArguments": "data.arguments",
+    "Memory": "text.memory",
+    "Pair": "text.memory",
     "Seq2SeqGenerationPipeline": "model.pipeline_vanilla_transformer",
     "Translator": "inference.translator",
     "VanillaTransformerConfig": "model.configuration_vanilla_transformer",
     "VanillaTransformerTokenizer": "model.tokenization_vanilla_transformer",
+    "encode": "data.encoding",
+    "load_parallel_data": "data.parallel_data",
+    "read_document": "documents.formats",
+    "read_lines": "files.text_files",
+    "translate_document": "documents.translation",
 }
 
 if not TYPE_CHECKING:  # type checkers see the imports above, and report names that do not exist
 
-    def __getattr__(name: str) -> type:
-        """Loads a public class when it is first used, and registers the classes."""
+    def __getattr__(name: str) -> Any:
+        """Loads a public name when it is first used, and registers the classes."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         register()
-        module = _MODULES_OF_OTHER_CLASSES.get(name, "model.modeling_vanilla_transformer")
+        module = _MODULES_OF_OTHER_NAMES.get(name, "model.modeling_vanilla_transformer")
         globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
         return globals()[name]
 
