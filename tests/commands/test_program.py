@@ -125,7 +125,7 @@ def test_errors_are_one_line_with_a_status(words, status, tmp_path, monkeypatch,
     [
         "translate runs/nothing a",
         "translate MODEL --input no.txt",
-        "translate MODEL --memory no.tsv a",
+        "translate MODEL --memory no.tsv --input pairs.tsv",
         "translate MODEL --document pairs.tsv --output no/out.tsv",
         "translate MODEL a --glossary no.tsv",
         "evaluate MODEL MODEL runs/nothing --test-file pairs.tsv",
@@ -164,6 +164,7 @@ def test_a_person_at_a_terminal_reads_why_nothing_happens(seconds, told, monkeyp
         ("translate runs a", "runs/one, runs/two"),
         ("translate runs/nothing a", "'runs/nothing', and the Hub"),
         ("train --train-file pairs.csv --output-dir x", "`source_column`"),
+        (f"translate {REPOSITORY}/model_cards/pronounce --memory pairs.csv a", "behind `--`"),
         (f"evaluate {REPOSITORY}/model_cards/pronounce", "`test_file`"),
     ],
 )

@@ -27,7 +27,7 @@ IMPORTS = {
     "run": ("model", "text", "files", "data", "training", "interop", "inference", *BESIDE),
     "adapt": ("model", "text", "files", "data", "training", "interop", "inference", "run", *BESIDE),
     "documents": ("model", "text", "files", "inference", *BESIDE),
-    "__init__": ("model", "inference", "registration"),
+    "__init__": (*("model", "text", "files", "data", "inference", "documents", "registration"),),
     "serving": ("model", "text", "files", "inference", "documents", "__init__", *BESIDE),
     "page": ("model", "text", "files", "inference", "inspection", *BESIDE),
     "commands": (

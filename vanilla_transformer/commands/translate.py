@@ -1,5 +1,6 @@
 """Translates lines, files and pipes with the fastest engine that is installed."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -40,6 +41,8 @@ def check(options: Options) -> None:
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
     read_from = {"--input": files.input, "--document": files.document}
+    if not (options.lines or any(read_from.values()) or all(map(os.path.exists, request.memory))):
+        raise UsageError(f"{request.memory[-1]!r} is no file: put texts behind `--`")
     check_readable(*read_from.values(), *options.corpus.files, *request.memory)
     check_readable(files.previous, files.existing, request.glossary)
     if not options.corpus.files:  # its output is a directory
