@@ -7,8 +7,10 @@ from safetensors.torch import load_file
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
+from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.places import marked_text, split_text
+from vanilla_transformer.documents.translation import translate_document
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 SOURCE = "The file %s could not be saved."
@@ -102,3 +104,49 @@ def test_the_first_lines_of_the_readme(capsys):
 )
 def test_kinds_of_files_and_invisible_spaces(translator, source, expected):
     assert translator.translate(source, tgt_lang="de") == expected
+
+
+WIDTH = "Bad width %d for variable %s."
+NUMBERED = "変数 %2$s の幅 %1$d が間違っています。"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.po", '#, c-format\nmsgid "{}"\nmsgstr "{}"\n', NUMBERED),
+        ("a.po", '#, php-format\nmsgid "{}"\nmsgstr "{}"\n', NUMBERED),
+        ("a.po", '#, python-format\nmsgid "{}"\nmsgstr "{}"\n', ""),
+        ("a.po", 'msgid "{}"\nmsgstr "{}"\n', ""),
+        ("a.po", 'msgid "%2$s"\nmsgstr "%2$s"\n\nmsgid "{}"\nmsgstr "{}"\n', NUMBERED),
+        ("a.xml", "<resources><string>{1}</string></resources>", NUMBERED),
+        ("a.json", '["{1}"]', WIDTH),
+        ("a.json", '["{1}", "%1$s"]', NUMBERED),
+    ],
+)
+def test_values_in_another_order_are_numbered_or_the_source_stays(
+    translator, name, content, expected, heard
+):
+    source = WIDTH if "msgid" in content else ""
+    document = read_document(name, content.format(source, "" if source else WIDTH).encode())
+    written = translate_document(translator, document, tgt_lang="ja")
+    assert written.content.decode().replace('"Language: ja\\n"\n', "") == content.format(
+        source, expected
+    )
+    stays = expected != NUMBERED
+    assert bool(written.untranslated) == bool(heard.messages) == stays
+
+
+def test_numbers_of_values_count_over_all_sentences(translator):
+    source = f"{WIDTH} Do you want to open %s?"
+    document = read_document("a.po", f'#, c-format\nmsgid "{source}"\nmsgstr ""\n'.encode())
+    written = translate_document(translator, document, tgt_lang="ja").content.decode()
+    assert NUMBERED in written
+    assert written.count("%3$s") == 1
+
+
+def test_a_line_whose_values_would_change_places_stays(translator, heard):
+    texts = [WIDTH, "The file %s has %d lines."]
+    stays, translated = translator.translate(texts, tgt_lang="ja", return_scores=True)
+    assert (stays.text, stays.stays, translated.stays) == (WIDTH, True, False)
+    assert translated.text != texts[1]
+    assert "text 1:" in "".join(heard.messages)

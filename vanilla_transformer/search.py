@@ -142,6 +142,15 @@ class Search:
         settings.no_repeat_ngram_size, settings.renormalize_logits = tokens, True
         return replace(self, settings=settings)
 
+    def with_outputs(self, count: int) -> Self:
+        """Returns the search for at least so many outputs of each source."""
+        settings, count = deepcopy(self.settings), max(count, self.num_beams, self.n_best)
+        settings.num_return_sequences = count
+        if not self.do_sample:
+            settings.num_beams, settings.early_stopping = count, True
+            settings.length_penalty = self.length_penalty
+        return replace(self, settings=settings, num_beams=settings.num_beams, n_best=count)
+
     def to_save(self) -> GenerationConfig:
         """Returns the settings as they are saved with a model.
 

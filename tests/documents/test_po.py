@@ -186,6 +186,9 @@ def test_flags_decide_what_a_placeholder_is(flag, text, parts):
         ("E&xit", "Exit", "Beenden", "&Beenden"),
         ("Pr_eferences", "Preferences", "Einstellungen", "_Einstellungen"),
         ("R&D", "R&D", "R&D", "R&D"),
+        ("Drag&drop it", "Drag&drop it", "x", "x"),
+        ("Search&Replace", "Search&Replace", "x", "x"),
+        ("Wi&ndow", "Window", "Fenster", "Fe&nster"),
         ("a &amp; b", "a &amp; b", "a &amp; b", "a &amp; b"),
         ("snake_case", "snake_case", "snake_case", "snake_case"),
         ("_GNU_SOURCE is on", "_GNU_SOURCE is on", "x", "x"),
@@ -195,3 +198,19 @@ def test_the_sign_of_a_key_is_there_once(text, without, output, written):
     document = read_document("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode())
     assert [marked.text for marked in document.texts] == [without]
     assert document.write([MarkedText(output)]).decode() == f'msgid "{text}"\nmsgstr "{written}"\n'
+
+
+@pytest.mark.parametrize(
+    ("label", "word", "without"),
+    [
+        ("Pass&word:", "a password", "Password:"),
+        ("Save Clip&board", "Clipboard", "Save Clipboard"),
+        ("Drag&drop", "Drag files, drop them", "Drag&drop"),
+    ],
+)
+def test_a_sign_within_a_word_is_of_a_key_if_the_file_has_the_word(label, word, without):
+    file = f'msgid "{label}"\nmsgstr ""\n\nmsgid "{word}"\nmsgstr "x"\n'
+    document = read_document("a.po", file.encode())
+    assert document.texts[0].text == without
+    finished = read_document("a.po", file.replace('""', f'"{label}"').encode())
+    assert finished.pairs[0][:2] == (without, without)

@@ -60,10 +60,10 @@ def read_by(translator):
     ("text", "parts"),
     [
         ("open %(name)s now {0} .", ["%(name)s", "{0}"]),
-        ("%s %s", ["%s", "%s"]),
+        ("{0} {0}", ["{0}", "{0}"]),
         ("open <ph3> now", ["<ph3>"]),
         ("https://a.org/b?c=d open --force", ["https://a.org/b?c=d", "--force"]),
-        (" ".join(["%s"] * 9), ["%s"] * 9),
+        (" ".join(["{x}"] * 9), ["{x}"] * 9),
     ],
 )
 def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
@@ -75,6 +75,26 @@ def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
     for part, index in zip(links.targets, links.aligned, strict=True):
         linked = text[slice(*links.sources[index])]
         assert linked == output.text[slice(*part)] or len(parts) > 8
+
+
+class Message(str):
+    """A text of a program in C."""
+
+    flags = frozenset({"c-format"})
+
+
+@pytest.mark.parametrize(
+    ("text", "numbered"),
+    [
+        ("%s %s", "%2$s %1$s"),
+        ("open %s %d %s now", "open %3$s %2$d %1$s now"),
+        ("%1$s %2$s", "%2$s %1$s"),
+    ],
+)
+def test_equal_placeholders_that_change_places_are_numbered(tokenizer, text, numbered):
+    translator = translator_of(tokenizer)
+    assert translator.translate(Message(text)) == numbered
+    assert translator.translate(text) == (text if "$" not in text else numbered)
 
 
 def test_a_text_without_such_parts_is_read_as_ever(tokenizer):

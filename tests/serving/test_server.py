@@ -368,8 +368,26 @@ def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_transla
         assert theirs["source_tokens"] == [*LINE.split(), "</s>"]
     _, _, several = server.post("/v1/generate", {"texts": [LINE, ""], "model": "toy"})
     assert several["outputs"] == [
-        [{"text": OUTPUT, "repeated": False, "unknown_share": 0, "restored": [], **NO_TERMS}],
-        [{"text": "", "repeated": False, "unknown_share": 0, "restored": [], **NO_TERMS}],
+        [
+            {
+                "text": OUTPUT,
+                "repeated": False,
+                "stays": False,
+                "unknown_share": 0,
+                "restored": [],
+                **NO_TERMS,
+            }
+        ],
+        [
+            {
+                "text": "",
+                "repeated": False,
+                "stays": False,
+                "unknown_share": 0,
+                "restored": [],
+                **NO_TERMS,
+            }
+        ],
     ]
     _, _, unknown = server.post("/v1/generate", {"texts": "a \u2603\u2603 .", "model": "toy"})
     assert unknown["outputs"][0]["unknown_share"] == 0.5

@@ -8,7 +8,9 @@ from vanilla_transformer.text.kept import (
     Edit,
     TokenLinks,
     apply_edits,
+    edits_to_double_signs,
     edits_to_keep,
+    edits_to_number,
     kept_spans,
     make_kept_finder,
 )
@@ -178,6 +180,51 @@ def test_nothing_that_could_be_prose_is_taken_out(source, output, result):
 def test_of_two_flags_the_first_in_the_table_counts(first, second):
     flags = frozenset({f"{first}-format", f"{second}-format"})
     assert [span for span, _ in find_patterns("%1s of %2", flags=flags)] == [(0, 3), (7, 9)]
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "result", "flag"),
+    [
+        ("100%% complete", "100 % abgeschlossen", "100 %% abgeschlossen", "c"),
+        ("100%% complete", "%100 tamam", "%%100 tamam", "c"),
+        ("%d%% complete", "%d\u00a0% effectués", "%d\u00a0%% effectués", "c"),
+        ("%d%% complete", "%%%d tamam", "%%%d tamam", "c"),
+        ("%(n)d percent", "%(n)d % fertig", "%(n)d %% fertig", "python"),
+        ("%s percent", "%s % der Dateien", "%s %% der Dateien", "php"),
+        ("50%% used", "50 % belegt", "50 %% belegt", ""),
+        ("%1$d%% (%2$s)", "%1$d% (%2$s)", "%1$d%% (%2$s)", ""),
+        ("%s is 50% full", "%s ist zu 50 % voll", "%s ist zu 50 % voll", ""),
+        ("%1 is full", "%1 ist 100 % voll", "%1 ist 100 % voll", "qt"),
+        ("{0} is full", "{0} ist 100 % voll", "{0} ist 100 % voll", ""),
+    ],
+)
+def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, result, flag):
+    flags = frozenset({f"{flag}-format"} if flag else ())
+    spans = kept_spans(source, flags=flags)
+    written = apply_edits(output, edits_to_double_signs(source, spans, output, flags))
+    assert written == result
+    assert Copies.find(source, spans, written, flags).are_right
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "numbered"),
+    [
+        ("%d of %s", "%d von %s", None),
+        ("%d of %s", "%s の %d", "%2$s の %1$d"),
+        ("%s: %d of %ld", "%ld 中 %s: %d", "%3$ld 中 %1$s: %2$d"),
+        ("%d%% of %s", "%s bunun %%%d kadar", "%2$s bunun %%%1$d kadar"),
+        ("%*d of %.*s", "%.*s の %*d", "%4$.*3$s の %2$*1$d"),
+        ("%1$d of %2$s", "%s の %d", "%2$s の %1$d"),
+        ("%1$d of %2$s", "%2$s の %1$d", None),
+        ("%s: %m, %d", "%d, %m: %s", "%2$d, %m: %1$s"),
+        ("%1 of %2, {} of {0}", "%2 の %1, {0} の {}", None),
+    ],
+)
+def test_placeholders_in_another_order_are_numbered(source, output, numbered):
+    flags = frozenset({"c-format"})
+    copies = Copies.find(source, kept_spans(source, flags=flags), output, flags)
+    edits = edits_to_number(source, output, copies.pairs)
+    assert (apply_edits(output, edits) if edits else None) == numbered
 
 
 def test_a_text_without_spaces_is_entered_between_its_letters():

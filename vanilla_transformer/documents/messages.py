@@ -4,7 +4,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import NamedTuple
 
 import regex
@@ -26,7 +26,10 @@ _ACCELERATOR = regex.compile(
     r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
     r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
 )
+_NUMBER = re.compile(r"%\d+\$[^\s%]")
 _LONGEST_LABEL = 80  # characters, chosen without a measurement: a longer text has no key
+_SHORTEST_WORD = 3  # letters on both sides of a sign that may be the word "and"
+_LETTERS_BEFORE, _LETTERS = regex.compile(r"\p{L}*$"), regex.compile(r"\p{L}*")
 _LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
@@ -40,32 +43,41 @@ class Message(str):
     """A text of a program.
 
     Attributes:
-        flags: Flags of gettext, such as `c-format`.
+        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
+            numbered.
         context: A name that tells it from equal texts; "": it has none. None: nobody knows.
+        key: The position of the sign before the letter of a key. None: it has none.
     """
 
-    __slots__ = ("context", "flags")
+    __slots__ = ("context", "flags", "key")
     flags: frozenset[str]
     context: str | None
+    key: int | None
 
 
-def as_message(marked: MarkedText, flags: frozenset[str], context: str | None) -> MarkedText:
+def as_message(
+    marked: MarkedText, flags: frozenset[str], context: str | None = None, key: int | None = None
+) -> MarkedText:
     """Returns a text as a text of a program."""
     message = Message(marked.text)
-    message.flags, message.context = flags, context
+    message.flags, message.context, message.key = flags, context, key
     return replace(marked, text=message)
 
 
-def pair_of_messages(source: str, target: str, context: str | None = None) -> Pair:
+def pair_of_messages(source: str, target: str, context: str | None = None, file: str = "") -> Pair:
     """Returns the pair of a message without signs of keys, and without tags around both sides.
 
     `MessageDocument` and places take the same out of a text before it is translated.
+
+    Args:
+        file: As for `find_key`.
     """
-    source, _, sign = _without_sign(source)
+    key = find_key(source, file)
+    source, sign = _without_sign(source, key)
     target = _SIGN_BEHIND.sub("", target)
     # A translator may put the sign before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    target = _without_sign(target)[0]
+    target = _without_sign(target, find_key(target, file))[0]
     (before, own, after), (other_before, translated, other_after) = (
         split_edges(split_text(text)) for text in (source, target)
     )
@@ -74,13 +86,25 @@ def pair_of_messages(source: str, target: str, context: str | None = None) -> Pa
     return Pair(source, target, context)
 
 
-def _without_sign(text: str) -> tuple[str, int, str]:
-    """Returns a text without the sign before the letter of a key, and its position and the sign."""
+def find_key(text: str, file: str) -> int | None:
+    """Returns the position of the sign before the letter of a key in a text. None: it has none.
+
+    Args:
+        file: The file in small letters. `Pass&word` has a key where it has "password", too;
+            `Drag&drop` has none.
+    """
     signs = list(_ACCELERATOR.finditer(text)) if len(text) <= _LONGEST_LABEL else []
     if len(signs) != 1:
-        return text, 0, ""
-    begin, end = signs[0].span()
-    return text[:begin] + text[end:], begin, text[begin:end]
+        return None
+    position = signs[0].start()
+    parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]
+    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and "".join(parts).lower() not in file
+    return None if is_doubtful else position
+
+
+def _without_sign(text: str, key: int | None) -> tuple[str, str]:
+    """Returns a text without the sign before the letter of a key, and the sign."""
+    return (text, "") if key is None else (text[:key] + text[key + 1 :], text[key])
 
 
 class MessageDocument(Document):
@@ -90,9 +114,12 @@ class MessageDocument(Document):
         self._document, self.language = document, document.language
         self.pairs, self.marks_doubt = document.pairs, document.marks_doubt
         self.kept = document.kept
+        texts = document.texts
+        written = chain((text.text for text in texts), (pair.target for pair in document.pairs))
+        if any(map(_NUMBER.search, written)):
+            texts = list(map(_with_numbers, texts))
         self._messages = [
-            _Choices(text) if re.search(_CHOICE, text.text) else _Text(text)
-            for text in document.texts
+            _Choices(text) if re.search(_CHOICE, text.text) else _Text(text) for text in texts
         ]
         self.rows = [
             row._replace(text=text, number=number)
@@ -118,18 +145,23 @@ class MessageDocument(Document):
         return self._document.write(written, language)
 
 
+def _with_numbers(marked: MarkedText) -> MarkedText:
+    """Returns a text whose placeholders may be numbered, as others of its file are."""
+    text = marked.text if isinstance(marked.text, Message) else as_message(marked, frozenset()).text
+    assert isinstance(text, Message)
+    return as_message(marked, text.flags | {"numbered-format"}, text.context, text.key)
+
+
 class _Text:
     """A text without branches; a message loses the sign "&" or "_" before the letter of a key."""
 
     def __init__(self, marked: MarkedText) -> None:
         self.texts, self._sign, self._letter = [marked], "", ""
         text = marked.text
-        if not isinstance(text, Message):
-            return
-        label, begin, self._sign = _without_sign(text)
-        if self._sign:
-            self._letter, self._flags = label[begin], text.flags
-            without = MarkedText(label, _moved(marked.tags, begin, -1))
+        if isinstance(text, Message) and text.key is not None:
+            label, self._sign = _without_sign(text, text.key)
+            self._letter, self._flags = label[text.key], text.flags
+            without = MarkedText(label, _moved(marked.tags, text.key, -1))
             self.texts = [as_message(without, text.flags, text.context)]
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.messages import as_message, pair_of_messages
+from vanilla_transformer.documents.messages import as_message, find_key, pair_of_messages
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
@@ -58,11 +58,11 @@ class PoFile(FileTemplate):
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
-        pairs: list[Pair] = []
+        pairs, file = list[Pair](), source.lower()
         self._messages: list[tuple[str, int, list[Place]]] = []
         while match := _MESSAGE.match(source, position):
-            self._messages.append((match["comments"], position, list(_places(match))))
-            pairs += _pairs(match)
+            self._messages.append((match["comments"], position, list(_places(match, file))))
+            pairs += _pairs(match, file)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
@@ -114,26 +114,28 @@ class PoFile(FileTemplate):
             return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
 
 
-def _places(message: re.Match[str]) -> Iterator[Place]:
+def _places(message: re.Match[str], file: str) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
     for span, source, target, form in _translations(message):
         if target and "fuzzy" not in flags:
             continue
         for place in find_place(span, split_text(source), partial(Place, encode=_strings_of)):
-            text = as_message(place.text, flags, context + form)
+            key = find_key(place.text.text, file)
+            text = as_message(place.text, flags, context + form, key)
             yield replace(place, text=text, stays=False)
 
 
-def _pairs(message: re.Match[str]) -> Iterator[Pair]:
+def _pairs(message: re.Match[str], file: str) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     comments, context = message["comments"], _text_of(message["context"] or "")
     if "fuzzy" not in _flags_of(comments):
         for _, source, target, form in _translations(message):
-            yield pair_of_messages(source, target, context + form)
+            yield pair_of_messages(source, target, context + form, file)
     elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
         for _, _, target, _ in _translations(message):
-            yield pair_of_messages(_text_of(former[1]), target)._replace(is_doubtful=True)
+            pair = pair_of_messages(_text_of(former[1]), target, file=file)
+            yield pair._replace(is_doubtful=True)
 
 
 def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]]:

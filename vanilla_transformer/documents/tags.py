@@ -87,7 +87,7 @@ XML = Dialect(
 XHTML = HTML._replace(has_empty=True)
 TEXT = Dialect(
     _markup(
-        name="[A-Za-z0-9]+",
+        name=r"(?!PRI[diouxX]\w*>)[A-Za-z0-9]+",  # %<PRIu64> is a placeholder of C
         others=r"\{\\[^{}]*\}",
         attributes=r"""\b(?:=\s*+(?:"[^"]*+"|'[^']*+')|[^<>])*+""",
     )

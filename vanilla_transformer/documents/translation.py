@@ -221,12 +221,13 @@ def write_document(
         output = outputs[number]
         if marked.is_known:
             made[number] = Translation(marked.text, from_memory=output.from_memory)
-        elif output.is_complete:
+        elif output.is_complete and not output.stays:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             marked = replace(marked, is_doubtful=is_doubtful)
         else:
             untranslated.append(document.rows[number].location)
-        written.append(marked if marked.is_known or output.is_complete else None)
+        is_written = marked.is_known or (output.is_complete and not output.stays)
+        written.append(marked if is_written else None)
     return TranslatedDocument(
         document.write(written, planned.language), made, written, untranslated
     )

@@ -11,12 +11,13 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, islice, product
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
-from vanilla_transformer.documents.messages import as_message, pair_of_messages
+from vanilla_transformer.documents.messages import as_message, find_key, pair_of_messages
 from vanilla_transformer.documents.places import (
     Document,
     FileTemplate,
@@ -163,6 +164,7 @@ SCHEMAS = {
         inline=_INLINE_OF_ANDROID,
         kept_if={"translatable": "false"},
         kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
+        flags=frozenset({"numbered-format"}),
         escapes=True,
     ),
 }
@@ -415,6 +417,10 @@ class _Reader:
     kept: list[str] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
 
+    @cached_property
+    def _in_small_letters(self) -> str:
+        return self.source.lower()
+
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
         path = [_Element()]  # the elements around the current one
@@ -506,7 +512,7 @@ class _Reader:
             if self.schema.flags is None:
                 yield Pair(source_text, target_text)
             else:
-                yield pair_of_messages(source_text, target_text, context)
+                yield pair_of_messages(source_text, target_text, context, self._in_small_letters)
 
     def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text; messages have a context."""
@@ -524,7 +530,10 @@ class _Reader:
         elif is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
             text = _with_spaced_tags(text)
             if self.schema.flags is not None:
-                text = as_message(text, self.schema.flags, context)
+                key = None  # a string of Android has no sign of a key
+                if not self.schema.escapes:
+                    key = find_key(text.text, self._in_small_letters)
+                text = as_message(text, self.schema.flags, context, key)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
                 schema=self.schema,

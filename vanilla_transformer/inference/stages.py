@@ -23,6 +23,7 @@ from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.repetition import tokens_not_repeated
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import (
+    NO_LINKS,
     Output,
     Reader,
     Segment,
@@ -37,10 +38,15 @@ from vanilla_transformer.text.kept import (
     Span,
     TokenLinks,
     apply_edits,
+    edits_to_double_signs,
     edits_to_keep,
+    edits_to_number,
+    moved,
+    stripped,
 )
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.text.lines import TextLayout, count_characters
+from vanilla_transformer.text.patterns import has_numbers
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import missing_targets, targets_in
 from vanilla_transformer.text.tokenizer_sides import vocabulary_of
@@ -50,6 +56,9 @@ logger = logging.get_logger(__name__)
 
 Row = list[Output]
 """The outputs of a segment, best first."""
+
+_CANDIDATES = 8
+"""Outputs among which one is chosen whose placeholders are in order."""
 
 
 class Stages:
@@ -127,10 +136,11 @@ class Stages:
     ) -> list[Row]:
         """Computes the outputs of segments with one key: see `compute`.
 
-        Four kinds of outputs are computed once more: copies of the translation of a similar text,
+        Five kinds of outputs are computed once more: copies of the translation of a similar text,
         without that text; outputs that repeat themselves, by a search without repetition; outputs
-        that lack terms, with the terms in the source if the model reads these; and outputs that
-        lack them still, by a search that must place them.
+        that lack terms, with the terms in the source if the model reads these; outputs that lack
+        them still, by a search that must place them; and outputs in which a program would take a
+        value for another one, by a search for more outputs.
         """
         call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
@@ -139,6 +149,7 @@ class Stages:
             (loses_its_way, self._without_repetition),
             (lacks_terms, self._reading_terms),
             (lacks_terms, self._placing_terms),
+            (changes_values, self._keeping_order),
         ):
             numbers = [number for number, row in enumerate(rows) if is_wrong(row)]
             again = compute_again([rows[number] for number in numbers], call) if numbers else []
@@ -157,12 +168,27 @@ class Stages:
         if search is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
+        return self._with_others(rows, call, has_lost_its_way)
+
+    def _keeping_order(self, rows: list[Row], call: Call) -> list[Row]:
+        """Adds other outputs; outputs in which the values have their order come first."""
+        if not call.retries:
+            return rows
+        search = call.search.with_outputs(_CANDIDATES)
+        batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
+        call = replace(call, search=search, batch_tokens=batch_tokens)
+        return self._with_others(rows, call, has_other_values)
+
+    def _with_others(
+        self, rows: list[Row], call: Call, is_wrong: Callable[[Output], bool]
+    ) -> list[Row]:
+        """Returns the first outputs that are not wrong, of the known ones and of another search."""
         best = []
         again = self._outputs([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
             known = {output.hypothesis.ids for output in row}
             others = [output for output in new if output.hypothesis.ids not in known]
-            best.append(sorted([*row, *others], key=has_lost_its_way)[: len(row)])
+            best.append(sorted([*row, *others], key=is_wrong)[: len(row)])
         return best
 
     def _reading_terms(self, rows: list[Row], call: Call) -> list[Row]:
@@ -254,14 +280,22 @@ class Stages:
         segment: Segment, hypothesis: Hypothesis, written: str, search: Search
     ) -> Output:
         edits, source = segment.reading.edits_to_restore(written), segment.source
+        if source.demands.keeps:
+            edits += edits_to_double_signs(source.text, segment.kept, written, source.flags)
+            edits.sort(key=lambda edit: edit.begin)
         text = apply_edits(written, edits)
+        origins = {
+            stripped(text, moved((edit.begin, edit.end), edits)): edit.source
+            for edit in edits
+            if edit.source[1]
+        }
         return Output(
             segment,
             hypothesis,
             written=written,
             put_back=edits,
             text=text,
-            copies=Copies.find(source.text, segment.kept, text, source.flags)
+            copies=Copies.find(source.text, segment.kept, text, source.flags, origins)
             if source.demands.keeps
             else None,
             is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
@@ -369,6 +403,7 @@ class Stages:
         source = text = ""
         sources, targets = list[Span](), list[Span]()
         aligned, marks = list[int](), list[Mark]()
+        values, stays = list[tuple[Span, Span]](), False
         for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
             if isinstance(part, str):
                 source += origin.space if isinstance(origin, Cut) else part
@@ -380,8 +415,18 @@ class Stages:
             targets += [(begin + len(text), end + len(text)) for begin, end in links.targets]
             if details.marks:
                 marks += _marks(output, len(text))
+            values += [
+                ((span[0] + len(source), span[1] + len(source)), (b + len(text), e + len(text)))
+                for span, (b, e) in (output.copies.pairs if output.copies else ())
+            ]
             source, text = source + output.segment.text, text + output.text
         links = TokenLinks(sources, targets, aligned)
+        if numbers := edits_to_number(source, text, values):
+            if stays := not has_numbers(read[0].source.flags):
+                text, links, marks = source, NO_LINKS, []
+            else:
+                text, links = apply_edits(text, numbers), links.edited(numbers)
+                marks = [Mark(*moved(mark[:2], numbers), mark.kind) for mark in marks]
         characters = sum(count_characters(segment.text) for segment in read)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
@@ -398,6 +443,7 @@ class Stages:
             word_alignment=linked_words(source, text, links) if details.word_alignment else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
+            stays=stays,
             repeated=any(part.repeats for part in parts),
             unknown_share=sum(segment.unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
@@ -431,6 +477,11 @@ def loses_its_way(row: Row) -> bool:
     return any(map(has_lost_its_way, row))
 
 
+def changes_values(row: Row) -> bool:
+    """Returns whether a program would take a value for another one in one of the outputs."""
+    return any(map(has_other_values, row))
+
+
 def lacks_terms(row: Row) -> bool:
     """Returns whether one of the outputs lacks terms."""
     return any(output.missing_terms for output in row)
@@ -440,6 +491,14 @@ def has_lost_its_way(output: Output) -> bool:
     """Returns whether an output repeats itself, unlike its text, or goes on far too long."""
     is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output.segment)
     return is_too_long or output.repeats
+
+
+def has_other_values(output: Output) -> bool:
+    """Returns whether placeholders, which nothing can number, are in another order."""
+    source, copies = output.segment.source, output.copies
+    if copies is None or has_numbers(source.flags):
+        return False
+    return bool(edits_to_number(source.text, output.text, copies.pairs))
 
 
 def restore(output: Output) -> Output:

@@ -313,6 +313,7 @@ class Translator:
         """
         num_done = 0
         cut_off: list[int] = []  # for each output that is, the number of its text
+        staying: list[int] = []
         num_repeated = longest = 0  # of these outputs
         num_unknown, num_characters = 0.0, 0
         with Progress(total, "texts", shown=progress) as shown:
@@ -323,6 +324,7 @@ class Translator:
                     cut = [output for output in row if not output.is_complete]
                     cut_off += [num_done] * len(cut)
                     num_repeated += sum(output.repeated for output in cut)
+                    staying += [num_done] * row[0].stays
                     size = count_characters(text)
                     num_unknown += size * row[0].unknown_share
                     num_characters += size
@@ -330,11 +332,13 @@ class Translator:
                     yield row
                 shown.update(num_done)
         if cut_off:
-            names = [
-                name_text(number) if name_text else f"text {number + 1}"
-                for number in dict.fromkeys(cut_off)
-            ]
+            names = _named(cut_off, name_text)
             _warn_of_cut_off(len(cut_off), names, num_repeated, longest)
+        if staying:
+            logger.warning(
+                f"The source stays in {_named(staying, name_text)}: placeholders without numbers, "
+                "such as %s, would be in another order."
+            )
         if num_unknown:
             logger.warning(
                 f"The vocabulary lacks {num_unknown:,.0f} of {num_characters:,} characters of the "
@@ -475,12 +479,18 @@ class Translator:
         return map_grouped(pairs, begins, compute)
 
 
-def _warn_of_cut_off(count: int, names: Sequence[str], num_repeated: int, longest: int) -> None:
-    """Warns of outputs that are cut off; `names` are the names of their texts."""
+def _named(numbers: Iterable[int], name_text: Callable[[int], str] | None) -> str:
+    """Returns the names of the first texts of some numbers, and how many more there are."""
+    names = [name_text(n) if name_text else f"text {n + 1}" for n in dict.fromkeys(numbers)]
     others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(names[:MOST_NAMED])}{others}"
+
+
+def _warn_of_cut_off(count: int, names: str, num_repeated: int, longest: int) -> None:
+    """Warns of outputs that are cut off; `names` are the names of their texts."""
     logger.warning(
         f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}, in "
-        f"{', '.join(names[:MOST_NAMED])}{others}. "
+        f"{names}. "
         + (
             f"{num_repeated:,} of them repeat themselves: train the model longer."
             if num_repeated

@@ -6,11 +6,12 @@ the position that the alignment of source and target gives it.
 
 import html
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import regex
@@ -22,11 +23,18 @@ from vanilla_transformer.text.patterns import (
     find_patterns,
     is_exact,
     is_invented,
+    is_of_printf,
     is_part_at,
+    is_share_at,
+    is_value,
     is_written_out,
     normalized,
     number_of,
+    numbers_of,
+    of_value,
     pattern_of,
+    single_signs,
+    with_number,
 )
 
 Span = tuple[int, int]
@@ -175,6 +183,43 @@ def kept_spans(
     return sorted(spans + words)
 
 
+def edits_to_double_signs(
+    source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
+) -> list[Edit]:
+    """Finds the edits that double the percent signs of an output, if its source doubles its own."""
+    parts = [source[slice(*span)] for span in spans]
+    if "%" not in output or not any(map(is_of_printf, parts)) or single_signs(source, spans):
+        return []
+    others = [
+        (begin, end)
+        for (begin, end), _ in find_patterns(output, parts, flags=flags)
+        if output[begin:end] in parts or not is_share_at(output, begin)
+    ]
+    return [Edit(n, n + 1, "%%") for n in single_signs(output, others)]
+
+
+def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:
+    """Finds the edits that number the placeholders of an output, if their order is another one.
+
+    Args:
+        pairs: A part of the source and its part of the output.
+    """
+    values = [(span, part) for span, part in sorted(pairs) if is_value(output[slice(*part)])]
+    wanted = numbers_of([source[slice(*span)] for span, _ in values])
+    parts = sorted(part for _, part in values)
+    numbers = numbers_of([output[slice(*part)] for part in parts])
+    found = dict(zip(parts, numbers, strict=True))
+    if all(found[part] == number for (_, part), number in zip(values, wanted, strict=True)):
+        return []
+    return sorted(
+        (
+            Edit(*part, with_number(output[slice(*part)], number), span)
+            for (span, part), number in zip(values, wanted, strict=True)
+        ),
+        key=lambda edit: edit.begin,
+    )
+
+
 def edits_to_keep(
     copies: "Copies", links: TokenLinks, protected: Sequence[Span] = ()
 ) -> list[Edit]:
@@ -277,9 +322,18 @@ class Copies:
 
     @classmethod
     def find(
-        cls, source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
+        cls,
+        source: str,
+        spans: Sequence[Span],
+        output: str,
+        flags: frozenset[str] = frozenset(),
+        origins: Mapping[Span, Span] = MappingProxyType({}),
     ) -> "Copies":
-        """Compares the kept parts of a source, which may have flags, and of an output."""
+        """Compares the kept parts of a source, which may have flags, and of an output.
+
+        Args:
+            origins: The part of the source of some parts of the output.
+        """
         parts = [source[slice(*span)] for span in spans]
         patterns = dict(find_patterns(output, parts, flags=flags))
         of_source = [row for part in parts if (row := pattern_of(part))]
@@ -287,6 +341,14 @@ class Copies:
         others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
         of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
         in_output = kept_spans(output, patterns=of_others, known=parts, flags=flags)
+        # A percent sign beside a placeholder is a part of it only where it is one in the source.
+        shapes = {normalized(part, is_numbered=False) for part in parts}
+        in_output = [
+            span
+            if normalized(output[slice(*span)], is_numbered=False) in shapes
+            else of_value(output, *span)
+            for span in in_output
+        ]
         texts = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
         sides = {are_numbered(parts), are_numbered(texts)}
@@ -303,6 +365,8 @@ class Copies:
             if missing[text] and not (is_repeated and extra[text]):
                 missing[text] -= 1
                 found.append(span)
+            elif written == "%%":  # a percent sign, as any text may have one more
+                continue
             elif extra[text]:
                 extra[text] -= 1
                 spare.append((span, is_repeated or is_exact(written)))
@@ -316,12 +380,15 @@ class Copies:
             if not is_written_out(text, output):
                 lacking.append((alike, count))
 
-        def in_order(text: str, spans: Sequence[Span]) -> list[Span]:
+        def in_order(
+            text: str, spans: Sequence[Span], origins: Mapping[Span, Span] = origins
+        ) -> list[Span]:
             parts = [text[slice(*span)] for span in spans]
-            rows = zip(map(normal, parts), map(number_of, parts), spans, strict=True)
-            return [span for part, _, span in sorted(rows) if not missing[part]]
+            places = [origins.get(span, span) for span in spans]
+            rows = zip(map(normal, parts), map(number_of, parts), places, spans, strict=True)
+            return [row[-1] for row in sorted(rows) if not missing[row[0]]]
 
-        pairs = [*zip(in_order(source, spans), in_order(output, found), strict=True)]
+        pairs = [*zip(in_order(source, spans, {}), in_order(output, found), strict=True)]
         return cls(source, spans, output, found, pairs, lacking, spare)
 
     @property
