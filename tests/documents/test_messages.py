@@ -83,7 +83,7 @@ def test_an_apostrophe_before_a_brace_is_doubled():
 def test_a_message_stays_whole_where_an_output_or_its_placeholder_is_missing():
     source = b'["{n, plural, one {# dog} other {# dogs}}", "a cat"]'
     document = read_document("a.json", source)
-    assert document.locations == ["line 1"] * 3
+    assert [row.location for row in document.rows] == ["line 1"] * 3
     cat = MarkedText("CAT")
     assert document.write([MarkedText("{0} X"), None, cat]) == source.replace(b"a cat", b"CAT")
     assert document.write([MarkedText("X"), MarkedText("{0} X"), cat]) == source.replace(

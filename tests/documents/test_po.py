@@ -48,7 +48,7 @@ def test_only_translations_change(line_break):
     document = read_document("a.po", source.encode())
     assert document.write([None] * 4) == source.encode()
     assert [text.text for text in document.texts] == ["Open %s", "New", "one file", "some files"]
-    assert document.locations == ["line 9", "line 14", "line 24", "line 25"]
+    assert [row.location for row in document.rows] == ["line 9", "line 14", "line 24", "line 25"]
     changes = [
         ('%s</b>\\n"\nmsgstr ""', '%s</b>\\n"\nmsgstr "OPEN <b>%S</b>\\n"'),
         ('#, fuzzy, no-wrap\n#| msgid "Old"\n', "#, no-wrap\n"),
