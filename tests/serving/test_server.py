@@ -177,6 +177,7 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     page.get_by_label("A file").set_input_files(file)
     with page.expect_download() as started:
         page.get_by_role("link", name="a.de.txt").click()
+    assert page.locator("#status").inner_text() == "a.de.txt: 1 texts"
     by_glossary = server.translate(LINE, glossary="house")[2]["translatedText"]
     assert started.value.path().read_text() == by_glossary != OUTPUT
     page.get_by_label("Text").fill("a " * 2000)
@@ -220,6 +221,15 @@ def test_files_are_translated(server):
     status, _, answer = send_file(server, "a page.html", page)
     address = answer["translatedFileUrl"]
     assert (status, address.rpartition("/")[2]) == (200, "a%20page.de.html")
+    assert [answer[name] for name in ("texts", "fromMemory", "doubtful")] == [1, 0, 0]
+    catalogue = (
+        'msgid "a dog sees a cat ."\nmsgstr "Ein Hund!"\n\nmsgid "a dog sees a boat ."\nmsgstr ""\n'
+    )
+    _, _, told = send_file(server, "a.po", catalogue.encode())
+    assert [told[name] for name in ("texts", "fromMemory", "doubtful")] == [1, 1, 1]
+    german = b"<p>Das ist ein Satz, der schon deutsch ist."
+    unchanged = send_file(server, "a.html", german, source="auto")[2]["translatedFileUrl"]
+    assert server.ask("GET", unchanged.partition(str(server.port))[2])[2] == german.decode()
     path = address.partition(str(server.port))[2]
     _, headers, content = server.ask("GET", path)
     assert content == page.decode().replace("a dog sees a cat .", output)

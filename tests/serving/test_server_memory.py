@@ -63,8 +63,17 @@ def test_the_page_saves_corrections(trained, tmp_path, chromium):  # noqa: F811 
         page.get_by_label("Text").fill(LINE)
         page.get_by_role("button", name="Translate").click()
         page.get_by_text(OUTPUT).wait_for()
+        save = page.get_by_role("button", name="Save the correction")
+        for text in (f"{LINE}\n{LINE}", "12"):  # which no correction is stored for
+            page.get_by_label("Text").fill(text)
+            with page.expect_response("**/translate"):
+                page.get_by_role("button", name="Translate").click()
+            save.wait_for(state="hidden")
+        page.get_by_label("Text").fill(LINE)
+        page.get_by_role("button", name="Translate").click()
+        save.wait_for()
         page.get_by_label("Translation").fill("Der Hund sieht sie.")
-        page.get_by_role("button", name="Save the correction").click()
+        save.click()
         page.get_by_text("Saved").wait_for()
         assert server.translate(LINE)[2]["translatedText"] == "Der Hund sieht sie."
         page.close()

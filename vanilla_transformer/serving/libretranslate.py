@@ -205,10 +205,12 @@ async def translate_file(request: Request) -> JSONResponse:
     texts = [text.text for text in document.texts]
     service.check_size(texts)
     direction = await _find_direction(service, texts, asked.source, asked.target)
-    answer: dict[str, Any] = {}
+    answer: dict[str, Any] = {"texts": len(texts)}
     if direction.model is not None:
         translated = await _translate_document(request, service, direction, document, asked)
-        content = translated.content
+        content, written = translated.content, list(filter(None, translated.written))
+        answer["fromMemory"] = sum(text.is_known for text in written)
+        answer["doubtful"] = sum(text.is_doubtful for text in written)
         if translated.untranslated:
             answer["untranslated"] = translated.untranslated
     parts, key = Path(name), service.files.keep(content)
