@@ -80,6 +80,26 @@ def test_an_apostrophe_before_a_brace_is_doubled():
     assert written == "\"{n, plural, other {d'avis, l''{name} et d''#}}\""
 
 
+@pytest.mark.parametrize(
+    ("message", "text", "output", "written"),
+    [
+        ("Import of {0}", "Import of {0}", "L'importation de {0}", "L''importation de {0}"),
+        ("Can''t open {0}", "Can't open {0}", "L'ouvrir, {0}", "L''ouvrir, {0}"),
+        ("Don't open {0}", "Don't open {0}", "N'ouvrez pas {0}", "N'ouvrez pas {0}"),
+        ("Type '{' in {0}", "Type {1} in {0}", "{0}: {1}", "{0}: '{'"),
+        ("{0,choice,0#no|1<{0}} of {1}",) * 2 + ("{1}: {0,choice,0#no|1<{0}}",) * 2,
+    ],
+)
+def test_an_apostrophe_in_a_message_of_java_is_doubled(message, text, output, written):
+    po = f'#, java-format\nmsgid "{message}"\nmsgstr ""\n'
+    document = read_document("a.po", po.encode())
+    assert [marked.text for marked in document.texts] == [text]
+    filled = document.write([MarkedText(output)])
+    assert filled.decode() == po.replace('""', f'"{written}"')
+    (pair,) = read_document("a.po", filled).pairs
+    assert pair[:2] == (message.replace("''", "'"), written.replace("''", "'"))
+
+
 def test_a_message_stays_whole_where_an_output_or_its_placeholder_is_missing():
     source = b'["{n, plural, one {# dog} other {# dogs}}", "a cat"]'
     document = read_document("a.json", source)

@@ -34,7 +34,10 @@ _LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
 _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
-_TOKEN = re.compile(rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{(?:[^{{}}']|'[^']*')*\}}|[{{}}#]")
+_TOKEN = re.compile(
+    rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
+    r"|\{(?:[^{}']|'[^']*')*\}|[{}#]"
+)
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
 
@@ -119,7 +122,8 @@ class MessageDocument(Document):
         if any(map(_NUMBER.search, written)):
             texts = list(map(_with_numbers, texts))
         self._messages = [
-            _Choices(text) if re.search(_CHOICE, text.text) else _Text(text) for text in texts
+            _Choices(text) if re.search(_CHOICE, text.text) or _is_of_java(text) else _Text(text)
+            for text in texts
         ]
         self.rows = [
             row._replace(text=text, number=number)
@@ -143,6 +147,11 @@ class MessageDocument(Document):
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
         return self._document.write(written, language)
+
+
+def _is_of_java(marked: MarkedText) -> bool:
+    """Returns whether Java's MessageFormat reads a text, for which `'` begins a quotation."""
+    return "java-format" in getattr(marked.text, "flags", ())
 
 
 def _with_numbers(marked: MarkedText) -> MarkedText:
@@ -293,7 +302,9 @@ class _Choices:
 
     def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
         before, _, after, contents = self._branches[number]
-        apostrophe = "'" if "''" in self._marked.text else "'(?=[{}#])"
+        text = self._marked.text
+        doubles_all = "''" in text or (_is_of_java(self._marked) and "'" not in text)
+        apostrophe = "'" if doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[number].parts(), *after):
             if isinstance(item, Tag):
                 yield item

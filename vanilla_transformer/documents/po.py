@@ -129,8 +129,11 @@ def _places(message: re.Match[str], file: str) -> Iterator[Place]:
 def _pairs(message: re.Match[str], file: str) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     comments, context = message["comments"], _text_of(message["context"] or "")
-    if "fuzzy" not in _flags_of(comments):
+    flags = _flags_of(comments)
+    if "fuzzy" not in flags:
+        quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
         for _, source, target, form in _translations(message):
+            source, target = (text.replace(quote, "'") for text in (source, target))
             yield pair_of_messages(source, target, context + form, file)
     elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
         for _, _, target, _ in _translations(message):
