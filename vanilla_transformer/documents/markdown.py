@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
+from types import SimpleNamespace
 from typing import Any
 from unicodedata import category
 
@@ -31,7 +32,8 @@ _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
 _NEW_LINE = re.compile(r"\r\n?|\n")
-_TARGET = r"(?:<[^<>\n]*>|(?P<target>(?:[^\s()\\]|\\.|\((?&target)\))*))"  # with ( ) in it
+_BRACES = r"\{{2,3}[^`{}\n]*\}{2,3}"
+_TARGET = rf"(?:<[^<>\n]*>|(?P<target>(?:{_BRACES}|[^\s()\\]|\\.|\((?&target)\))*))"
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
 _LINK_END = rf"\](?:\(\s*{_TARGET}{_TITLE}\s*\)|\[(?:[^\[\]\\]|\\.)*\])?"
 _WRITTEN = {  # how a file writes tokens of which the parser does not tell it
@@ -44,60 +46,25 @@ _WRITTEN = {  # how a file writes tokens of which the parser does not tell it
     "math_inline_double": regex.compile(r"\$\$[^$]+\$\$"),
     "softbreak": regex.compile(r" *\n[ \t]*"),
 }
-_NO_PROSE = re.compile(  # no sentence begins like such a line
-    r"([!%+/:;=?@^|])\1{2,}|\$\$|[)\]}]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
+_NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
+    r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
+    r"|[^{]*\}\}|.*\{\{[^}]*$"
 )
 _CODE = re.compile(  # a paragraph of MDX
     r"import\s+(?:['\"{]|[\w*\s,]+\sfrom\s)|export\s+(?:default|const|let|var|function|class|[{*])"
 )
+_LIQUID = re.compile(
+    r"\{%-?\s*(highlight|raw|comment|verbatim)\b[^\n]*\n.*?\{%-?\s*end\1\b[^\n]*", re.DOTALL
+)
 _BREAK = re.compile(r"(<br\s*/?>)", re.IGNORECASE)
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
-    r"\{%-?\s*(highlight|raw|comment|verbatim)\b.*?\{%-?\s*end\1\s*-?%\}"
-    r"|\{{2,3}[^`{}\n]*\}{2,3}|\{%[^\n]*?%\}|\{\s*[#.:][^{}\n]*\}|\{[\w:+-]+\}(?=`)"
+    rf"{_BRACES}|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
     r"|\[\[[^\[\]\n]+\]\](?![(\[])|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
-    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)|(?<=[-+*.)\s]\s)\[[ xX]\](?=\s)",
-    re.DOTALL,
+    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)|^\[[ xX]\](?=\s)"
 )
-_HIDDEN = re.compile("([\U00100000-\U0010fffd]+)")
-_SAME = re.compile("([\U00100000-\U0010fffd])\\1*")
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
-_SPECIAL = re.compile(rf"[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
-
-
-class _Foreign:
-    """Parts that are no Markdown: letters that `source` lacks stand for them while it is read."""
-
-    def __init__(self, source: str) -> None:
-        self._free = (sign for sign in map(chr, range(0x100000, 0x10FFFE)) if sign not in source)
-        self._signs: dict[str, str] = {}
-        self._parts: dict[str, str] = {}
-
-    def hide(self, text: str) -> str:
-        """Puts one letter, as often as it is long, in the place of each part."""
-        return _FOREIGN.sub(lambda part: re.sub(r"[^\r\n]+", self._letters, part[0]), text)
-
-    def _letters(self, part: re.Match[str]) -> str:
-        if part[0] not in self._signs:
-            self._signs[part[0]] = next(self._free)
-            self._parts[self._signs[part[0]]] = part[0]
-        return self._signs[part[0]] * len(part[0])
-
-    def show(self, text: str) -> str:
-        """Returns a text with its parts."""
-        return _SAME.sub(self._part, text)
-
-    def _part(self, letters: re.Match[str]) -> str:
-        part = self._parts.get(letters[1], letters[1])
-        return part * (len(letters[0]) // len(part))
-
-    def item(self, item: Item) -> Item:
-        """Returns a text or a tag with its parts; letters alone are a tag, or a placeholder."""
-        if isinstance(item, Tag):
-            return replace(item, text=self.show(item.text))
-        text = self.show(item)
-        is_placeholder = text.startswith("{{") and pattern_of(text)
-        return Tag(0, text) if _HIDDEN.fullmatch(item) and not is_placeholder else text
+_SPECIAL = re.compile(rf"({_BRACES})|[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +77,6 @@ class _MarkdownPlace(Place):
         structure: Its markup.
         parser: Reads the written text, to compare its markup.
         env: The references of the file.
-        foreign: The parts of the file that are no Markdown.
     """
 
     signs: Mapping[str, str]
@@ -118,7 +84,6 @@ class _MarkdownPlace(Place):
     structure: list[str]
     parser: Any
     env: dict[str, Any]
-    foreign: _Foreign
 
     def write(self, output: MarkedText) -> str:
         """As for `Place`. Emphasis around nothing, whose signs would be text, is left out."""
@@ -131,11 +96,10 @@ class _MarkdownPlace(Place):
                 tags.append(tag)
         parts = [*self.before, *replace(output, tags=tuple(tags)).parts(), *self.after]
         output = marked_text(parts).with_spaces()
-        hide = self.foreign.hide
-        written = hide(_join(output, lambda text: "".join(self.signs.get(x, x) for x in text)))
+        written = _join(output, lambda text: "".join(self.signs.get(sign, sign) for sign in text))
         if self._structure(written) != self.structure:  # a sign of the output became markup
-            written = hide(_join(output, lambda text: _SPECIAL.sub(r"\\\g<0>", hide(text))))
-        return self.foreign.show(_as_cell(written) if self.around in _CELLS else written)
+            written = _join(output, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))
+        return _as_cell(written) if self.around in _CELLS else written
 
     def _structure(self, written: str) -> list[str] | None:
         """Returns the markup that a reader of Markdown sees in a block. None: it is another one."""
@@ -153,39 +117,70 @@ def _scalar_of(text: str, style: str | None) -> str:
     return str(written).split("\n")[0]
 
 
-def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTemplate:
-    """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
-
-    Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
-    `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
-    """
+def _make_parser() -> Any:
     with optional_packages():
-        from markdown_it import MarkdownIt
+        from markdown_it import MarkdownIt, helpers
         from mdit_py_plugins.admon import admon_plugin
         from mdit_py_plugins.deflist import deflist_plugin
         from mdit_py_plugins.dollarmath import dollarmath_plugin
         from mdit_py_plugins.footnote import footnote_plugin
+
+    def read_destination(text: str, *span: int) -> Any:
+        """Reads the address of a link, which may be made by a template."""
+        hidden = re.sub(_BRACES, lambda part: "-" * len(part[0]), text)
+        return helpers.parseLinkDestination(hidden, *span)
+
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     for plugin in (admon_plugin, deflist_plugin, footnote_plugin):
         parser.use(plugin)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
     # text_join hides escaped signs; references to footnotes are tags, whose texts stay in place.
     parser.disable(["text_join", "footnote_inline", "footnote_ref", "footnote_tail"])
+    parser.inline.ruler.before("escape", "foreign", _read_foreign)
+    parts = ["paragraph", "reference", "blockquote", "list"]
+    parser.block.ruler.before("table", "liquid", _skip_liquid, {"alt": parts})
+    functions = vars(helpers) | {"parseLinkDestination": read_destination}
+    parser.helpers = SimpleNamespace(**functions)  # type: ignore[assignment]  # as a module has them
+    return parser
+
+
+def _read_foreign(state: Any, silent: bool) -> bool:
+    """Reads a part of a text that is no Markdown."""
+    part = _FOREIGN.match(state.src, state.pos)
+    if part and not silent:
+        state.push("foreign", "", 0).content = part[0]
+    state.pos = part.end() if part else state.pos
+    return part is not None
+
+
+def _skip_liquid(state: Any, first: int, _: int, silent: bool) -> bool:
+    """Passes over code in Liquid."""
+    code = _LIQUID.match(state.src, state.bMarks[first] + state.tShift[first])
+    if code and not silent:
+        state.line = first + code[0].count("\n") + 1
+    return code is not None
+
+
+def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTemplate:
+    """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
+
+    Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
+    `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
+    """
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
     places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
-    foreign, env = _Foreign(source), dict[str, Any]()
-    hidden = head[0] + foreign.hide(source[head.end() :])
+    parser, env = _make_parser(), dict[str, Any]()
     breaks = (match.end() for match in _NEW_LINE.finditer(source, head.end()))
     starts = [head.end(), *breaks, len(source)]
     read_to = list(starts)  # of each line
-    for before, token in pairwise(parser.parse(hidden[head.end() :], env)):
+    for before, token in pairwise(parser.parse(source[head.end() :], env)):
         if token.type != "inline" or not token.map or _CODE.match(token.content):
             continue
         # The parser takes the backslash before each | out of cells.
         as_written = _as_cell if before.type in _CELLS else str
         lines: list[tuple[int, str]] = []
         for number, line in enumerate(token.content.split("\n"), token.map[0]):
-            begin = hidden.find(as_written(line.strip()), read_to[number], starts[number + 1])
+            begin = source.find(as_written(line.strip()), read_to[number], starts[number + 1])
             if begin < 0:  # it is not in the source, such as the title of `!!! note`
                 lines = []
                 break
@@ -203,10 +198,9 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
                 structure=_markup_of(children),
                 parser=parser,
                 env=env,
-                foreign=foreign,
             )
             end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
-            items = join_codes(_items(children, content, prefixes, foreign))
+            items = join_codes(_items(children, content, prefixes))
             places += find_place((pieces[0][0], end), items, make)
     return FileTemplate(source, places)
 
@@ -224,7 +218,7 @@ def _texts_of(
     texts: list[list[tuple[int, str]]] = [[]]
     is_kept = False
     for begin, line in lines:
-        is_kept = bool(_NO_PROSE.match(line.strip()) or not _HIDDEN.sub("", line).strip()) or (
+        is_kept = bool(_NO_PROSE.match(line.strip()) or not _FOREIGN.sub("", line).strip()) or (
             is_kept and line.startswith(("    ", "\t"))
         )
         if is_kept:
@@ -273,13 +267,16 @@ def _markup_of(children: Sequence[Any]) -> list[str]:
     )
 
 
+def _is_placeholder(part: str) -> bool:
+    """Returns whether a part is one of a sentence, and no tag."""
+    return part.startswith("{{") and pattern_of(part) is not None
+
+
 def _as_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _items(
-    children: Sequence[Any], content: str, prefixes: Sequence[str], foreign: _Foreign
-) -> list[Item]:
+def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> list[Item]:
     """Returns the texts of a block, and its markup as tags; nothing if it is not understood.
 
     `prefixes` stand before its lines, such as the "> " of a quotation.
@@ -297,7 +294,7 @@ def _items(
         if not content.startswith(written, position):
             return []
         name, _, side = kind.rpartition("_")
-        if kind in ("text", "text_special"):
+        if kind in ("text", "text_special") or (kind == "foreign" and _is_placeholder(written)):
             items.append(child.content)
         elif kind == "softbreak":
             line += 1
@@ -321,12 +318,12 @@ def _items(
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)
-    texts = (
-        part
+    return [
+        item
         for is_text, parts in groupby(items, lambda item: isinstance(item, str))
-        for part in (_HIDDEN.split("".join(parts)) if is_text else parts)  # type: ignore[arg-type]
-    )
-    return [foreign.item(item) for item in texts if item]
+        for item in (["".join(parts)] if is_text else parts)  # type: ignore[arg-type]
+        if item
+    ]
 
 
 def _join(output: MarkedText, write: Callable[[str], str]) -> str:

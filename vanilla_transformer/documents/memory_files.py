@@ -1,6 +1,7 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -19,6 +20,8 @@ from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)
+_Name = tuple[object, int, int]
+"""The key of a message, its number among those with this key, and their count."""
 
 
 def read_memory(
@@ -96,84 +99,65 @@ def read_versions(
     together otherwise, the error names the first place that differs.
     """
     sides = [read_document(path, Path(path).read_bytes()) for path in (previous, existing)]
-    sources, targets, own = (_messages_of(side) for side in (*sides, document))
-    if any(message[0].key for message in sources):
-        pairs = _named_pairs(sources, targets, existing)
-    else:
-        for source, target in zip_longest(sources, targets):
-            if not (source and target and _fit(source, target)):
+    sources, targets, own = (_by_name(side) for side in (*sides, document))
+    left = [message[0].location for name, message in targets.items() if name not in sources]
+    if any(row.key is None for row in sides[0].rows):
+        for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
+            if not _fit(source, target):
                 raise ValueError(
                     f"{existing} is no translation of {previous}: they differ from "
                     f"{(target or source)[0].location} on, with {len(targets)} and {len(sources)} "
                     "texts."
                 )
-        pairs = list(zip(sources, targets, strict=True))
-    former: list[MarkedText | None] = []
-    kept = _kept_messages([source for source, _ in pairs], own)
-    for number, message in enumerate(own):
-        source, target = pairs[kept[number]] if number in kept else (message, None)
+    elif left:
+        logger.warning(f"{existing}: what it has in {', '.join(left)} is not in {previous}.")
+    kept, former = _kept_names(sources, own), list[MarkedText | None]()
+    for name, message in own.items():
+        source, target = sources.get(kept.get(name), message), targets.get(kept.get(name), ())
         part = target[0].part if target and source[0].part == message[0].part else None
-        if target and _fit(source, target):
+        if _fit(message, target):
             former += [replace(row.text, is_known=True, part=part) for row in target]
-        else:  # it may have other branches for plurals
+        else:  # a message as a whole may have other branches
             whole = [replace(row.text, is_known=True, part=part) for row in message]
             former += whole if part else [None for _ in message]
     return former, Memory(
-        Pair(row.text.write(), of_row.text.write())
-        for source, target in pairs
-        if target and _fit(source, target)
-        for row, of_row in zip(source, target, strict=True)
+        Pair(row.text.write(), translated.text.write())
+        for name, source in sources.items()
+        if _fit(source, targets.get(name, ()))
+        for row, translated in zip(source, targets[name], strict=True)
     )
 
 
-def _messages_of(document: Document) -> list[list[Row]]:
-    """Returns the texts of each message of a document."""
+def _by_name(document: Document) -> dict[_Name | None, Sequence[Row]]:
+    """Returns the texts of each message of a document by its name."""
     messages: list[list[Row]] = []
     for row in document.rows:
-        if not row.number:
-            messages.append([])
+        messages += [] if row.number else [[]]
         messages[-1].append(row)
-    return messages
-
-
-def _named_pairs(
-    sources: Sequence[list[Row]], targets: Sequence[list[Row]], existing: str
-) -> list[tuple[list[Row], list[Row] | None]]:
-    """Returns each message with that of the same name; several of one name are in one order."""
-    pairs: list[tuple[list[Row], list[Row] | None]] = []
-    left = _by_name(targets)
-    for name, messages in _by_name(sources).items():
-        fits = len(left.get(name, [])) == len(messages)
-        pairs += zip(messages, left.pop(name) if fits else [None for _ in messages], strict=True)
-    if left:
-        places = ", ".join(message[0].location for of_name in left.values() for message in of_name)
-        logger.warning(f"{existing}: what it has in {places} is not in the former version.")
-    return pairs
-
-
-def _by_name(messages: Sequence[list[Row]]) -> dict[object, list[list[Row]]]:
-    named: dict[object, list[list[Row]]] = {}
+    counts, seen = Counter(message[0].key for message in messages), Counter[object]()
+    named: dict[_Name | None, Sequence[Row]] = {}
     for message in messages:
-        named.setdefault(message[0].key, []).append(message)
+        key = message[0].key
+        named[key, seen[key], counts[key]] = message
+        seen[key] += 1
     return named
 
 
-def _kept_messages(sources: Sequence[list[Row]], own: Sequence[list[Row]]) -> dict[int, int]:
-    """Returns the numbers of messages that did not change, and those of their former version."""
-    contents = [[_content_of(message) for message in side] for side in (sources, own)]
-    kept: dict[int, int] = {}
+def _kept_names(
+    sources: Mapping[_Name | None, Sequence[Row]], own: Mapping[_Name | None, Sequence[Row]]
+) -> dict[_Name | None, _Name | None]:
+    """Returns the names that messages had in the former version, of those that did not change."""
+    names = list(sources), list(own)
+    contents = [list(map(_content_of, side.values())) for side in (sources, own)]
+    kept: dict[_Name | None, _Name | None] = {}
     for block in Indel.opcodes(*contents):
         if block.tag == "equal":
-            numbers = range(block.dest_start, block.dest_end)
-            kept.update(zip(numbers, range(block.src_start, block.src_end), strict=True))
-    named = {
-        (message[0].key, content): number
-        for number, (message, content) in enumerate(zip(sources, contents[0], strict=True))
-        if message[0].key
+            former = names[0][block.src_start : block.src_end]
+            kept.update(zip(names[1][block.dest_start : block.dest_end], former, strict=True))
+    same = sources.keys() & own.keys()
+    return kept | {
+        name: name for name in same if _content_of(sources[name]) == _content_of(own[name])
     }
-    for number, (message, content) in enumerate(zip(own, contents[1], strict=True)):
-        kept[number] = named.get((message[0].key, content), kept.get(number, -1))
-    return {number: former for number, former in kept.items() if former >= 0}
 
 
 def _fit(source: Sequence[Row], target: Sequence[Row]) -> bool:
