@@ -2,13 +2,15 @@
 
 import re
 import zipfile
+from collections import Counter
 from io import BytesIO
 from random import Random
 
 import pytest
 
 from vanilla_transformer.documents.formats import FORMATS, read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.text.kept import TokenLinks
 
 TWO_LANGUAGES = {".po", ".pot", ".ts", ".xlf", ".xliff"}
 PLACEHOLDERS = ["{userName}", "%s", "%1$s"]
@@ -300,6 +302,49 @@ def test_texts_alone_change(suffix):
         outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
         expected = build(suffix, seed, is_translated=True)
         assert parts(document.write(outputs)) == parts(expected)
+
+
+def reversed_words(random, words):
+    """The words in their other order, each with the number of its source."""
+    return list(enumerate(words))[::-1]
+
+
+def mixed_words(random, words):
+    """Words and placeholders, of which some are missing, twice there, or in another order."""
+    return random.choices(list(enumerate(words)), k=random.randint(0, len(words) + 1))
+
+
+def translated(marked, random, change):
+    """An output with the tags of its source, line by line."""
+    sources = [match.span() for match in re.finditer(r"\S+", marked.text)]
+    output, spans, aligned = "", [], []
+    for number, line in enumerate(marked.text.split("\n")):
+        output += "\n" * bool(number)
+        for word, text in change(random, line.split()):
+            spans.append((len(output), len(output) + len(text)))
+            aligned.append(min(len(sources) - 1, word))
+            output += f"{text} "
+    return place_tags(marked, output.strip(" "), TokenLinks(sources, spans, aligned))
+
+
+@pytest.mark.parametrize("change", [reversed_words, mixed_words])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_other_outputs_keep_what_is_no_text(suffix, change):
+    for seed in range(15):
+        random = Random(seed)
+        document = read_document(f"a{suffix}", build(suffix, seed, is_translated=False))
+        outputs = [translated(text, random, change) for text in document.texts]
+        for before, text in zip(document.texts, outputs, strict=True):
+            assert Counter(tag.text for tag in before.tags) == Counter(
+                tag.text for tag in text.tags
+            )
+        written = document.write(outputs, "de")
+        again = read_document(f"a{suffix}", written)
+        assert again.write([None] * len(again.texts)) == written
+        if change is reversed_words and suffix not in TWO_LANGUAGES:
+            assert len(again.texts) == len(document.texts)
+            for before, text in zip(document.texts, again.texts, strict=True):
+                assert sorted(before.text.split()) == sorted(text.text.split())
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
