@@ -23,7 +23,8 @@ from vanilla_transformer.documents.places import (
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
-from vanilla_transformer.documents.xml import SCHEMAS, PackedDocument, read_xml
+from vanilla_transformer.documents.xml import PackedDocument, read_xml
+from vanilla_transformer.documents.xml_schemas import SCHEMAS
 from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
 
 _TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")

@@ -1,7 +1,6 @@
 """The texts of XML: files of office programs, which pack it in zip files, and files of messages.
 
-A schema tells for each kind of file which elements hold a text, and which elements within a text
-hold parts of it. All other elements stay as they are.
+A schema tells for each kind of file which elements hold a text.
 """
 
 import html
@@ -31,145 +30,16 @@ from vanilla_transformer.documents.places import (
     split_text,
 )
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
+from vanilla_transformer.documents.xml_schemas import ATTRIBUTES, XmlSchema
 from vanilla_transformer.text.memory import Pair
 
 _LINE_BREAK = re.compile(r"[\r\n]")
-_ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
 _STRING = r'"((?:[^"]|"")*)"'  # in a formula
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
 _ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
 _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
-
-
-@dataclass(frozen=True)
-class XmlSchema:
-    r"""The elements of a kind of file, by their names without prefixes.
-
-    Attributes:
-        blocks: Elements that hold a text each; "a/b": elements `b` in an `a`.
-        root: The outermost element. "": it may be any.
-        members: Pattern of the names of the XML files in a zip file.
-        main: Pattern of the name of a member that such a file cannot lack.
-        inline: Elements that hold a part of a text. All others in a block are tags without text.
-        breaks: Elements that part a text, as line breaks and tabs do.
-        run: The element around characters of the same properties `rPr`, which are in its `t`.
-        run_text: The start tag of such a `t`, without its prefix.
-        lines: Pattern of characters that part a text; other line breaks are spaces.
-        kept: Elements in which nothing is translated.
-        kept_if: Patterns of attributes' values by name: elements with one are kept, too.
-        kept_texts: Pattern of texts that stay.
-        names: Patterns of members of a zip file, and of names and formulas in them: texts that are
-            one of these, or a text within a formula, stay, too, and are named.
-        target: The element that holds the translation of the `source` beside it.
-        languages: Tags, of which the first one in a file has the language of the translations, and
-            its attribute.
-        flags: The flags of gettext that all texts have. None: they are no messages.
-        escapes: Whether texts have escapes of Android, such as `\n`.
-    """
-
-    blocks: frozenset[str]
-    root: str = ""
-    members: str = ""
-    main: str = ""
-    inline: frozenset[str] = frozenset()
-    breaks: frozenset[str] = frozenset()
-    run: str = ""
-    run_text: str = "t"
-    lines: str = r"\t"
-    kept: frozenset[str] = frozenset()
-    kept_if: Mapping[str, str] = field(default_factory=dict)
-    kept_texts: str = "(?!)"
-    names: tuple[str, str] = ("(?!)", "")
-    target: str = ""
-    languages: Sequence[tuple[str, str]] = ()
-    flags: frozenset[str] | None = None
-    escapes: bool = False
-
-
-_INLINE_OF_ANDROID = frozenset(
-    "a annotation b big em font i s small span strike strong sub sup u".split()  # noqa: SIM905
-)
-_ANY_LINE = r"\t|\r\n?|\n"
-SCHEMAS = {
-    ".docx": XmlSchema(
-        members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
-        main=r"word/document\d*\.xml",
-        blocks=frozenset({"p"}),
-        inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
-        breaks=frozenset({"br", "cr", "tab"}),
-        run="r",
-        run_text='t xml:space="preserve"',
-    ),
-    ".pptx": XmlSchema(
-        members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
-        main=r"ppt/slides/[^/]+\.xml",
-        blocks=frozenset({"p"}),
-        breaks=frozenset({"br"}),
-        run="r",
-    ),
-    ".xlsx": XmlSchema(
-        members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
-        main=r"xl/worksheets/[^/]+\.xml",
-        blocks=frozenset({"is", "is/t", "si", "si/t"}),
-        run="r",
-        run_text='t xml:space="preserve"',
-        lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
-        names=(
-            r"xl/(?:workbook|(?:tables|worksheets)/[^/]+)\.xml",
-            rf'<tableColumn\s{_ATTRIBUTES}\bname="([^"]*)"|<\w*[fF]ilter\s{_ATTRIBUTES}\bval="([^"]*)"'
-            rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{_ATTRIBUTES})?>([^<]+)<",
-        ),
-    ),
-    ".odt": XmlSchema(
-        members=r"content\.xml|styles\.xml",
-        main=r"content\.xml",
-        blocks=frozenset({"h", "p"}),
-        inline=frozenset({"a", "meta", "span"}),
-        breaks=frozenset({"line-break", "tab"}),
-        kept=frozenset({"annotation", "tracked-changes"}),
-    ),
-    ".epub": XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset()),
-    ".xlf": XmlSchema(
-        root="xliff",
-        blocks=frozenset({"segment", "trans-unit"}),
-        inline=frozenset({"g", "mrk", "pc"}),
-        lines=_ANY_LINE,
-        kept_if={"translate": "no"},
-        target="target",
-        languages=(
-            (rf"""<(?:\w+:)?xliff(?=\s{_ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
-            (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
-        ),
-    ),
-    ".ts": XmlSchema(  # of Qt
-        root="TS",
-        blocks=frozenset({"message"}),
-        lines=_ANY_LINE,
-        target="translation",
-        languages=((r"<TS(?=[\s>])", "language"),),
-        flags=frozenset({"qt-format"}),
-    ),
-    ".resx": XmlSchema(  # of .NET
-        root="root",
-        blocks=frozenset({"data/value"}),
-        lines=_ANY_LINE,
-        kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
-        flags=frozenset(),
-    ),
-    ".xml": XmlSchema(  # of Android
-        root="resources",
-        blocks=frozenset({"plurals/item", "string", "string-array/item"}),
-        inline=_INLINE_OF_ANDROID,
-        kept_if={"translatable": "false"},
-        kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
-        flags=frozenset({"numbered-format"}),
-        escapes=True,
-    ),
-}
-"""The schemas by the ends of names of files; zip files have members."""
-SCHEMAS |= {".odp": SCHEMAS[".odt"], ".xliff": SCHEMAS[".xlf"]}
 _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
     **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
     **dict.fromkeys(("ept", "ex", "ec", "em", "end"), "end"),
@@ -322,7 +192,7 @@ class _XmlFile(FileTemplate):
         self._languages, self.pairs, self.kept = schema.languages, reader.pairs, reader.kept
         self.marks_doubt = bool(schema.target)
         for tag, attribute in schema.languages:
-            named = re.findall(rf"""{tag}{_ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
+            named = re.findall(rf"""{tag}{ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
             if len(several := dict.fromkeys(named)) > 1:
                 raise ValueError(f"translations into {' and '.join(several)}: make a file of each.")
             self.language = self.language or "".join(several)

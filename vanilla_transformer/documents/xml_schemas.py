@@ -1,0 +1,139 @@
+"""Kinds of files of XML: which elements hold a text, and which elements within it parts of it.
+
+All other elements stay as they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+ATTRIBUTES = r"""(?:[^>"']|"[^"]*"|'[^']*')*?"""
+"""Attributes in the start tag of an element."""
+
+
+@dataclass(frozen=True)
+class XmlSchema:
+    r"""The elements of a kind of file, by their names without prefixes.
+
+    Attributes:
+        blocks: Elements that hold a text each; "a/b": elements `b` in an `a`.
+        root: The outermost element. "": it may be any.
+        members: Pattern of the names of the XML files in a zip file.
+        main: Pattern of the name of a member that such a file cannot lack.
+        inline: Elements that hold a part of a text. All others in a block are tags without text.
+        breaks: Elements that part a text, as line breaks and tabs do.
+        run: The element around characters of the same properties `rPr`, which are in its `t`.
+        run_text: The start tag of such a `t`, without its prefix.
+        lines: Pattern of characters that part a text; other line breaks are spaces.
+        kept: Elements in which nothing is translated.
+        kept_if: Patterns of attributes' values by name: elements with one are kept, too.
+        kept_texts: Pattern of texts that stay.
+        names: Patterns of members of a zip file, and of names and formulas in them: texts that are
+            one of these, or a text within a formula, stay, too, and are named.
+        target: The element that holds the translation of the `source` beside it.
+        languages: Tags, of which the first one in a file has the language of the translations, and
+            its attribute.
+        flags: The flags of gettext that all texts have. None: they are no messages.
+        escapes: Whether texts have escapes of Android, such as `\n`.
+    """
+
+    blocks: frozenset[str]
+    root: str = ""
+    members: str = ""
+    main: str = ""
+    inline: frozenset[str] = frozenset()
+    breaks: frozenset[str] = frozenset()
+    run: str = ""
+    run_text: str = "t"
+    lines: str = r"\t"
+    kept: frozenset[str] = frozenset()
+    kept_if: Mapping[str, str] = field(default_factory=dict)
+    kept_texts: str = "(?!)"
+    names: tuple[str, str] = ("(?!)", "")
+    target: str = ""
+    languages: Sequence[tuple[str, str]] = ()
+    flags: frozenset[str] | None = None
+    escapes: bool = False
+
+
+_INLINE_OF_ANDROID = frozenset(
+    "a annotation b big em font i s small span strike strong sub sup u".split()  # noqa: SIM905
+)
+_ANY_LINE = r"\t|\r\n?|\n"
+SCHEMAS = {
+    ".docx": XmlSchema(
+        members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
+        main=r"word/document\d*\.xml",
+        blocks=frozenset({"p"}),
+        inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
+        breaks=frozenset({"br", "cr", "tab"}),
+        run="r",
+        run_text='t xml:space="preserve"',
+    ),
+    ".pptx": XmlSchema(
+        members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
+        main=r"ppt/slides/[^/]+\.xml",
+        blocks=frozenset({"p"}),
+        breaks=frozenset({"br"}),
+        run="r",
+    ),
+    ".xlsx": XmlSchema(
+        members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
+        main=r"xl/worksheets/[^/]+\.xml",
+        blocks=frozenset({"is", "is/t", "si", "si/t"}),
+        run="r",
+        run_text='t xml:space="preserve"',
+        lines=f"_x000D_(?:{_ANY_LINE})?|{_ANY_LINE}",
+        names=(
+            r"xl/(?:workbook|(?:tables|worksheets)/[^/]+)\.xml",
+            rf'<tableColumn\s{ATTRIBUTES}\bname="([^"]*)"|<\w*[fF]ilter\s{ATTRIBUTES}\bval="([^"]*)"'
+            rf"|<(?:\w+:)?(?:f|\w*[fF]ormula\d?|definedName)(?:\s{ATTRIBUTES})?>([^<]+)<",
+        ),
+    ),
+    ".odt": XmlSchema(
+        members=r"content\.xml|styles\.xml",
+        main=r"content\.xml",
+        blocks=frozenset({"h", "p"}),
+        inline=frozenset({"a", "meta", "span"}),
+        breaks=frozenset({"line-break", "tab"}),
+        kept=frozenset({"annotation", "tracked-changes"}),
+    ),
+    ".epub": XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset()),
+    ".xlf": XmlSchema(
+        root="xliff",
+        blocks=frozenset({"segment", "trans-unit"}),
+        inline=frozenset({"g", "mrk", "pc"}),
+        lines=_ANY_LINE,
+        kept_if={"translate": "no"},
+        target="target",
+        languages=(
+            (rf"""<(?:\w+:)?xliff(?=\s{ATTRIBUTES}\bversion\s*=\s*["']2)""", "trgLang"),
+            (r"<(?:\w+:)?file(?=[\s>])", "target-language"),
+        ),
+    ),
+    ".ts": XmlSchema(  # of Qt
+        root="TS",
+        blocks=frozenset({"message"}),
+        lines=_ANY_LINE,
+        target="translation",
+        languages=((r"<TS(?=[\s>])", "language"),),
+        flags=frozenset({"qt-format"}),
+    ),
+    ".resx": XmlSchema(  # of .NET
+        root="root",
+        blocks=frozenset({"data/value"}),
+        lines=_ANY_LINE,
+        kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
+        flags=frozenset(),
+    ),
+    ".xml": XmlSchema(  # of Android
+        root="resources",
+        blocks=frozenset({"plurals/item", "string", "string-array/item"}),
+        inline=_INLINE_OF_ANDROID,
+        kept_if={"translatable": "false"},
+        kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
+        flags=frozenset({"numbered-format"}),
+        escapes=True,
+    ),
+}
+"""The schemas by the ends of names of files; zip files have members."""
+SCHEMAS |= {".odp": SCHEMAS[".odt"], ".xliff": SCHEMAS[".xlf"]}
