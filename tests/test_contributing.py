@@ -4,9 +4,12 @@ import re
 import shlex
 import tomllib
 from importlib.util import find_spec
+from itertools import chain
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from programs import REPOSITORY, run_python
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -48,6 +51,17 @@ def test_what_the_workflow_runs_exists(job):
     for line in steps(job):
         check_words(line)
     assert set(JOBS[job].get("needs", ())) <= set(JOBS)
+
+
+def test_the_pinned_versions_are_those_of_all_dependencies():
+    lines = (REPOSITORY / "scripts" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    named = map(Requirement, [*PROJECT["project"]["dependencies"], *chain(*EXTRAS.values())])
+    for requirement in named:
+        if requirement.name != "vanilla-transformer":
+            version = versions[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(version), requirement
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
