@@ -24,6 +24,15 @@ from vanilla_transformer.text.memory import Memory, Pair
 
 MODEL = str(REPOSITORY / "model_cards" / "program-texts")
 FILE = "Choose the file that you want to open"
+IDENTICAL = {  # translations by a person
+    "See https://a.org/en for more": "Siehe https://a.org/de",
+    "Saved on %m/%d/%Y": "Am %d.%m.%Y gesichert",
+    "Cut &amp; paste": "Ausschneiden und einfügen",
+    "Done 🎉": "Fertig",
+    'Read <a href="/en">this</a>': 'Lies <a href="/de">das</a>',
+    "Read <b>that</b>": "Lies das",
+    "Only words": "Nur <i>Wörter</i>",
+}
 SEARCH = ("num_beams", "max_new_tokens")
 
 
@@ -50,6 +59,16 @@ REQUESTS = {
     "kinds of files": Request(["Text files (*.txt)|*.txt|All files (*.*)|*.*"]),
     "glossary": Request([FILE, "Open the file %s"], options={"glossary": {"file": "Dokument"}}),
     "memory, exact": Request([FILE], memory=[("Close", "Zu"), (FILE, "Was soll es sein?")]),
+    "memory, whatever its parts are": Request(list(IDENTICAL), memory=list(IDENTICAL.items())),
+    "memory, another case, number, sign": Request(
+        ["PIN", "5 minutes", "Delete the file", "Open (%d)"],
+        memory=[
+            ("Pin", "Anheften"),
+            ("2 minutes", "2 Minuten"),
+            ("Delete the file?", "Soll die Datei weg?"),
+            ("Open (%s)", "Auf (%s)"),
+        ],
+    ),
     "memory, similar": Request(
         ["Enter a fixed slope"],
         memory=[("Enter a fixed direction", "Eine feste Richtung eingeben")],
@@ -336,6 +355,11 @@ def test_a_request_has_the_same_outputs_at_every_door(doors, expected, door, nam
                 assert value == ("" if known["quality"] is None else f"{known['quality']:.0f}")
             elif value is not None:
                 assert value == known[key], key
+
+
+def test_an_identical_text_has_its_translation(doors, expected):
+    outputs = expected("memory, whatever its parts are")
+    assert [output["texts"] for output in outputs] == [[target] for target in IDENTICAL.values()]
 
 
 def test_a_list_has_a_language_for_each_text(doors):

@@ -1,6 +1,8 @@
 """`translate --memory`, and the translations that a document has itself."""
 
+import html
 import json
+import re
 import zipfile
 from functools import partial
 
@@ -9,6 +11,7 @@ import pytest
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.memory_files import read_memory, read_versions
+from vanilla_transformer.text.memory import Memory
 
 translate = partial(run_subcommand, "translate")
 HEAD = """msgid ""
@@ -44,13 +47,13 @@ def memory(tmp_path):
 
 
 def test_lines_that_a_memory_has_are_not_translated(trained, memory, capsys):
-    lines = ["A dog sees a cat", "a dog sees a bird .", "a bird finds a child ."]
+    lines = [" a dog sees a cat .", "a dog sees a bird .", "a bird finds a child ."]
     translate([str(trained), *lines, "--memory", memory])
     own, others = (
         capsys.readouterr().out.splitlines()[0],
         "Hund sieht Vogel .\nVogel findet Kind .\n",
     )
-    assert own == "Der Hund sieht die Katze"
+    assert own == " Der Hund sieht die Katze!"
     translate([str(trained), *lines, "--json", "--memory", memory])
     rows = [json.loads(line)["outputs"][0] for line in capsys.readouterr().out.splitlines()]
     assert rows[0]["from_memory"]["is_exact"]
@@ -64,23 +67,23 @@ def test_lines_that_a_memory_has_are_not_translated(trained, memory, capsys):
 def test_the_translations_of_a_file_serve_its_other_messages(trained, tmp_path):
     file, output = tmp_path / "a.po", tmp_path / "out.po"
     messages = (
-        'msgid "A dog sees the old cat ."',
+        'msgctxt "b"\nmsgid "A dog sees the old cat ."',
         'msgid "a dog sees the new cat ."',
         'msgctxt "other"\nmsgid "&Open %d"',
-        '#, c-format\nmsgctxt "menu"\nmsgid "_Open %d:"',
+        '#, c-format\nmsgctxt "menu"\nmsgid "_Open %s"',
         'msgid "a dog finds a boat ."',
     )
     file.write_text(po(*messages), "utf-8")
     words = [str(trained), "--document", str(file), "--output", str(output)]
     translate(words)
     written = output.read_text("utf-8")
-    assert f'{messages[0]}\nmsgstr "Der Hund sieht die alte Katze."' in written
+    assert f'#, fuzzy\n{messages[0]}\nmsgstr "Der Hund sieht die alte Katze."' in written
     assert f'#, fuzzy\n{messages[1]}\nmsgstr "Der Hund sieht die alte Katze."' in written
-    assert f'{messages[3]}\nmsgstr "_Öffne %d:"' in written
+    assert f'{messages[3]}\nmsgstr "_Öffne %s"' in written
     assert f'{messages[4]}\nmsgstr "Hund findet Boot ."' in written
     assert f'#, fuzzy\n{messages[2]}\nmsgstr "&Öffne %d"' in written  # that was another context
     assert 'msgid "a bird finds a child ."\nmsgstr "Vogel findet Kind ."' in written
-    assert written.count("#, fuzzy") == 2
+    assert written.count("#, fuzzy") == 3
     assert written.startswith(HEAD + TRANSLATED[:60])
     translate([*words, "--no-memory", "--overwrite"])
     assert f'{messages[1]}\nmsgstr "Der Hund' not in output.read_text("utf-8")
@@ -113,20 +116,20 @@ def test_tags_come_back_from_a_memory_and_other_tags_are_no_match(trained, tmp_p
 def test_tags_that_are_written_as_text_come_back_too(trained, tmp_path):
     unit = "<message><source>{}</source><translation>{}</translation></message>"
     done = unit.format("a &lt;b&gt;dog&lt;/b&gt; runs .", "&lt;b&gt;Dogge&lt;/b&gt; &amp; so.")
-    asked = unit.format("A &lt;b&gt;dog&lt;/b&gt; runs", "")
+    asked = unit.format("a &lt;b&gt;dog&lt;/b&gt; runs .", "")
     file, output = tmp_path / "a.ts", tmp_path / "out.ts"
     file.write_text(f"<TS><context>{done}{asked}</context></TS>", "utf-8")
     translate([str(trained), "--document", str(file), "--output", str(output)])
-    assert "<translation>&lt;b&gt;Dogge&lt;/b&gt; &amp; so</translation>" in output.read_text()
+    assert output.read_text().count(done) == 2
 
 
 def test_a_memory_with_signs_of_markdown_is_read_by_the_tags_of_the_text(trained, tmp_path):
     file, memory, output = (tmp_path / name for name in ("a.md", "m.tsv", "out.md"))
     memory.write_text("a **dog** runs .\tDie **Dogge** rennt.\n", "utf-8")
-    file.write_text("A **dog** runs\n\nA *dog* runs\n", "utf-8")
+    file.write_text("a **dog** runs .\n\na *dog* runs .\n", "utf-8")
     words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
     translate([str(trained), *words])
-    assert output.read_text("utf-8").startswith("Die **Dogge** rennt\n\n*Hund*")
+    assert output.read_text("utf-8").startswith("Die **Dogge** rennt.\n\n*Hund*")
 
 
 TMX = """<?xml version="1.0"?><tmx version="1.4"><body>
@@ -182,16 +185,49 @@ def test_corrections_of_other_languages_are_no_memory(tmp_path):
     assert len(read_memory([str(file)], None, None)) == 3
 
 
-def test_one_of_several_plurals_is_no_translation_of_another(tmp_path):
-    file = tmp_path / "a.po"
-    forms = ("one dog", "two dogs", "many dogs")
-    plural = 'msgid "%d dog"\nmsgid_plural "%d dogs"\n'
-    file.write_text(
-        f"{HEAD}{plural}" + "".join(f'msgstr[{n}] "%d {f}"\n' for n, f in enumerate(forms)), "utf-8"
+PLURALS = {  # forms of Slovenian and Russian in two orders each
+    "sl": "n%100==1 ? 1 : n%100==2 ? 2 : n%100==3 || n%100==4 ? 3 : 0",
+    "sl2": "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3",
+    "ru": "n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2",
+    "ru2": "n==1 ? 3 : n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && "
+    "(n%100<10 || n%100>=20) ? 1 : 2",
+    "ja": "0",
+    "de": "n != 1",
+    "es": "n == 1 ? 0 : n != 0 && n % 1000000 == 0 ? 1 : 2",
+}
+
+
+def plural_file(rule, *forms):
+    """A file with a message in all of its forms, or without a translation."""
+    count = max(len(forms), 4)
+    forms = forms or [""] * {"ja": 1, "de": 2, "es": 3, "ru": 3}.get(rule, 4)
+    head = HEAD.replace(
+        '"Language', f'"Plural-Forms: nplurals={count}; plural={PLURALS[rule]};\\n"\n"L'
     )
-    memory = read_memory([str(file)], None, None)
-    assert memory.exact("%d dogs", "[1]").target == "%d two dogs"
-    assert memory.exact("%d dogs", "[2]").target == "%d many dogs"
+    strings = "".join(f'msgstr[{number}] "{form}"\n' for number, form in enumerate(forms))
+    return read_document(
+        "a.po", f'{head}msgid "%d file"\nmsgid_plural "%d files"\n{strings}'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "found"),
+    [
+        (("sl", "5", "1", "2", "3"), "sl", ["5", "1", "2", "3"]),
+        (("sl", "5", "1", "2", "3"), "sl2", ["1", "2", "3", "5"]),
+        (("ru", "1", "2", "5"), "ru", ["1", "2", "5"]),
+        (("ru", "1", "2", "5"), "ru2", [None, "2", "5", None]),
+        (("ru2", "21", "2", "5", "1"), "ru", [None, "2", "5"]),
+        (("de", "1", "2"), "es", ["1", None, "2"]),
+        (("es", "1", "million", "2"), "de", ["1", "2"]),
+        (("ja", "1"), "ja", ["1"]),
+        (("ja", "1"), "de", [None, "1"]),
+    ],
+)
+def test_a_plural_form_is_stored_for_its_numbers(stored, asked, found):
+    memory, document = Memory(plural_file(*stored).pairs), plural_file(asked)
+    pairs = [memory.exact(text.text, text.context) for text in document.texts]
+    assert [pair and pair.target for pair in pairs] == found
 
 
 def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
@@ -367,11 +403,44 @@ def test_former_versions_that_are_mixed_up_are_told(trained, tmp_path, capsys):
     assert "0 of 1 texts come from memory" in capsys.readouterr().err
 
 
+UNIT = "<source>{}</source>"
+FORMS = {
+    "a.po": HEAD + 'msgid "{}"\nmsgstr ""\n',
+    "a.json": '["{}"]',
+    "a.html": "<p>{}</p>",
+    "a.ts": f"<TS><context><message>{UNIT}</message></context></TS>",
+    "a.xlf": f'<xliff version="1.2"><file><trans-unit>{UNIT}</trans-unit></file></xliff>',
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("see <a href='/en'>a dog</a> .", "<a href='/de'>Hund</a>!"),
+        ("see <b>a dog</b> .", "Ein Hund, so"),
+        ("see <b>a dog</b> .", "<b>Ein</b> <b>Hund</b>"),
+        ("see a dog .", "Ein <i>Hund</i>"),
+    ],
+)
+def test_an_identical_text_has_the_tags_of_its_translation(trained, tmp_path, name, source, target):
+    file, memory, output = (tmp_path / part for part in (name, "m.tsv", f"out-{name}"))
+    if name == "a.ts":
+        source, target = (html.escape(text, quote=False) for text in (source, target))
+    memory.write_text(f"{source}\t{target}\n", "utf-8")
+    file.write_text(FORMS[name].format(source), "utf-8")
+    words = ["--document", str(file), "--output", str(output), "--memory", str(memory)]
+    translate([str(trained), *words])
+    if name == "a.xlf" and "<i>" in target:  # no element of its source
+        target = html.escape(target)
+    assert re.search(rf"""[>"]{re.escape(target)}["<]""", output.read_text("utf-8"))
+
+
 def test_what_was_moved_has_its_former_translation(trained, tmp_path):
     old, existing = "a dog .\na cat .\n", "Dogge!\nMieze!\n"
-    words, out = write_versions(tmp_path, "txt", old, existing, "a cat .\nA dog.\na cat\n")
+    words, out = write_versions(tmp_path, "txt", old, existing, "a cat .\na dog .\na cat .\n")
     translate([str(trained), *words])
-    assert out.read_text("utf-8") == "Mieze!\nDogge.\nMieze\n"
+    assert out.read_text("utf-8") == "Mieze!\nDogge!\nMieze!\n"
 
 
 def test_fields_of_one_name_are_not_mixed_up(trained, tmp_path):
@@ -425,7 +494,7 @@ UNITS = """<xliff version="1.2"><file original="a" source-language="en" datatype
  target-language="de"><body>
 <trans-unit id="1"><source>a <g id="1">dog</g> runs .</source><target state="translated">\
 Der <g id="1">Hund</g> &amp; so.</target></trans-unit>
-<trans-unit id="2"><source>A <g id="1">dog</g> runs</source></trans-unit>
+<trans-unit id="2"><source>a <g id="1">dog</g> runs .</source></trans-unit>
 <trans-unit id="3"><source>a <g id="7">dog</g> runs .</source></trans-unit>
 <trans-unit id="4"><source>a small <g id="1">dog</g> runs .</source></trans-unit>
 <trans-unit id="5"><source>a cat runs .</source><target state="new">Katze</target></trans-unit>
@@ -437,7 +506,7 @@ def test_the_units_of_xliff_serve_the_others(trained, tmp_path):
     file.write_text(UNITS, "utf-8")
     translate([str(trained), "--document", str(file), "--output", str(output)])
     units = output.read_text("utf-8").split("</trans-unit>")
-    assert units[1].endswith('>Der <g id="1">Hund</g> &amp; so</target>')
+    assert units[1].endswith('>Der <g id="1">Hund</g> &amp; so.</target>')
     assert units[2].endswith('>Der <g id="7">Hund</g> &amp; so.</target>')
     assert units[3].endswith('>Der <g id="1">Hund</g> &amp; so.</target>')
     assert "needs-review-translation" in units[3]

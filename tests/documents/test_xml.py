@@ -197,13 +197,62 @@ def test_a_tag_of_xliff_has_the_spaces_of_its_source(source, output, written):
     assert f">{known.write()}</target>" in document.write([known]).decode()
 
 
+ANGULAR = {
+    "1.2": (
+        '<xliff version="1.2"><file target-language="de"><body>{}</body></file></xliff>',
+        '<trans-unit id="{0}"><source>Open</source>{1}{2}</trans-unit>',
+        '<note priority="1" from="description">x</note><note priority="1" from="meaning">{}</note>',
+    ),
+    "2.0": (
+        '<xliff version="2.0" trgLang="de"><file>{}</file></xliff>',
+        '<unit id="{0}">{2}<segment><source>Open</source>{1}</segment></unit>',
+        '<notes><note category="description">x</note><note category="meaning">{}</note></notes>',
+    ),
+}
+
+
+@pytest.mark.parametrize("version", ANGULAR)
+@pytest.mark.parametrize("asked", ["verb", "state", ""])
+def test_a_meaning_of_angular_tells_equal_texts_apart(version, asked):
+    file, unit, note = ANGULAR[version]
+    rows = [("verb", "<target>Öffnen</target>"), ("state", "<target>Offen</target>"), (asked, "")]
+    units = [
+        unit.format(number, target, meaning and note.format(meaning))
+        for number, (meaning, target) in enumerate(rows)
+    ]
+    document = read_document("a.xlf", file.format("".join(units)).encode())
+    found = Memory(document.pairs).exact("Open", document.texts[0].context)
+    assert (found and found.target) == {"verb": "Öffnen", "state": "Offen", "": None}[asked]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_read"),
+    [
+        ('state="translated"', True),
+        ('state="translated" state-qualifier="exact-match"', True),
+        ('state="final" state-qualifier="leveraged-mt"', True),
+        ('state="translated" state-qualifier="leveraged-mt"', False),
+        ('state-qualifier="fuzzy-match"', False),
+        ('state="translated" state-qualifier="rejected-grammar"', False),
+        ('state="translated" state-qualifier="rejected-length"', False),
+        ('state="translated" state-qualifier="leveraged-tm"', False),
+    ],
+)
+@pytest.mark.parametrize("approved", ["", ' approved="yes"'])
+def test_what_no_person_has_read_is_no_exact_match(state, is_read, approved):
+    unit = f"<trans-unit{approved}><source>Open</source><target {state}>Auf</target></trans-unit>"
+    xliff = f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>'
+    found = Memory(read_document("a.xlf", xliff.encode()).pairs).exact("Open")
+    assert (found is not None) == (is_read or bool(approved))
+
+
 def test_a_comment_of_qt_tells_equal_texts_apart():
     message = "<message><source>Open</source><comment>{}</comment>{}</message>"
     done = "<translation>Offen</translation>"
     source = f"<TS>{message.format('state', done)}{message.format('verb', '')}</TS>"
     document = read_document("a.ts", source.encode())
     assert Memory(document.pairs).exact("Open").target == "Offen"
-    assert Memory(document.pairs).exact("Open", document.texts[0].text.context) is None
+    assert Memory(document.pairs).exact("Open", document.texts[0].context) is None
 
 
 def packed(parts):

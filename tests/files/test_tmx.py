@@ -60,6 +60,29 @@ def test_a_code_of_a_variant_wins_over_that_of_its_language(tmp_path):
     assert [pair[1::-1] for pair in read_tmx(path, ["pt-BR", "pt"])] == pairs
 
 
+@pytest.mark.parametrize(
+    ("wanted", "codes", "taken"),
+    [
+        ("zh", ("zh-TW", "zh-CN"), "zh-CN"),
+        ("zh", ("zh_TW", "zh-Hans"), "zh-Hans"),
+        ("zh-Hans", ("zh-TW", "zh-CN"), "zh-CN"),
+        ("zh-Hant", ("zh-CN", "zh-TW"), "zh-TW"),
+        ("zh-TW", ("zh", "zh-Hant-TW"), "zh-Hant-TW"),
+        ("zh", ("zh-TW", "zh-HK"), None),
+        ("sr", ("sr-Latn", "sr-RS"), "sr-RS"),
+        ("sr-Latn", ("sr", "sr-Latn-RS"), "sr-Latn-RS"),
+        ("pt", ("en-US", "pt-BR"), "pt-BR"),
+    ],
+)
+def test_a_translation_in_another_script_is_in_another_language(tmp_path, wanted, codes, taken):
+    path = save(tmp_path / "a.tmx", unit(("en", "dog"), *zip(codes, codes, strict=True)))
+    if taken is None:
+        with pytest.raises(ValueError, match=f"no text in '{wanted}'"):
+            list(read_tmx(path, ["en", wanted]))
+    else:
+        assert list(read_tmx(path, ["en", wanted])) == [("dog", taken, 1, "")]
+
+
 def test_white_space_of_a_text_stays(tmp_path):
     text = "10\u00a0000\u202f%\u3000"
     path = save(tmp_path / "a.tmx", unit(("fr", f"\n {text}\u2028a\t b "), ("en", "10,000%")))

@@ -11,6 +11,14 @@ from servers import serving
 from vanilla_transformer.serving.memories import StoredMemory
 from vanilla_transformer.text.memory import Pair
 
+CORRECTIONS = {
+    "see https://a.org/en": "siehe https://a.org/de",
+    "on %m/%d/%Y": "am %d.%m.%Y",
+    "cut &amp; paste": "Ausschneiden und einfügen",
+    "done 🎉": "fertig",
+    "see %s": "Sieh",
+    "12": "zwölf",
+}
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
 
@@ -23,29 +31,31 @@ def test_a_correction_answers_all_later_requests(trained, tmp_path):
         first = server.post("/suggest", {**values, "s": "Ein Hund.\tKatze!\nIst da."})
         assert first[2] == {"success": True}
         server.form("/suggest", **values, s="Der Hund sieht sie.")
-        texts = [LINE.upper(), "a bird finds a child .", LINE]
-        expected = ["DER HUND SIEHT SIE.", "Vogel findet Kind .", "Der Hund sieht sie."]
+        texts = [LINE.capitalize(), "a bird finds a child .", LINE]
         answer = server.translate(texts)[2]
-        assert answer["translatedText"] == expected
-        assert [bool(found) for found in answer["fromMemory"]] == [True, False, True]
-        assert answer["fromMemory"][2]["source"] == LINE
-        assert answer["fromMemory"][2]["is_exact"] is True
+        outputs, found = answer["translatedText"], answer["fromMemory"]
+        assert outputs[0] != "Der Hund sieht sie."
+        assert outputs[1:] == ["Vogel findet Kind .", "Der Hund sieht sie."]
+        assert [one and one["is_exact"] for one in found] == [False, None, True]
+        assert found[2]["source"] == LINE
         html = server.translate(f"<p>{LINE}</p>", format="html")[2]["translatedText"]
         assert html == "<p>Der Hund sieht sie.</p>"
         with serving(f"en-de={trained}", "--memory", file) as other:
             assert other.translate(LINE)[2]["translatedText"] == "Der Hund sieht sie."
             other.form("/suggest", **values, s="Er sieht sie.")
         assert server.translate(LINE)[2]["translatedText"] == "Er sieht sie."
-        unusable = {"q": "see %s", "s": "Sieh"}, {"q": "a dog\na cat"}, {"q": "12"}
-        for wrong in ({"s": " "}, {"source": "fr"}, {"q": ""}, *unusable):
+        for wrong in ({"s": " "}, {"source": "fr"}, {"q": ""}, {"q": "a dog\na cat"}):
             assert server.post("/suggest", {**values, "s": "x", **wrong})[0] == 400
+        for text, correction in CORRECTIONS.items():
+            assert server.post("/suggest", {**values, "q": text, "s": correction})[0] == 200
+            assert server.translate(text)[2]["translatedText"] == correction
         server.form("/suggest", **{**values, "q": "a bird"}, s="a bird")
         assert server.translate("a bird")[2]["translatedText"] == "a bird"
         server.form("/suggest", **{**values, "q": "a <b>dog"}, s="<i>Ein</i> Hund")  # plain text
         assert server.translate("a <b>dog")[2]["translatedText"] == "<i>Ein</i> Hund"
     lines = file.read_text("utf-8").splitlines()
     assert lines[0] == f"{LINE}\tEin Hund. Katze! Ist da.\ten\tde"
-    assert len(lines) == 5
+    assert len(lines) == 5 + len(CORRECTIONS)
 
 
 def test_a_server_without_a_memory_takes_no_corrections(trained):

@@ -55,6 +55,7 @@ class MarkedText:
         is_doubtful: Whether a person should check it, which PO and XLIFF can say.
         is_known: Whether it is from a memory, which XLIFF can say.
         part: Its part of the file, if that is to be written as it is.
+        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
     """
 
     text: str
@@ -62,6 +63,7 @@ class MarkedText:
     is_doubtful: bool = False
     is_known: bool = False
     part: str | None = None
+    context: str | None = field(default=None, compare=False)
 
     def parts(self) -> Iterator[str | Tag]:
         """Yields the texts between the tags, and the tags, in order."""

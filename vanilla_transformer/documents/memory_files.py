@@ -53,17 +53,14 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
         for row in read_tmx(path, [source, target]):
             yield from _as_text_and_message(*row[:2])
     elif suffix == ".tsv":
-        corrections: dict[tuple[str, str], str] = {}
         for number, line in enumerate(read_lines(path), start=1):
             cells = line.split("\t")
             if len(cells) < 2:
                 raise ValueError(f"{path}, line {number}: there is no tab before a target.")
-            if len(cells) < 4:
-                yield from _as_text_and_message(*cells[:2])
-            elif all(map(_is_language, cells[2:4], (source, target))):
-                corrections[cells[0], cells[3]] = cells[1]  # the last one counts
-        for (text, _), correction in corrections.items():
-            yield from _as_text_and_message(text, correction)
+            is_correction = len(cells) >= 4
+            if not is_correction or all(map(_is_language, cells[2:4], (source, target))):
+                for pair in _as_text_and_message(*cells[:2]):
+                    yield pair._replace(is_correction=is_correction)
     else:
         document = read_document(path, Path(path).read_bytes())
         try:

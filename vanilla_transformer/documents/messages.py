@@ -48,22 +48,18 @@ class Message(str):
     Attributes:
         flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
             numbered.
-        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
         key: The position of the sign before the letter of a key. None: it has none.
     """
 
-    __slots__ = ("context", "flags", "key")
+    __slots__ = ("flags", "key")
     flags: frozenset[str]
-    context: str | None
     key: int | None
 
 
-def as_message(
-    marked: MarkedText, flags: frozenset[str], context: str | None = None, key: int | None = None
-) -> MarkedText:
+def as_message(marked: MarkedText, flags: frozenset[str], key: int | None = None) -> MarkedText:
     """Returns a text as a text of a program."""
     message = Message(marked.text)
-    message.flags, message.context, message.key = flags, context, key
+    message.flags, message.key = flags, key
     return replace(marked, text=message)
 
 
@@ -158,7 +154,7 @@ def _with_numbers(marked: MarkedText) -> MarkedText:
     """Returns a text whose placeholders may be numbered, as others of its file are."""
     text = marked.text if isinstance(marked.text, Message) else as_message(marked, frozenset()).text
     assert isinstance(text, Message)
-    return as_message(marked, text.flags | {"numbered-format"}, text.context, text.key)
+    return as_message(marked, text.flags | {"numbered-format"}, text.key)
 
 
 class _Text:
@@ -170,8 +166,8 @@ class _Text:
         if isinstance(text, Message) and text.key is not None:
             label, self._sign = _without_sign(text, text.key)
             self._letter, self._flags = label[text.key], text.flags
-            without = MarkedText(label, _moved(marked.tags, text.key, -1))
-            self.texts = [as_message(without, text.flags, text.context)]
+            without = replace(marked, text=label, tags=_moved(marked.tags, text.key, -1))
+            self.texts = [as_message(without, text.flags)]
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
         """Puts the sign before the same letter, best where a word begins, or the first one."""
@@ -262,8 +258,9 @@ class _Choices:
             else:
                 items.append(token[0].replace("''", "'"))
         before, marked, after = split_edges(items)
+        marked = replace(marked, context=self._marked.context)
         if isinstance(text, Message):
-            marked = as_message(marked, text.flags, text.context)
+            marked = as_message(marked, text.flags)
         self._branches.append(_Branch(before, marked, after, contents))
         return stop
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from gettext import c2py
 
 from vanilla_transformer.documents.markup import MarkedText
 from vanilla_transformer.documents.messages import as_message, find_key, pair_of_messages
@@ -34,6 +35,8 @@ _TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPAC
 _COMMENT = re.compile(r"#([,|~]?)([^\r\n]*)(?:\r?\n)?")
 _FORMER = re.compile(rf"msgid\s+({_STRINGS})")
 _CHARSET = re.compile(r'("Content-Type:[^"]*?charset=)([^\s"\\;]+)')
+_PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.MULTILINE)
+_COUNTED = range(200)  # the rules of all languages repeat after 100 numbers
 _LANGUAGE = re.compile(r'"Language:[ \t]*([^\s"\\]*)[ \t]*(?=\\n")')
 _WRITTEN = dict(zip('"\\\a\b\t\n\v\f\r', '"\\abtnvfr', strict=True))
 _SPECIAL = re.compile(r'["\\\x00-\x1f\x7f]')
@@ -60,9 +63,12 @@ class PoFile(FileTemplate):
         position = int(source.startswith("\ufeff"))
         pairs, file = list[Pair](), source.lower()
         self._messages: list[tuple[str, int, list[Place]]] = []
+        forms = list(map(c2py("n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            self._messages.append((match["comments"], position, list(_places(match, file))))
-            pairs += _pairs(match, file)
+            if plurals := _is_header(match) and _PLURALS.search(_text_of(match["targets"])):
+                forms = list(map(c2py(plurals[1]), _COUNTED))
+            self._messages.append((match["comments"], position, list(_places(match, forms, file))))
+            pairs += _pairs(match, forms, file)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
@@ -114,47 +120,58 @@ class PoFile(FileTemplate):
             return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
 
 
-def _places(message: re.Match[str], file: str) -> Iterator[Place]:
+def _places(message: re.Match[str], forms: Sequence[int], file: str) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
-    for span, source, target, form in _translations(message):
+    for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
         for place in find_place(span, split_text(source), partial(Place, encode=_strings_of)):
-            key = find_key(place.text.text, file)
-            text = as_message(place.text, flags, context + form, key)
-            yield replace(place, text=text, stays=False)
+            text = as_message(place.text, flags, find_key(place.text.text, file))
+            yield replace(place, text=replace(text, context=context + form), stays=False)
 
 
-def _pairs(message: re.Match[str], file: str) -> Iterator[Pair]:
+def _pairs(message: re.Match[str], forms: Sequence[int], file: str) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     comments, context = message["comments"], _text_of(message["context"] or "")
     flags = _flags_of(comments)
     if "fuzzy" not in flags:
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
-        for _, source, target, form in _translations(message):
+        for _, source, target, form in _translations(message, forms):
             source, target = (text.replace(quote, "'") for text in (source, target))
             yield pair_of_messages(source, target, context + form, file)
     elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
-        for _, _, target, _ in _translations(message):
+        for _, _, target, _ in _translations(message, forms):
             pair = pair_of_messages(_text_of(former[1]), target, file=file)
             yield pair._replace(is_doubtful=True)
 
 
-def _translations(message: re.Match[str]) -> Iterator[tuple[Span, str, str, str]]:
-    """Yields the span of each translation of a message, its source, its text, and its plural form.
+def _translations(
+    message: re.Match[str], forms: Sequence[int]
+) -> Iterator[tuple[Span, str, str, str]]:
+    """Yields the span of each translation of a message, its source, its text, and its form.
 
-    The form, such as "[2]", tells one of several plurals from the others.
+    The source is that of English for the numbers of the form: the singular for 1. The form, such as
+    "[2, 3, 4]", has these numbers if they are others than those of English.
+
+    Args:
+        forms: The place of the form of each number, as the header tells it.
     """
-    if not (message["context"] or _text_of(message["id"])):  # the header
+    if _is_header(message):
         return
     targets = list(_TARGET.finditer(message["targets"]))
+    forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
+    others = [number for number in _COUNTED if forms[number] != forms[1]]
     for target in targets:
-        is_plural = target[1] is not None and (target[1] != "0" or len(targets) == 1)
+        numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
+        source = "plural" if message["plural"] and not (others and 1 in numbers) else "id"
+        form = "" if numbers in ([1], others or [*_COUNTED]) else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
-        source = _text_of(message["plural" if is_plural and message["plural"] else "id"])
-        form = f"[{target[1]}]" if is_plural and len(targets) > 2 else ""
-        yield (begin, end), source, _text_of(target[2]), form
+        yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
+
+
+def _is_header(message: re.Match[str]) -> bool:
+    return not (message["context"] or _text_of(message["id"]))
 
 
 def _flags_of(comments: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
-from vanilla_transformer.documents.places import Document, Item, marked_text, split_text
+from vanilla_transformer.documents.places import Document, Item, marked_text
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
@@ -20,6 +20,8 @@ from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.memory import Known, Memory, Suggestion, decide
 
 logger = logging.get_logger(__name__)
+
+_TAG = re.compile(r"(?:<|&lt;)/?([\w:.-]+)(?:[^<>&]|&(?![lg]t;))*(?:>|&gt;)")
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def plan_marked(
     """
     # With tags in a text, the model would link them with words of the similar one.
     reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
-    contexts = [getattr(marked.text, "context", None) for marked in texts]
+    contexts = [marked.context for marked in texts]
     decided = decide(
         [marked.write() for marked in texts],
         memories,
@@ -163,12 +165,13 @@ def plan_marked(
 
 
 def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:
-    """Returns the translation that a memory has. None: it has none, or one with other tags."""
+    """Returns the translation that a memory has. None: it has none, or a proposal of other tags."""
     if known is None or known.answer is None:
         return None
-    marked = _with_tags_of(text, known.answer)
-    is_doubtful = not known.suggestion.is_exact
-    return marked and replace(marked, is_known=True, is_doubtful=is_doubtful)
+    marked, is_exact = _with_tags_of(text, known.answer), known.suggestion.is_exact
+    if marked is None and is_exact:
+        marked = _with_own_tags(text, known.answer)
+    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
@@ -188,9 +191,20 @@ def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
     return translated if has_all and _tags_in(translated) == _tags_in(text) else None
 
 
+def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
+    """Returns a translation of an equal text with the tags that a person gave it."""
+    kinds = {match[1]: type(tag) for tag in text.tags if (match := _TAG.match(tag.text))}
+    items, last = list[Item](), 0
+    for match in _TAG.finditer(target):
+        make = kinds.get(match[1], Tag)
+        items += [target[last : match.start()], make(0, match[0])]
+        last = match.end()
+    return marked_text([*items, target[last:]])
+
+
 def _tags_in(marked: MarkedText) -> list[str]:
     """Returns the parts of a text that look like tags."""
-    return sorted(item.text for item in split_text(marked.text) if isinstance(item, Tag))
+    return sorted(match[0] for match in _TAG.finditer(marked.text))
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:

@@ -35,9 +35,12 @@ from vanilla_transformer.text.memory import Pair
 
 _LINE_BREAK = re.compile(r"[\r\n]")
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
+_MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
 _PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
 _STRING = r'"((?:[^"]|"")*)"'  # in a formula
 _IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
+_READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
+"""Qualifiers of states of XLIFF: of what a person has read, and of outputs of a model."""
 _ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
 _BEGIN, _END = re.compile(r"(?:\s|\\u0020)*"), re.compile(r"(?:\s|\\u0020)*\Z")
 _KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
@@ -138,8 +141,9 @@ class _XmlPlace(Place):
         # A stored translation has the spaces that a person gave it.
         spaced = output if output.is_known else output.with_spaces()
         for item in (*self.before, *spaced.parts(), *self.after):
-            if isinstance(item, str):
-                for number, line in enumerate(item.split("\n")):
+            if not isinstance(item, _XmlTag):  # a tag that is none here is a text
+                text = item if isinstance(item, str) else html.unescape(item.text)
+                for number, line in enumerate(text.split("\n")):
                     if number:
                         yield "", next(breaks, r"\n" if self.schema.escapes else "\n")
                     if self.schema.escapes:
@@ -147,7 +151,6 @@ class _XmlPlace(Place):
                     if line:
                         yield runs[-1], html.escape(line, quote=False)
                 continue
-            assert isinstance(item, _XmlTag)
             if item.text:
                 end = f"</{self.prefix}{self.schema.run}>" if item.run else ""
                 yield "", f"{item.run}{item.text}{end}"
@@ -339,7 +342,7 @@ class _Reader:
         if segments and (target is None or target.child("mrk") or not target.has_content):
             source = segments
         comment, is_approved = unit.child("comment"), unit.attribute("approved") == "yes"
-        context = self._source_of(comment) if comment else ""
+        context = self._source_of(comment) if comment else self._meaning_of(unit)
         name = f"{source.prefix}{name}"
         if target is None and is_approved:  # its empty translation is on purpose
             return
@@ -355,9 +358,11 @@ class _Reader:
             is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
             is_gone = state in ("vanished", "obsolete")
             if is_approved or is_gone or (target.has_content and not is_asked):
-                # Nobody has read the output of a model.
-                if is_approved or target.attribute("state-qualifier") != "mt-suggestion":
-                    self.pairs.extend(self._pair(source, target, context))
+                origin = target.attribute("state-qualifier")
+                is_read = is_approved or state in ("final", "signed-off") or origin in _READ
+                if is_read or origin not in _OF_MACHINES:  # which nobody has read
+                    for pair in self._pair(source, target, context):
+                        self.pairs.append(pair._replace(is_doubtful=not is_read))
                 return
         old = self.source[target.inside : target.close] if target else ""
         plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
@@ -373,6 +378,14 @@ class _Reader:
         for place in self._block(source, context):
             yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
 
+    def _meaning_of(self, unit: _Element) -> str:
+        """Returns a note by which Angular tells a unit from others of the same source."""
+        begin = unit.begin
+        if unit.name == "segment":  # notes of XLIFF 2 are before the segments of a unit
+            begin = self.source.rfind(f"<{unit.prefix}unit", 0, begin)
+        meaning = _MEANING.search(self.source, begin, unit.end)
+        return html.unescape(meaning[1]) if meaning else ""
+
     def _pair(self, source: _Element, target: _Element, context: str) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
         places = [place for side in (source, target) for place in self._block(side)]
@@ -380,12 +393,12 @@ class _Reader:
         if len(places) == 2 and edges[0] == edges[1]:
             source_text, target_text = (place.text.write() for place in places)
             if self.schema.flags is None:
-                yield Pair(source_text, target_text)
+                yield Pair(source_text, target_text, context)
             else:
                 yield pair_of_messages(source_text, target_text, context, self._in_small_letters)
 
     def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
-        """Yields the place of the content of a block, if it has a text; messages have a context."""
+        """Yields the place of the content of a block, if it has a text."""
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
         sizes = Counter[str]()
@@ -399,11 +412,12 @@ class _Reader:
             self.kept.append(text.text)
         elif is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
             text = _with_spaced_tags(text)
+            text = replace(text, context=context)
             if self.schema.flags is not None:
                 key = None  # a string of Android has no sign of a key
                 if not self.schema.escapes:
                     key = find_key(text.text, self._in_small_letters)
-                text = as_message(text, self.schema.flags, context, key)
+                text = as_message(text, self.schema.flags, key)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
                 schema=self.schema,

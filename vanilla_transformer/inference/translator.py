@@ -266,7 +266,7 @@ class Translator:
             if memories and len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
             reads = [self.reader.reads_memory] * len(texts)
-            known = decide(texts, memories, reads)
+            known = decide(texts, memories, reads, tells=True)
         glossary = Glossary(()) if options.glossary is None else Glossary.of(options.glossary)
         find_kept = make_kept_finder(options.keep, options.keep_patterns)
         return Job(

@@ -2,7 +2,6 @@
 
 import os
 from collections import defaultdict
-from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -20,7 +19,7 @@ class StoredMemory:
 
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
-        self._memories: defaultdict[Direction, Memory] = defaultdict(partial(Memory, corrects=True))
+        self._memories: defaultdict[Direction, Memory] = defaultdict(Memory)
         self._position = self._line = 0
         self._path.touch()
         self._read_new()
@@ -33,12 +32,9 @@ class StoredMemory:
     def add(self, source: str, target: str, pair: Pair) -> None:
         """Adds a pair of these languages to the file, if it would answer its own text."""
         text, translation = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
-        stored = Pair(text, translation)
-        if Memory([stored], corrects=True).exact(pair.source) is None:
-            raise ValueError(
-                "a correction has letters, the placeholders of its text, and no lines or columns: "
-                "correct each line of a text."
-            )
+        stored = Pair(text, translation, is_correction=True)
+        if Memory([stored]).exact(pair.source) is None:
+            raise ValueError("a text has lines or columns: correct each of them.")
         line = "\t".join((*stored[:2], source, target)) + "\n"
         with FileLock(f"{self._path}.lock"), self._path.open("r+b") as file:
             whole = file.read().rfind(b"\n") + 1  # a server that was killed may have left a part
@@ -64,6 +60,6 @@ class StoredMemory:
                     )
                 source, target, *languages = cells
                 self._memories[known_tag(languages[0]), known_tag(languages[1])].add(
-                    Pair(source, target)
+                    Pair(source, target, is_correction=True)
                 )
             self._position += len(whole)

@@ -172,14 +172,23 @@ def _agree_in_script(one: str, other: str) -> bool:
 def variant_of(tag: str, languages: Iterable[str]) -> str | None:
     """Returns the one of some languages that a tag names or is a variant of; None: there is none.
 
-    "en-US" and "eng" are "en"; "pt-BR" is "pt" unless "pt-BR" is among the languages.
+    "en-US" and "eng" are "en"; "pt-BR" is "pt" unless "pt-BR" is among the languages. A language
+    without a script has its usual one: "zh-CN" is "zh" and "zh-Hans", "zh-TW" is "zh-Hant" alone.
     """
-    code = known_tag(tag) or tag
-    standard = {language: known_tag(language) or language for language in languages}
+    code, standard = _with_script(tag), {language: _with_script(language) for language in languages}
     for language in sorted(standard, key=lambda language: -len(standard[language])):  # pt-BR, pt
         if f"{code}-".startswith(f"{standard[language]}-"):
             return language
     return None
+
+
+def _with_script(tag: str) -> str:
+    """Returns a tag in the standard form, but with its script: "zh-Hant-TW" for "zh_TW"."""
+    if (known := known_tag(tag)) is None:
+        return tag
+    script = f"-{script_of(tag)}"
+    language, *rest = known.replace(script, "").split("-", 1)
+    return "-".join([language + script, *rest])
 
 
 def are_related(one: str, other: str) -> bool:

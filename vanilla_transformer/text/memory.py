@@ -1,8 +1,9 @@
 """A memory of translations: pairs of texts, found by sources that are equal or similar.
 
-Placeholders, numbers, case and the signs at the end do not count when sources are compared: a
-stored translation gets the placeholders, numbers and signs of the text. The similarity of two texts
-is 1 less Levenshtein's distance in words, as a share of the longer text.
+A translation of an equal text is a person's word: exact. The texts are equal to the letter, but for
+white space at both ends and the names of placeholders. All else is a proposal: the translation of
+the most similar text, which gets the placeholders, numbers, case and signs at the end of the text.
+The similarity of texts is 1 less Levenshtein's distance in words, as a share of the longer one.
 """
 
 from array import array
@@ -21,9 +22,9 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
-from vanilla_transformer.text.kept import Copies, Edit, apply_edits, kept_spans, meets
+from vanilla_transformer.text.kept import Edit, Span, apply_edits, kept_spans, meets
 from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, word_parts
-from vanilla_transformer.text.patterns import is_next
+from vanilla_transformer.text.patterns import find_patterns, is_next
 
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of a model's.
@@ -52,7 +53,7 @@ _WIDE = {".": "\u3002", ":": "\uff1a", "!": "\uff01", "?": "\uff1f"}
 _WIDE_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]\Z")
 _BREAK = regex.compile(r"[\n\t]")
 _LETTER = regex.compile(r"\p{L}")
-_FIRST_LETTER = regex.compile(r"\A\p{L}|\b\p{L}(?=\p{L})")  # "a" of "a file", none of "-e"
+_NAME = regex.compile(r"(?:[%$#]?[({<]+\s*\$?|\$)([\w.\[\]]+)")  # and a placeholder before it
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]")
 _PART = "\0"
 # Among 146,000 pairs of programs, 142 of 600 other texts have a pair of similarity 0.4 or more. The
@@ -70,12 +71,14 @@ class Pair(NamedTuple):
         context: A name that tells it from equal texts, such as `msgctxt`; "": it has none. None:
             nobody knows.
         is_doubtful: Whether the translation is only a proposal, for an equal text too.
+        is_correction: Whether it counts before all others but later corrections.
     """
 
     source: str
     target: str
     context: str | None = None
     is_doubtful: bool = False
+    is_correction: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ class Suggestion:
 
     Attributes:
         source: The stored source.
-        target: Its translation, with the placeholders, numbers and end of the text.
+        target: Its translation, with the placeholders of the text; of a similar text also with its
+            numbers, case and end.
         similarity: From 0 to 1.
-        is_exact: Whether the sources are equal, but for their placeholders, numbers, case and end.
+        is_exact: Whether the sources are equal, but for the names of placeholders.
     """
 
     source: str
@@ -145,20 +149,13 @@ class _Skeleton:
 
 
 class Memory:
-    """Pairs of one direction; later ones may be added, by several threads.
+    """Pairs of one direction; later ones may be added, by several threads."""
 
-    Args:
-        corrects: Whether the last of several translations counts, and not the most frequent one.
-    """
-
-    def __init__(self, pairs: Iterable[Pair] = (), corrects: bool = False) -> None:
-        self._corrects = corrects
+    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self._lock = Lock()
-        self._sources: list[str] = []
-        self._targets: list[str] = []
-        self._contexts: list[str | None] = []
-        # Numbers and bytes in arrays: a million pairs take 233 bytes each besides their texts.
-        self._last: dict[int, int] = {}  # by the hash of a key: the last pair that has it
+        self._pairs: list[Pair] = []
+        # Numbers and bytes in arrays: a million pairs take XXX bytes each besides their texts.
+        self._last: dict[int, int] = {}  # by the hash of a nameless text: the last pair of it
         self._former = array("q")  # the pair before each with the same key; -1: there is none
         self._ids: dict[str, int] = {}
         self._pairs_of: list[array[int]] = []  # by the id of a word
@@ -169,7 +166,7 @@ class Memory:
             self.add(pair)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self._pairs)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -183,25 +180,21 @@ class Memory:
         A pair without a translation is left out, and so is one whose texts are equal, unless it is
         a correction.
         """
-        source, target, context, is_doubtful = pair
-        stored = _Skeleton(source)
-        if not (_LETTER.search(stored.key) and target.strip()):
+        if not (pair.source.strip() and pair.target.strip()):
             return
-        if source == target and not self._corrects:  # most often nobody has translated it yet
+        if pair.source == pair.target and not pair.is_correction:  # most often nobody has done it
             return
+        stored = _Skeleton(pair.source)
         with self._lock:
-            number = len(self._sources)
-            self._sources.append(source)
-            self._targets.append(target)
-            begin, _, end = _split_signs(target)
+            self._pairs.append(pair)
+            begin, _, end = _split_signs(pair.target)
             if _plain(end) == _plain(stored.end):  # how this language writes the end of a source
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
-            self._contexts.append(context)
-            key = hash(stored.key)
-            self._former.append(-1 if is_doubtful else self._last.get(key, -1))
-            if not is_doubtful:
-                self._last[key] = number
-            ids = [self._ids.setdefault(word, len(self._ids)) for word in stored.words]
+            key, number = hash(_nameless(pair.source)), len(self) - 1
+            self._former.append(self._last.get(key, -1))
+            self._last[key] = number
+            words = stored.words if _LETTER.search(stored.key) else []  # no number is like another
+            ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
             self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
             for word in set(ids):
                 self._pairs_of[word].append(number)
@@ -213,42 +206,38 @@ class Memory:
     ) -> Suggestion | None:
         """Returns the translation of an equal text.
 
-        Of several translations, the first of these rules decides: the same context, the same text
-        to the letter, the same neighbours, the most frequent translation, the last one. Not used
-        are translations whose capitals would have to become small, or whose numbers differ if one
-        of both is 1 ("1 Minuten"), and "Nr." of "No." for "No".
+        Of several, the first of these rules decides: the same context, the same names of
+        placeholders, the last correction, the same neighbours, the most frequent translation, the
+        last one.
 
         Args:
             context: Like a pair's. Pairs with another one do not count.
             before: The text before this one in its file.
             behind: The text behind it.
         """
-        asked, skeletons = _Skeleton(text), dict[str, _Skeleton]()
-        found: list[tuple[tuple[bool, ...], str, str]] = []
-        number = self._last.get(hash(asked.key), -1)
+        key = _nameless(text)
+        found: list[tuple[tuple[int, ...], Suggestion]] = []
+        number = self._last.get(hash(key), -1)
         while number >= 0:
-            source, own = self._sources[number], self._contexts[number]
-            stored = skeletons.get(source) or skeletons.setdefault(source, _Skeleton(source))
-            if stored.key == asked.key and (None in (context, own) or own == context):
-                target = self._adapted(stored, self._targets[number], asked)
-                is_alike = _matters(asked) == _matters(stored)
-                if target is not None and is_alike and _has_case_of(asked, stored, target):
-                    is_near = before == self._source_at(number - 1)
-                    is_near |= behind == self._source_at(number + 1)
-                    is_same = (own or "") == (context or "")
-                    rank = is_same, source == text, is_near, stored.body == asked.body
-                    found.append((rank, target, source))
+            pair = self._pairs[number]
+            is_asked = not pair.is_doubtful and _nameless(pair.source) == key
+            if is_asked and (None in (context, pair.context) or pair.context == context):
+                is_same = (pair.context or "") == (context or "")
+                is_same_text = _letters(pair.source) == _letters(text)
+                order = number if pair.is_correction else -1
+                is_near = before == self._source_at(number - 1)
+                is_near |= behind == self._source_at(number + 1)
+                if (target := _renamed(pair, text)) is not None:
+                    suggestion = Suggestion(pair.source, target, 1.0, is_exact=True)
+                    found.append(((is_same, is_same_text, order, is_near), suggestion))
             number = self._former[number]
-        if not found:
-            return None
-        best = max(rank for rank, *_ in found)
+        best = max((rank for rank, _ in found), default=None)
         # Later pairs come first, and `most_common` keeps this order among equally frequent ones.
-        pairs = [(target, source) for rank, target, source in found if rank == best]
-        (target, source), _ = Counter(pairs[:1] if self._corrects else pairs).most_common(1)[0]
-        return Suggestion(source, target, 1.0, is_exact=True)
+        frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
+        return frequent[0][0] if frequent else None
 
     def _source_at(self, number: int) -> str | None:
-        return self._sources[number] if 0 <= number < len(self) else None
+        return self._pairs[number].source if 0 <= number < len(self) else None
 
     def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
@@ -262,31 +251,31 @@ class Memory:
             candidates = self._candidates(asked, least)
         usable = [row for row in candidates if row[1] < 1] if is_other else candidates
         for number, similarity in usable[:_MOST_TRIED]:
-            target = self._adapted(_Skeleton(self._sources[number]), self._targets[number], asked)
+            pair = self._pairs[number]
+            target = self._adapted(_Skeleton(pair.source), pair.target, asked)
             if target is not None:
-                return Suggestion(self._sources[number], target, similarity)
+                return Suggestion(pair.source, target, similarity)
         return None
 
     def draw(self, chance: Random) -> Suggestion:
         """Returns any pair, drawn at random."""
-        number = chance.randrange(len(self))
-        return Suggestion(self._sources[number], self._targets[number], 0.0)
+        pair = self._pairs[chance.randrange(len(self))]
+        return Suggestion(pair.source, pair.target, 0.0)
 
     def _adapted(self, stored: _Skeleton, target: str, asked: _Skeleton) -> str | None:
         """Returns the target of a stored source with the parts, case and end of the asked text.
 
-        None: it has other parts than its source, or parts that the text lacks.
+        None: it has other parts than its source, or parts that the text lacks, or nobody knows
+        which of its parts stands for which of the text.
         """
+        if stored.text == asked.text:
+            return target
         own = _Skeleton(target, stored.parts)
         parts = own.parts
-        if stored.text == asked.text:
-            if not Copies.find(asked.text, kept_spans(asked.text), target).are_right:
-                return None
-        elif Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
-            waiting = defaultdict[str, list[int]](list)
-            for number, part in enumerate(stored.parts):
-                waiting[part].append(number)
-            order = [waiting[part].pop(0) for part in own.parts]
+        if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
+            if len({*zip(stored.parts, asked.parts, strict=True)}) > len({*stored.parts}):
+                return None  # `2 of 7` for `3 of 3`
+            order = list(map(stored.parts.index, own.parts))
             parts = [asked.parts[number] for number in order]
             in_order = [number for number in order if is_next(asked.parts[number])]
             if in_order != sorted(in_order):
@@ -363,24 +352,39 @@ class Memory:
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def _matters(text: _Skeleton) -> tuple[list[bool], bool]:
-    """Returns which parts are 1, and whether the text may be an abbreviation, such as "No."."""
-    return [part == "1" for part in text.parts], len(text.words) == 1 and text.end.strip() == "."
+def _letters(text: str) -> str:
+    """Returns the letters by which equal texts are known: white space at the ends is left out."""
+    return normalize("NFC", text.strip())
 
 
-def _has_case_of(asked: _Skeleton, stored: _Skeleton, target: str) -> bool:
-    """Returns whether a translation has the case that a text needs.
+def _names(text: str) -> list[Span]:
+    """Returns the spans of the names of the placeholders of a text."""
+    parts = (span for span, _ in find_patterns(text, kind="placeholder"))
+    return [match.span(1) for span in parts if (match := _NAME.match(text, *span))]
 
-    Only a person knows which words of a text in capitals have small letters, and whether its first
-    word has. Case within a word has a meaning: `-e` and `-E` are two options.
+
+def _nameless(text: str) -> str:
+    """Returns a text without the names of its placeholders."""
+    return _letters(apply_edits(text, [Edit(*span, _PART) for span in _names(text)]))
+
+
+def _renamed(pair: Pair, text: str) -> str | None:
+    """Returns a translation with the names and the white space of a text equal to its source.
+
+    None: names differ, and one does not stand once in the source and once in the translation.
     """
-    if _is_in_capitals(stored.body) and not _is_in_capitals(asked.body):
-        return not target.isupper()
-    if stored.body[:1].isupper() and asked.body[:1].islower() and target.lstrip()[:1].isupper():
-        return False
-    sides = asked, stored
-    bodies = {_FIRST_LETTER.sub(lambda letter: letter[0].lower(), side.body) for side in sides}
-    return len(bodies) == 1 or _is_in_capitals(asked.body)
+    if pair.source == text:
+        return pair.target
+    target, sides = pair.target, (pair.source, pair.target, text)
+    old, own, new = ([side[slice(*span)] for span in _names(side)] for side in sides)
+    if old != new:
+        names = dict(zip(old, new, strict=True))
+        if len(names) < len(old) or sorted(own) != sorted(old):
+            return None
+        edits = [Edit(*span, names[target[slice(*span)]]) for span in _names(target)]
+        target = apply_edits(target, edits)
+    begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    return f"{text[:begin]}{target.strip()}{text[end:]}"
 
 
 def _is_in_capitals(text: str) -> bool:
@@ -424,17 +428,19 @@ def decide(
     reads: Sequence[bool],
     *,
     marks_doubt: bool = False,
+    tells: bool = False,
     contexts: Sequence[str | None] = (),
 ) -> list[Known | None]:
     """Decides the use of former translations of texts; nothing else has a threshold.
 
     An equal text of the first memory answers; else one of the next. Otherwise the most similar text
-    is read by the model if it can, or answers as a proposal, or is only told.
+    is a proposal if an answer can be marked as one, or is read by the model if it can, or is told.
 
     Args:
         texts: The texts of one file, in their order.
         reads: Whether the model reads a similar text, for each text.
         marks_doubt: Whether an answer can be marked as a proposal.
+        tells: Whether a similar text is told where nothing uses its translation.
         contexts: The context of each text, as of a pair. Empty: nobody knows them.
     """
     around = ["", *texts, ""]
@@ -442,17 +448,18 @@ def decide(
     decided: list[Known | None] = []
     for before, text, behind, context, is_read in rows:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
-        found = next(filter(None, equal), None)
-        if found is None:
-            least = LEAST_SHOWN if is_read else LEAST_SIMILARITY
-            near = (memory.similar(text, least) for memory in memories)
-            found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
+        if found := next(filter(None, equal), None):
+            decided.append(Known(found, answer=found.target))
+            continue
+        least = LEAST_SHOWN if is_read else LEAST_SIMILARITY
+        searched = memories if is_read or marks_doubt or tells else ()
+        near = (memory.similar(text, least) for memory in searched)
+        found = max(filter(None, near), key=lambda pair: pair.similarity, default=None)
         if found is None:
             decided.append(None)
-        elif is_read and not found.is_exact:
-            is_repaired = marks_doubt and found.similarity >= LEAST_REPAIRED
-            decided.append(Known(found, is_read=True, is_repaired=is_repaired))
+        elif marks_doubt and (found.similarity == 1 or not is_read):
+            decided.append(Known(found, answer=found.target))
         else:
-            answers = found.is_exact or marks_doubt
-            decided.append(Known(found, answer=found.target if answers else None))
+            is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
+            decided.append(Known(found, is_read=is_read, is_repaired=is_repaired))
     return decided
