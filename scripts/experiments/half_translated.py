@@ -8,12 +8,17 @@ similarity to that message: BLEU, chrF, and the share of outputs that equal the 
 
     python scripts/experiments/half_translated.py model_cards/program-texts catalogues --language de
 
+With --leave-one-out, no model runs. Each message is searched for among all other messages of all
+programs. The line has the numbers of messages, of exact matches, and of those that equal the
+translation of the message; some that do not equal it follow.
+
 The directory holds `PROGRAM/LANGUAGE.po`, or `.po.gz`.
 """
 
 import argparse
 import gzip
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -43,6 +48,33 @@ def hide(pairs: Sequence[Pair], share: float, chance: Random) -> tuple[list[Pair
     return rows
 
 
+def leave_one_out(files: Sequence[Sequence[Pair]], shown: int = 40) -> None:
+    """Prints how many exact matches among all other messages are what the person has."""
+    memory, places, found = Memory(), list[int](), list[tuple[Pair, str]]()
+    for pair in chain.from_iterable(files):
+        places.append(len(memory))
+        memory.add(pair)
+    stored, remaining = memory._pairs, iter(places)
+    for pairs in files:
+        around = ["", *(pair.source for pair in pairs), ""]
+        for before, pair, behind, place in zip(around, pairs, around[2:], remaining, strict=False):
+            is_stored = place < len(stored) and stored[place] is pair
+            if is_stored:  # which hides it
+                stored[place] = pair._replace(is_doubtful=True)
+            exact = memory.exact(pair.source, pair.context, before, behind)
+            if exact and pair.target and not pair.is_doubtful:
+                found.append((pair, exact.target))
+            if is_stored:
+                stored[place] = pair
+    others = [(pair, target) for pair, target in found if pair.target != target]
+    num_translated = sum(
+        bool(pair.target) and not pair.is_doubtful for pair in chain.from_iterable(files)
+    )
+    print(f"| {num_translated} | {len(found)} | {len(found) - len(others)} |")
+    for pair, target in Random(1).sample(others, min(shown, len(others))):
+        print(f"{pair.source!r} ({pair.context}): {pair.target!r}, found {target!r}")
+
+
 def finished(
     translator: Translator,
     sources: Sequence[str],
@@ -67,15 +99,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--share", type=float, default=0.3, help="of the messages that are hidden")
     parser.add_argument("--most", type=int, default=300, help="hidden messages of a catalogue")
     parser.add_argument("--unrelated", action="store_true", help="memory of another catalogue")
+    parser.add_argument("--leave-one-out", action="store_true", help="score exact matches alone")
     options = parser.parse_args(argv)
-    translator = Translator.from_pretrained(options.model)
-    former = Memory()
-    rows: dict[float, list[tuple[str, ...]]] = {least: [] for least in CLASSES}
+    files: dict[str, list[Pair]] = {}
     for path in sorted(options.catalogues.glob(f"*/{options.language}.po*")):
         if options.programs and path.parent.name not in options.programs:
             continue
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        pairs = [pair for pair in PoFile(content).pairs if pair.source.strip()]
+        files[path.parent.name] = [pair for pair in PoFile(content).pairs if pair.source.strip()]
+    if options.leave_one_out:
+        leave_one_out(list(files.values()))
+        return
+    translator = Translator.from_pretrained(options.model)
+    former = Memory()
+    rows: dict[float, list[tuple[str, ...]]] = {least: [] for least in CLASSES}
+    for pairs in files.values():
         left, hidden = hide(pairs, options.share, Random(1))
         hidden, memory = hidden[: options.most], Memory(left)
         if options.unrelated:

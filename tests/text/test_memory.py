@@ -110,10 +110,23 @@ def test_the_translation_of_any_other_text_is_a_proposal(pair, text, proposal):
     assert similar([pair], text) == proposal
 
 
-@pytest.mark.parametrize("pair", [("Save", ""), ("Save", " "), ("OK", "OK"), ("...", "…")])
+@pytest.mark.parametrize("pair", [("Save", ""), ("Save", " "), (" ", "x"), ("", "")])
 def test_what_nobody_has_translated_is_no_pair(pair):
-    assert exact([pair], pair[0]) is (None if pair[1] != "…" else pair[1])
-    assert similar([pair], "!") is None
+    assert len(Memory([Pair(*pair)])) == 0
+
+
+@pytest.mark.parametrize(
+    ("pair", "other"),
+    [
+        (("OK", "OK"), "ok"),
+        (("...", "…"), "!"),
+        (("12", "zwölf"), "13"),
+        (("%s: %d", "%s : %d"), "%d: %s"),
+    ],
+)
+def test_numbers_signs_and_names_that_stay_count_for_equal_texts_alone(pair, other):
+    assert exact([pair], pair[0]) == pair[1]
+    assert similar([pair], other) is None
 
 
 def test_ends_are_those_that_the_memory_has_for_them():

@@ -29,22 +29,18 @@ from vanilla_transformer.text.patterns import find_patterns, is_next
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of a model's.
 
-In the table of docs/better.md, copying it has 40.8 / 39.7 / 43.4 BLEU (de, fr, ja) from 0.6 to 0.8,
-and a model that does not read it 34.7 / 42.2 / 36.7; from 0.4 to 0.6, 25.3 / 26.9 / 24.7 and
-39.6 / 42.0 / 39.8.
+From there on copying it has more BLEU than a model that does not read it (docs/better.md).
 """
 LEAST_SHOWN = 0.4
 """Smallest similarity at which a model reads a stored translation, and learns to read it.
 
-From 0.4 to 0.6 a model has 41.0 / 42.7 / 40.9 BLEU with it (the same table), 1.4 / 0.7 / 1.1 more
-than without.
+From 0.4 to 0.6 a model has 0.7 to 1.4 BLEU more with it than without it (the same table).
 """
 LEAST_REPAIRED = 0.7
 """Smallest similarity at which a repaired translation is proposed in place of the model's output.
 
-Chosen on the catalogues of 13 programs. On others, in the table of docs/better.md, PO files with
-such proposals have 44.3 / 50.1 / 47.7 BLEU (de, fr, ja) from 0.6 to 0.8, and the model's outputs
-alone 39.9 / 48.0 / 45.9.
+Chosen on the catalogues of 13 programs. Texts with the same words have the stored translation as it
+is: they differ in placeholders, numbers, case or signs at the end.
 """
 
 _NUMBER = regex.compile(r"\p{Nd}+(?:[.,:]\p{Nd}+)*")
@@ -124,9 +120,8 @@ class _Skeleton:
         parts: The texts of these spans.
         end: The signs and white space at its end.
         body: The rest, with a NUL for each part.
-        key: The body in small letters.
         written: The words of the body.
-        words: The words of the key.
+        words: These words in small letters.
         breaks: The line breaks and tabs.
     """
 
@@ -141,7 +136,6 @@ class _Skeleton:
         self.begin, self.end = text[:begin], text[end:]
         body = apply_edits(text[:end], [Edit(begin, end, _PART) for begin, end in self.spans])
         self.body = " ".join(normalize("NFC", body).split())
-        self.key = self.body.lower()
         self.breaks = _BREAK.findall(text.strip())
         words = (self.body[slice(*span)] for span in word_parts(self.body))
         self.written = [word for word in words if word == _PART or _WORD.search(word)]
@@ -175,25 +169,23 @@ class Memory:
         vars(self).update(state, _lock=Lock())
 
     def add(self, pair: Pair) -> None:
-        """Adds a pair.
-
-        A pair without a translation is left out, and so is one whose texts are equal, unless it is
-        a correction.
-        """
+        """Adds a pair that has a translation."""
         if not (pair.source.strip() and pair.target.strip()):
             return
-        if pair.source == pair.target and not pair.is_correction:  # most often nobody has done it
-            return
         stored = _Skeleton(pair.source)
+        # No number is like another, and what stays in a text is no translation of a similar one.
+        is_like_others = _LETTER.search(stored.body) and pair.source != pair.target
         with self._lock:
             self._pairs.append(pair)
             begin, _, end = _split_signs(pair.target)
-            if _plain(end) == _plain(stored.end):  # how this language writes the end of a source
+            if is_like_others and _plain(end) == _plain(
+                stored.end
+            ):  # how this language writes the end of a source
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
             key, number = hash(_nameless(pair.source)), len(self) - 1
             self._former.append(self._last.get(key, -1))
             self._last[key] = number
-            words = stored.words if _LETTER.search(stored.key) else []  # no number is like another
+            words = stored.words if is_like_others else []
             ids = [self._ids.setdefault(word, len(self._ids)) for word in words]
             self._pairs_of += [array("I") for _ in range(len(self._ids) - len(self._pairs_of))]
             for word in set(ids):
@@ -225,8 +217,8 @@ class Memory:
                 is_same = (pair.context or "") == (context or "")
                 is_same_text = _letters(pair.source) == _letters(text)
                 order = number if pair.is_correction else -1
-                is_near = before == self._source_at(number - 1)
-                is_near |= behind == self._source_at(number + 1)
+                is_near = before in {near.source for near in self._pairs[number - 1 : number]}
+                is_near |= behind in {near.source for near in self._pairs[number + 1 : number + 2]}
                 if (target := _renamed(pair, text)) is not None:
                     suggestion = Suggestion(pair.source, target, 1.0, is_exact=True)
                     found.append(((is_same, is_same_text, order, is_near), suggestion))
@@ -235,9 +227,6 @@ class Memory:
         # Later pairs come first, and `most_common` keeps this order among equally frequent ones.
         frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
         return frequent[0][0] if frequent else None
-
-    def _source_at(self, number: int) -> str | None:
-        return self._pairs[number].source if 0 <= number < len(self) else None
 
     def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
@@ -282,7 +271,7 @@ class Memory:
                 return None  # `%s` would stand for another value
         elif Counter(own.parts) - Counter(asked.parts):
             return None
-        elif stored.key == asked.key and asked.parts != stored.parts:
+        elif stored.words == asked.words and asked.parts != stored.parts:
             return None  # it lacks a part, and nobody knows which one
         if asked.breaks not in (stored.breaks, own.breaks):
             return None
