@@ -140,14 +140,14 @@ TMX = """<?xml version="1.0"?><tmx version="1.4"><body>
 
 def test_a_memory_is_read_from_tsv_tmx_and_po(tmp_path):
     files = {
-        "a.tsv": "three\tdrei\tmore\nfour\t\nfive\tfive\n",
+        "a.tsv": "three\tdrei\tmore\nfour\t\nTV\tTV\n",
         "b.tmx": TMX,
         "c.po": HEAD + 'msgid "six"\nmsgstr "sechs"\n\n#, fuzzy\nmsgid "seven"\nmsgstr "sieb"\n',
     }
     for name, content in files.items():
         (tmp_path / name).write_text(content, "utf-8")
     memory = read_memory([str(tmp_path / name) for name in files], "en", "de")
-    assert len(memory) == 3
+    assert len(memory) == 4
     found = {text: memory.exact(text) for text in ("one", "three", "six")}
     assert [pair.target for pair in found.values()] == ["eins", "drei", "sechs"]
 

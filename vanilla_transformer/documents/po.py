@@ -63,10 +63,10 @@ class PoFile(FileTemplate):
         position = int(source.startswith("\ufeff"))
         pairs, file = list[Pair](), source.lower()
         self._messages: list[tuple[str, int, list[Place]]] = []
-        forms = list(map(c2py("n != 1"), _COUNTED))
+        header = _MESSAGE.match(source, position)
+        rule = _PLURALS.search(_text_of(header["targets"])) if header else None
+        forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            if plurals := _is_header(match) and _PLURALS.search(_text_of(match["targets"])):
-                forms = list(map(c2py(plurals[1]), _COUNTED))
             self._messages.append((match["comments"], position, list(_places(match, forms, file))))
             pairs += _pairs(match, forms, file)
             position = match.end()
@@ -157,7 +157,7 @@ def _translations(
     Args:
         forms: The place of the form of each number, as the header tells it.
     """
-    if _is_header(message):
+    if not (message["context"] or _text_of(message["id"])):  # the header
         return
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
@@ -168,10 +168,6 @@ def _translations(
         form = "" if numbers in ([1], others or [*_COUNTED]) else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
         yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
-
-
-def _is_header(message: re.Match[str]) -> bool:
-    return not (message["context"] or _text_of(message["id"]))
 
 
 def _flags_of(comments: str) -> frozenset[str]:
