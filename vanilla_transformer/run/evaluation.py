@@ -34,6 +34,9 @@ from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 logger = logging.get_logger(__name__)
 
+_TEXTS_PER_PART = 128
+"""Texts that are scored between two looks at the progress: seconds on a slow processor."""
+
 ReadMemory = Callable[[str | None, str | None, Collection[tuple[str, str]]], Memory]
 """Makes a memory for a source and a target language, without the pairs that are scored."""
 
@@ -221,7 +224,7 @@ def score_training(
     )
     job = translator.plan([sources[number] for number in share], asked)
     lengths = [reference_lengths[number] for number in share]
-    jobs = [(job, [*range(len(share))])] if is_over else _jobs_by_length(job, lengths)
+    jobs = _parts_of(job) if is_over else _jobs_by_length(job, lengths)
     done: dict[int, Translation] = {}
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
@@ -242,7 +245,14 @@ def score_training(
     return scorer.score([output.text for output in outputs], lengths)
 
 
-def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, list[int]]]:
+def _parts_of(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
+    """Yields the texts in their order, so that the time of the first parts tells that of all."""
+    for first in range(0, len(job.texts), _TEXTS_PER_PART):
+        texts = job.texts[first : first + _TEXTS_PER_PART]
+        yield replace(job, texts=texts), range(first, first + len(texts))
+
+
+def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
     """Yields the texts whose references are similarly long, with a search that fits these.
 
     A model that begins often repeats itself and finds no end: nothing is computed again.
