@@ -150,3 +150,25 @@ def test_a_line_whose_values_would_change_places_stays(translator, heard):
     assert (stays.text, stays.stays, translated.stays) == (WIDTH, True, False)
     assert translated.text != texts[1]
     assert "text 1:" in "".join(heard.messages)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "expected"),
+    [
+        ("Saved as <x/>.", "de", "Speichern als <x/>."),
+        ("Saved as <x/>.", "ja", "<x/>として保存されました。"),
+        ("Saved as <x/>.", "zh", "已保存为<x/>。"),
+        ("Downloaded <x/>/<y/> files", "fr", "Télécharger les fichiers <x/>/<y/>"),
+        ("<x/> files", "ja", "<x/>ファイル"),
+    ],
+)
+def test_a_tag_stands_where_its_word_would(translator, source, code, expected):
+    file = f"<xliff><trans-unit><source>{source}</source></trans-unit></xliff>"
+    content = translate_document(translator, read_document("a.xlf", file.encode()), tgt_lang=code)
+    assert f">{expected}</target>" in content.content.decode()
+    for old, new in (("<x/>", "<xliff:g>%1$s</xliff:g>"), ("<y/>", "<xliff:g>%2$s</xliff:g>")):
+        source, expected = source.replace(old, new), expected.replace(old, new)
+    strings = "<resources xmlns:xliff='x'><string>{}</string></resources>".format
+    document = read_document("a.xml", strings(source).encode())
+    content = translate_document(translator, document, tgt_lang=code).content
+    assert content.decode() == strings(expected)

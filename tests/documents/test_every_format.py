@@ -7,9 +7,14 @@ from io import BytesIO
 from random import Random
 
 import pytest
+from transformers import GenerationConfig
 
+from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.translation import translate_document
+from vanilla_transformer.inference.engine_choice import Engines
+from vanilla_transformer.inference.engines import Hypothesis
 from vanilla_transformer.text.kept import TokenLinks
 
 TWO_LANGUAGES = {".po", ".pot", ".ts", ".xlf", ".xliff"}
@@ -19,8 +24,9 @@ PLACEHOLDERS = ["{userName}", "%s", "%1$s"]
 class Writer:
     """Writes random documents; with one seed, they differ in the case of their texts alone."""
 
-    def __init__(self, seed, is_translated):
+    def __init__(self, seed, is_translated, placeholders=PLACEHOLDERS):
         self.random, self.is_translated = Random(seed), is_translated
+        self.placeholders = placeholders
 
     def text(self, *others, sep=" "):
         """Some words, and between them other things."""
@@ -34,7 +40,7 @@ class Writer:
         return sep.join(parts)
 
     def message(self, *others):
-        return self.text(*PLACEHOLDERS, *others)
+        return self.text(*self.placeholders, *others)
 
     def choice(self):
         branches = f"one {{# {self.message()}}} other {{{self.message()}}}"
@@ -270,8 +276,8 @@ BUILDERS = {
 }
 
 
-def build(suffix, seed, is_translated):
-    content = BUILDERS[suffix](Writer(seed, is_translated))
+def build(suffix, seed, is_translated, placeholders=PLACEHOLDERS):
+    content = BUILDERS[suffix](Writer(seed, is_translated, placeholders))
     return packed(content) if isinstance(content, dict) else content.encode()
 
 
@@ -363,3 +369,75 @@ def test_a_damaged_file_is_refused_by_its_name_or_written(suffix):
             raise
         outputs = [MarkedText(capitals(text.text), text.tags) for text in document.texts]
         document.write(outputs, "de")
+
+
+PLACEHOLDER = re.compile(r"\{\w+\}|%\d?\$?[a-z]|%1")
+
+
+def reordered(text):
+    found = PLACEHOLDER.findall(text)
+    return PLACEHOLDER.sub(lambda _: found.pop(), text)
+
+
+CHANGES = {
+    "reverses words": lambda text: " ".join(text.split(" ")[::-1]),
+    "drops": lambda text: PLACEHOLDER.sub("", text),
+    "doubles": lambda text: PLACEHOLDER.sub(r"\g<0> \g<0>", text),
+    "reorders": reordered,
+}
+
+
+class Changing:
+    """An engine that changes what it reads."""
+
+    name = "changing"
+
+    def __init__(self, tokenizer, change):
+        self.tokenizer, self.change = tokenizer, change
+
+    def problems(self, search):
+        return []
+
+    def generate(self, sources, search, batch_tokens, align=False, on_batch=None):
+        rows = []
+        for source in sources:
+            text = self.change(self.tokenizer.decode(source, skip_special_tokens=True))
+            *ids, end = self.tokenizer(text_target=text)["input_ids"]
+            last = len(source) - 1
+            links = tuple(min(n * len(source) // (len(ids) + 1), last) for n in range(len(ids) + 1))
+            rows.append([Hypothesis(tuple(ids), end, links)] * search.n_best)
+        return rows
+
+
+@pytest.fixture(scope="module", params=CHANGES)
+def changing(request):
+    tokenizer = VanillaTransformerTokenizer.train(["a"], kind="byte_bpe", vocab_size=300)
+    settings = GenerationConfig(
+        decoder_start_token_id=0, eos_token_id=2, pad_token_id=1, max_length=2000
+    )
+    engine = Changing(tokenizer, CHANGES[request.param])
+    return Translator(Engines(engine), tokenizer, settings, 1000)
+
+
+def values(text):
+    """The placeholders of printf in a text, each by the number of its value."""
+    found = re.findall(r"%(?:(\d)\$)?([sd])", text)
+    return sorted((number or str(place), kind) for place, (number, kind) in enumerate(found, 1))
+
+
+@pytest.mark.parametrize("placeholders", [["{userName}", "%s", "%d"], ["%1$s", "%2$d", "{0}"]])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_a_model_does_to_placeholders_is_put_right(suffix, placeholders, changing):
+    for seed in range(4):
+        source = build(suffix, seed, False, placeholders)
+        document = read_document(f"a{suffix}", source)
+        translated = translate_document(changing, document)
+        for text, written in zip(document.texts, translated.written, strict=True):
+            if written is not None:
+                assert sorted(PLACEHOLDER.findall(re.sub(r"\d\$", "", written.text))) == sorted(
+                    PLACEHOLDER.findall(re.sub(r"\d\$", "", text.text))
+                )
+                assert values(written.text) == values(text.text)
+                tags = [sorted(tag.text for tag in side.tags) for side in (text, written)]
+                assert tags[0] == tags[1]
+        read_document(f"a{suffix}", translated.content)

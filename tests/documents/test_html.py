@@ -117,7 +117,7 @@ def test_text_is_found_as_browsers_find_it(source, expected):
         ("the <code>a</code>, <code>b</code> x", "die y", "die <code>a</code>, <code>b</code> y"),
         ("<code>a</code> or <code>b</code>", "oder", "<code>a</code> oder <code>b</code>"),
         ("<code>a</code>s or x", "oder y", "<code>a</code>oder y"),
-        ("<code>a</code> or x", "\u6216x", "<code>a</code> \u6216x"),
+        ("<code>a</code> or x", "\u6216x", "<code>a</code>\u6216x"),
     ],
 )
 def test_code_has_the_spaces_of_its_source(source, output, written):

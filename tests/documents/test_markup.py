@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import TokenLinks, kept_spans
 
 _TAG = re.compile(r"<(/?)(\w+)(/?)>")
@@ -162,6 +163,38 @@ def test_what_stands_in_both_has_its_tags_whatever_is_linked(source, expected):
 def test_a_tag_between_spaces_has_them_in_scripts_with_spaces(output, position, expected):
     marked = MarkedText(output, (Tag(position, "<img>", is_spaced=(True, True)),))
     assert marked.with_spaces().write() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "read", "output", "expected"),
+    [
+        ("Saved as <x/>.", "Saved as {0}.", "Als {0} gesichert.", "Als <x/> gesichert."),
+        ("of <x/>/<y/> it", "of {0}/{1} it", "{1} von {0}", "<y/> von <x/>"),
+        ("a <x/><y/>, {0}", "a {1}, {0}", "{0}: {1}", "{0}: <x/><y/>"),
+        ("in (<x/>) <b><y/></b>!", "in ({0}) {1}!", "{1}({0})", "<b><y/></b>(<x/>)"),
+        ("a<x/> dog, the <y/>cat.<z/> Go", "a dog, the cat. Go", "a", None),
+        ("Lost <x/> word", "Lost {0} word", "lost", "lost<x/>"),
+    ],
+)
+def test_a_tag_that_stands_for_a_word_is_read_as_a_placeholder(source, read, output, expected):
+    named, names = name_tags(parse(source))
+    assert named.text == read
+    if expected:
+        links = TokenLinks(words(read), words(output), [0] * len(words(output)))
+        assert with_named_tags(place_tags(named, output, links), names).write() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\u4fdd\u5b58 <x/> \u3002", "\u4fdd\u5b58<x/>\u3002"),
+        ("<x/> \u30d5\u30a1\u30a4\u30eb <y/>", "<x/>\u30d5\u30a1\u30a4\u30eb<y/>"),
+        ("\u4fdd\u5b58 <x/> PDF", "\u4fdd\u5b58<x/> PDF"),
+        ("a <x/> b", "a <x/> b"),
+    ],
+)
+def test_no_space_stands_between_a_tag_and_a_chinese_or_japanese_character(text, expected):
+    assert parse(text).with_spaces().write() == expected
 
 
 def test_a_pair_that_nothing_is_linked_with_leaves_what_stands_in_both():

@@ -70,6 +70,7 @@ def test_what_is_kept(text, spans):
         ("Open %s now", "Öffne %s %s jetzt", [0, 1, 1, 2], "Öffne %s jetzt"),
         ("%s and %s", "%s und", [0, 1], "%s und %s"),
         ("%d files", "Dateien", [1], "%d Dateien"),
+        ("%s it sees", "seesit", [1], "%s seesit"),
         ("Hello 😊 you", "Hallo du", [0, 2], "Hallo 😊 du"),
         ("Hello you 😊", "Hallo du", [0, 1], "Hallo du 😊"),
         ("Open %s", "{x} öffnen", [0, 0], "%s öffnen"),

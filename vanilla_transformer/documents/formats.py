@@ -111,8 +111,8 @@ class _Cue(Place):
                 last = min(behind, key=lambda border: abs(border - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
-        written = MarkedText(text, tuple(tags)).write(self.escape)
-        return self.with_edges(_SPACE_OF_LINE.sub(r"\1", written))
+        written = self.with_edges(MarkedText(text, tuple(tags))).write(self.escape)
+        return _SPACE_OF_LINE.sub(r"\1", written)
 
 
 def _read_lines(content: bytes) -> FileTemplate:

@@ -21,7 +21,6 @@ from vanilla_transformer.documents.places import (
     Place,
     find_place,
     join_codes,
-    marked_text,
 )
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
@@ -94,8 +93,7 @@ class _MarkdownPlace(Place):
                 tags.pop()  # its partner: pairs are nested
             else:
                 tags.append(tag)
-        parts = [*self.before, *replace(output, tags=tuple(tags)).parts(), *self.after]
-        output = marked_text(parts).with_spaces()
+        output = self.with_edges(replace(output, tags=tuple(tags)))
         written = _join(output, lambda text: "".join(self.signs.get(sign, sign) for sign in text))
         if self._structure(written) != self.structure:  # a sign of the output became markup
             written = _join(output, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))

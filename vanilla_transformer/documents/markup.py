@@ -5,7 +5,7 @@ translations of the texts before it and behind it. Pairs stay nested, and no tag
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from typing import Literal
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from vanilla_transformer.documents.aligned_words import AlignedWords
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 from vanilla_transformer.text.kept import Edit, Span, TokenLinks, apply_edits, moved, stripped
-from vanilla_transformer.text.languages import is_spaced_script_at, word_borders
+from vanilla_transformer.text.languages import is_ideographic, is_spaced_script_at, word_borders
 
 _OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
@@ -75,10 +75,16 @@ class MarkedText:
         yield self.text[position:]
 
     def with_spaces(self) -> "MarkedText":
-        """Returns a text with the spaces that its source has between tags and words."""
+        """Returns a text with the spaces that its source has between tags and words.
+
+        No space stands between a tag and a Chinese or Japanese character. A stored translation has
+        the spaces that a person gave it.
+        """
         text, tags, needs_space = "", list[Tag](), False
-        for part in self.parts():
+        for part in [] if self.is_known else self.parts():
             if isinstance(part, str):
+                if _is_behind(tags, text) and is_ideographic(part[1:2]):
+                    part = part.removeprefix(" ")
                 if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
                     opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
                     shifted = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
@@ -88,20 +94,27 @@ class MarkedText:
                 needs_space = needs_space and not part
                 continue
             if part.kind == "empty":
+                if text[-1:] == " " and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
+                    text = text[:-1]
                 is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text))
-                touches = bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
+                touches = _is_behind(tags, text)
                 spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
                 spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"
                 text += " " if spaced and (is_letter or touches) else ""
                 needs_space = part.is_spaced[1] and not part.text.endswith(" ")
             tags.append(replace(part, position=len(text)))
-        return MarkedText(text, tuple(tags))
+        return self if self.is_known else MarkedText(text, tuple(tags))
 
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags; `escape` writes text so that it is no markup."""
         return "".join(
             escape(part) if isinstance(part, str) else part.text for part in self.parts()
         )
+
+
+def _is_behind(tags: Sequence[Tag], text: str) -> bool:
+    """Returns whether a text ends directly behind a tag without a partner."""
+    return bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
 
 
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:

@@ -50,15 +50,12 @@ class Place:
 
     def write(self, output: MarkedText) -> str:
         """Returns the part of the file with an output; each format has its own way."""
-        return self.encode(self.with_edges(output.with_spaces().write(self.escape)))
+        return self.encode(self.with_edges(output).write(self.escape))
 
-    def with_edges(self, written: str) -> str:
-        """Returns a written output between the items before and behind the text."""
-        edges = (
-            "".join(self.escape(item) if isinstance(item, str) else item.text for item in items)
-            for items in (self.before, self.after)
-        )
-        return written.join(edges)
+    def with_edges(self, output: MarkedText) -> MarkedText:
+        """Returns an output between the items before and behind the text."""
+        text = marked_text([*self.before, *output.parts(), *self.after])
+        return replace(text, is_known=output.is_known).with_spaces()
 
 
 class Row(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 from transformers.utils import logging
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.documents.places import Document, Item, marked_text
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job
@@ -42,9 +43,7 @@ class MarkedJob:
         """Returns the outputs of the job with the tags of their texts."""
         rows = zip(self.texts, self.answers, self.job.texts, outputs, strict=True)
         return [
-            answer
-            or _proposal(text, asked.known, output)
-            or place_tags(text, output.text, output.links or NO_LINKS)
+            answer or _proposal(text, asked.known, output) or _with_tags(text, asked.text, output)
             for text, answer, asked, output in rows
         ]
 
@@ -159,9 +158,15 @@ def plan_marked(
             decided[number] = found._replace(answer=answer.text) if answer else None
         answers.append(answer)
     options = replace(options, links=True, in_sentences=True)
-    plain = [marked.text for marked in texts]
-    job = translator.plan(plain, options, known=decided)
+    read = [name_tags(marked)[0] if options.keep else marked for marked in texts]
+    job = translator.plan([marked.text for marked in read], options, known=decided)
     return MarkedJob(texts, answers, job)
+
+
+def _with_tags(marked: MarkedText, read: str, output: Translation) -> MarkedText:
+    """Returns an output with the tags of its text, of which the model has read `read`."""
+    named, names = name_tags(marked) if read != marked.text else (marked, {})
+    return with_named_tags(place_tags(named, output.text, output.links or NO_LINKS), names)
 
 
 def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:

@@ -138,9 +138,7 @@ class _XmlPlace(Place):
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
         breaks, runs = iter(self.breaks), [self.run]
-        # A stored translation has the spaces that a person gave it.
-        spaced = output if output.is_known else output.with_spaces()
-        for item in (*self.before, *spaced.parts(), *self.after):
+        for item in self.with_edges(output).parts():
             if not isinstance(item, _XmlTag):  # a tag that is none here is a text
                 text = item if isinstance(item, str) else html.unescape(item.text)
                 for number, line in enumerate(text.split("\n")):

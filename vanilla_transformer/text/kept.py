@@ -205,7 +205,10 @@ def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]
         pairs: A part of the source and its part of the output.
     """
     values = [(span, part) for span, part in sorted(pairs) if is_value(output[slice(*part)])]
-    wanted = numbers_of([source[slice(*span)] for span, _ in values])
+    of_source = [source[slice(*span)] for span, _ in values]
+    if are_numbered(of_source) is None:  # some are, which no program reads
+        return []
+    wanted = numbers_of(of_source)
     parts = sorted(part for _, part in values)
     numbers = numbers_of([output[slice(*part)] for part in parts])
     found = dict(zip(parts, numbers, strict=True))
@@ -434,7 +437,7 @@ def _edit_for(
         part = min(spare, key=lambda part: (not meets(part, linked), part))
         del spare[part]
         return Edit(*part, text)
-    before, behind = source[: span[0]][-1:], source[span[1] :][:1]
+    before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
     gap = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
     left, right = output[:gap][-1:], output[gap:][:1]
     return Edit(

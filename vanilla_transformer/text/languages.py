@@ -63,6 +63,7 @@ CLAUSE_SIGNS = regex.compile(
 """The end of a clause, after which a long sentence may be cut, and the white space there."""
 
 _IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
+_IDEOGRAPH = regex.compile(_IDEOGRAPHIC)
 JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={_IDEOGRAPHIC})")
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
@@ -349,6 +350,11 @@ def is_spaced_script_at(text: str, position: int) -> bool:
     """
     beside = text[max(position - 1, 0) : position + 1]
     return not any(map(_SPACELESS.match, beside))
+
+
+def is_ideographic(character: str) -> bool:
+    """Returns whether a character is a Chinese or Japanese one, which stands beside no space."""
+    return bool(_IDEOGRAPH.match(character))
 
 
 def word_borders(text: str, tokens: Collection[int] = ()) -> list[int]:

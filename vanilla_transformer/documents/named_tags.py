@@ -1,0 +1,58 @@
+"""Tags that stand for a word, such as the one in "Saved as <x/>.", which a model reads as `{0}`."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
+
+import regex
+
+from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.messages import Message, as_message
+from vanilla_transformer.documents.places import Item, marked_text
+
+_BEFORE, _BEHIND = (
+    regex.compile(r"$|[\s\p{Ps}\p{Pi}\"'/]"),
+    regex.compile(r"$|[\s\p{Pe}\p{Pf}\p{Po}]"),
+)
+
+Names = Mapping[str, Sequence[Tag]]
+"""The tags that each placeholder stands for."""
+
+
+def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
+    """Returns a text with placeholders for the tags that stand for a word, and these tags."""
+    text, items, names = marked.text, list[Item](), dict[str, list[Tag]]()
+    free = (name for number in count() if (name := f"{{{number}}}") not in text)
+    name = ""
+    for item in marked.parts():
+        if item == "":
+            continue
+        if isinstance(item, str) or not _stands_for_word(text, item):
+            items.append(item)
+        elif items[-1:] == [name]:  # directly behind another one
+            names[name].append(item)
+        else:
+            name = next(free)
+            names[name] = [item]
+            items.append(name)
+    if not names:
+        return marked, {}
+    named = marked_text(items)
+    if isinstance(text, Message):
+        named = as_message(named, text.flags)
+    return named, names
+
+
+def _stands_for_word(text: str, tag: Tag) -> bool:
+    """Returns whether a tag without a partner stands between spaces or signs."""
+    before, behind = text[: tag.position][-1:], text[tag.position :][:1]
+    return tag.kind == "empty" and bool(_BEFORE.match(before) and _BEHIND.match(behind))
+
+
+def with_named_tags(marked: MarkedText, names: Names) -> MarkedText:
+    """Returns a text with the tags that its placeholders stand for; all others come last."""
+    items, left = list[Item](), dict(names)
+    for part in marked.parts():
+        pieces = regex.split(r"(\{\d+\})", part) if isinstance(part, str) else [part]
+        for piece in pieces:
+            items += left.pop(piece, [piece]) if isinstance(piece, str) else [piece]
+    return marked_text([*items, *chain.from_iterable(left.values())])
