@@ -348,8 +348,8 @@ def _letters(text: str) -> str:
 
 def _names(text: str) -> list[Span]:
     """Returns the spans of the names of the placeholders of a text."""
-    parts = (span for span, _ in find_patterns(text, kind="placeholder"))
-    return [match.span(1) for span in parts if (match := _NAME.match(text, *span))]
+    found = find_patterns(text, kind="placeholder") if _NAME.search(text) else []
+    return [match.span(1) for span, _ in found if (match := _NAME.match(text, *span))]
 
 
 def _nameless(text: str) -> str:
