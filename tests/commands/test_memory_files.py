@@ -230,6 +230,13 @@ def test_a_plural_form_is_stored_for_its_numbers(stored, asked, found):
     assert [pair and pair.target for pair in pairs] == found
 
 
+def test_a_plural_form_is_none_of_another_number_where_the_sources_are_equal():
+    file = plural_file("de", "eins", "viele")._document
+    content = file.write([None for _ in file.texts]).decode().replace('"%d file"', '"%d files"')
+    pairs = read_document("a.po", content.encode()).pairs
+    assert [Memory(pairs).exact(*pair[::2]).target for pair in pairs] == ["eins", "viele"]
+
+
 def test_a_sign_before_any_letter_of_a_translation_goes(tmp_path):
     file = tmp_path / "a.po"
     file.write_text(f'{HEAD}msgid "Sort by _label"\nmsgstr "Trier par é_tiquette"\n', "utf-8")

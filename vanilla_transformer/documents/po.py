@@ -152,7 +152,7 @@ def _translations(
     """Yields the span of each translation of a message, its source, its text, and its form.
 
     The source is that of English for the numbers of the form: the singular for 1. The form, such as
-    "[2, 3, 4]", has these numbers if they are others than those of English.
+    "[2, 3, 4]", has these numbers if they differ from those of English, or both sources are equal.
 
     Args:
         forms: The place of the form of each number, as the header tells it.
@@ -162,10 +162,12 @@ def _translations(
     targets = list(_TARGET.finditer(message["targets"]))
     forms = forms if len(targets) > 1 else [0 for _ in _COUNTED]
     others = [number for number in _COUNTED if forms[number] != forms[1]]
+    has_two_sources = message["plural"] != message["id"]
     for target in targets:
         numbers = [number for number in _COUNTED if forms[number] == int(target[1] or 0)]
         source = "plural" if message["plural"] and not (others and 1 in numbers) else "id"
-        form = "" if numbers in ([1], others or [*_COUNTED]) else str(numbers)
+        is_usual = has_two_sources and numbers in ([1], others or [*_COUNTED])
+        form = "" if is_usual else str(numbers)
         begin, end = (message.start("targets") + position for position in target.span(2))
         yield (begin, end), _text_of(message[source]), _text_of(target[2]), form
 
