@@ -152,6 +152,7 @@ FILTERS = {
     "digits": Filter(False, lambda s, t, *_: _numbers(s) != _numbers(t)),
     "duplicate": Filter(True),
     "held_out": Filter(True),
+    "twin": Filter(False),
 }
 """The filters by name, as docs/corpora.md tells them: the first that drops a pair is its reason."""
 
@@ -204,7 +205,9 @@ class _SeenPairs:
 
 
 def reasons_to_drop(
-    filters: Mapping[str, float | bool], held_out: frozenset[int]
+    filters: Mapping[str, float | bool],
+    held_out: frozenset[int],
+    is_twin: Callable[[str], bool] = lambda _: False,
 ) -> Callable[[str, str, Languages], str]:
     """Returns a function that names the filter that drops a pair; "" keeps it.
 
@@ -213,6 +216,7 @@ def reasons_to_drop(
     Args:
         filters: Limits by name, as `active_filters` returns them.
         held_out: `pair_key` of each pair that is in the validation or test set.
+        is_twin: Tells whether a source is nearly equal to one of these.
     """
     local = [
         (name, is_bad, value)
@@ -228,6 +232,8 @@ def reasons_to_drop(
                 return name
         if held_out and pair_key(source, target) in held_out:
             return "held_out"
+        if "twin" in filters and is_twin(source):
+            return "twin"
         is_duplicate = "duplicate" in filters and not seen.add(hash((source, target)))
         return "duplicate" if is_duplicate else ""
 

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from vanilla_transformer.data.corpus_reports import (
 )
 from vanilla_transformer.data.file_formats import add_links, cached_table, open_data_set, read_pairs
 from vanilla_transformer.data.filters import Languages, are_swapped, pair_key, reasons_to_drop
+from vanilla_transformer.data.near_twins import is_twin, mark_twins, memory_of_sources
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.files.file_contents import content_digest, text_digest
 from vanilla_transformer.files.text_files import suffix_of
+from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 
@@ -51,7 +55,7 @@ class ParallelData:
         splits: "train", "validation" and "test", as far as they are given, with the columns
             "source" (with the tag of its corpus), "target" and "line"; and where any row has them,
             "corpus" (a name), "document", the languages of the row, "references" (a list of texts)
-            and "alignment".
+            and "alignment"; the others have `near_twins.TWIN` beside training data.
         reports: A report of each corpus of the training data that has a name.
         shares: The share of each corpus in an epoch, by its name; None: each pair is used once.
     """
@@ -108,6 +112,9 @@ def load_parallel_data(
                 if entry.name
             ]
         splits[split] = _joined(parts)
+    if training := splits.get("train"):
+        for split in splits.keys() - {"train"}:
+            splits[split] = mark_twins(splits[split], training, args.tags)
     return ParallelData(DatasetDict(splits), reports, shares)
 
 
@@ -143,12 +150,15 @@ def load_tables(
                 f"{entry.dataset} has the splits {list(opened)}: it needs one of {list(SPLITS)}."
             )
     tables: dict[str, list[tuple[Corpus, Dataset]]] = {}
-    held_out = frozenset[int]()
+    held_out, twins = frozenset[int](), Memory()
     for split in reversed(SPLITS):  # a missing file is found before the training data are read
         if split == "train" and any(entry.name for entry in args.entries):
             held_out = _keys_of(tables, args.tags)  # of the other splits, which are read
+            if any("twin" in entry.limits(split) for entry in args.entries):
+                others = (table["source"] for of_split in tables.values() for _, table in of_split)
+                twins = memory_of_sources(chain.from_iterable(others), args.tags)
         of_split = [
-            (entry, _load_table(entry, split, opened.get(split), held_out, args.tags, cache))
+            (entry, _load_table(entry, split, opened.get(split), held_out, twins, args.tags, cache))
             for entry, opened in sources
             if entry.paths(split) or split in opened
         ]
@@ -162,6 +172,7 @@ def _load_table(
     split: str,
     data_set: Dataset | None,
     held_out: frozenset[int],
+    twins: Memory,
     tags: Sequence[str],
     cache: Path | None,
 ) -> Dataset:
@@ -179,7 +190,7 @@ def _load_table(
         [content_digest(path) for path in paths],
         None if data_set is None else data_set._fingerprint,
     ]
-    reason_of = reasons_to_drop(limits, held_out)
+    reason_of = reasons_to_drop(limits, held_out, partial(is_twin, twins))
     rows = _judged_rows(corpus, split, data_set, reason_of, tags)
     origin = " and ".join(paths) or f"{corpus.dataset} ({split})"
     table = cached_table(rows, _FEATURES, text_digest(json.dumps(made_from)), origin, cache)

@@ -14,6 +14,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from vanilla_transformer.data.encoding import RowDirections
 from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
@@ -72,6 +73,8 @@ class ScoredTexts:
         groups: list[Sequence[str]] = [[f"{a}-{b}" if a and b else "" for a, b in languages]]
         if plan.arguments.data.corpora and "corpus" in self.rows.column_names:
             groups.insert(0, list(self.rows["corpus"]))
+        if TWIN in self.rows.column_names:
+            groups.append(["" if is_twin else WITHOUT_TWINS for is_twin in self.rows[TWIN]])
         return GenerationMetrics(
             plan.texts.tokenizer,
             plan.arguments.model.metrics,

@@ -14,6 +14,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
+from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.row_languages import (
@@ -119,6 +120,7 @@ def _load_data(
         )
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
+    _tell_twins(splits)
     facts = RunFacts.on_this_machine(
         pairs=len(splits["train"]),
         characters=count_characters(sample),
@@ -231,6 +233,16 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
         if name != "train" and pairs >= _hashes_of(rows):
             logger.warning(
                 f"All {name} pairs are training pairs: their scores tell nothing of other texts."
+            )
+
+
+def _tell_twins(texts: DatasetDict) -> None:
+    """Tells how many held-out texts are nearly equal to training texts."""
+    for name, rows in texts.items():
+        if TWIN in rows.column_names:
+            logger.info(
+                f"{name.capitalize()}: {sum(rows[TWIN]):,} of {len(rows):,} texts are nearly equal "
+                f"to a training text (80% of the words); scores `{WITHOUT_TWINS}` leave them out."
             )
 
 

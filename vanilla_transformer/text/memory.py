@@ -246,6 +246,12 @@ class Memory:
                 return Suggestion(pair.source, target, similarity)
         return None
 
+    def has_similar(self, text: str, least: float) -> bool:
+        """Returns whether a text of a smallest similarity is stored."""
+        asked = _Skeleton(text)
+        with self._lock:
+            return bool(self._candidates(asked, least))
+
     def draw(self, chance: Random) -> Suggestion:
         """Returns any pair, drawn at random."""
         pair = self._pairs[chance.randrange(len(self))]
@@ -328,7 +334,7 @@ class Memory:
             scorer=Levenshtein.normalized_similarity,
             processor=None,
             limit=None,
-            score_cutoff=max(least, 1e-9),
+            score_cutoff=least - 1e-5,  # rapidfuzz leaves out a score that is equal to it
         )
         return sorted(
             ((number, similarity) for _, similarity, number in found),
