@@ -172,3 +172,22 @@ def test_a_tag_stands_where_its_word_would(translator, source, code, expected):
     document = read_document("a.xml", strings(source).encode())
     content = translate_document(translator, document, tgt_lang=code).content
     assert content.decode() == strings(expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "glossary", "expected"),
+    [
+        ("Wrong password", "ja", {"password": "暗証番号"}, ("暗証番号", "パスワード")),
+        ("Enter the password for the user %s", "ja", {"user": "利用者"}, ("利用者", "ユーザー")),
+        ("The password is wrong", "zh", {"password": "口令"}, ("口令", "密码")),
+        ("Could not open the files", "zh", {"file": "档案"}, ("档案", "文件")),
+    ],
+)
+def test_a_term_takes_the_place_of_the_usual_word(translator, source, code, glossary, expected):
+    options = {"return_scores": True, "return_word_alignment": True, "tgt_lang": code}
+    (output,) = translator.translate([source], glossary=glossary, **options)
+    assert [output.text.count(word) for word in expected] == [1, 0]
+    assert output.text.count("%s") == source.count("%s")
+    assert output.missing_terms == ()
+    plain = translator.translate([source], **options)[0].text
+    assert output.text == plain.replace(*reversed(expected))

@@ -2,8 +2,15 @@
 
 import pytest
 
-from vanilla_transformer.text.kept import apply_edits, kept_spans
-from vanilla_transformer.text.terms import Glossary, Term, edits_to_annotate, missing_targets
+from vanilla_transformer.text.kept import TokenLinks, apply_edits, kept_spans
+from vanilla_transformer.text.terms import (
+    Glossary,
+    Match,
+    Term,
+    edits_to_annotate,
+    edits_to_exchange,
+    missing_targets,
+)
 
 FILE, FOLDER, LOG = ("file", "Datei"), ("folder", "Ordner"), ("log file", "Protokoll")
 
@@ -140,3 +147,28 @@ def test_what_a_model_reads(text, terms, read):
 def test_targets_that_an_output_lacks(targets, output, language, missing):
     terms = [Term("x", target) for target in targets]
     assert missing_targets(terms, output, language) == tuple(missing)
+
+
+@pytest.mark.parametrize(
+    ("output", "linked", "usual", "expected"),
+    [
+        # wherever the usual translation is linked, or stands alone
+        ("パスワードを変更", ["を"], "パスワード", "暗証番号を変更"),
+        ("ファイルのファイル名", [], "ファイル", "暗証番号の暗証番号名"),
+        ("スキーマのキー", [], "キー", "スキーマの暗証番号"),
+        ("スキーマ", [], "キー", "スキーマ"),
+        ("更改用户密码。", ["密码"], "密码", "更改用户暗証番号。"),
+        # else the last linked word, without particles
+        ("元の画像を復元", ["の", "画像を"], "図", "元の暗証番号を復元"),
+        ("ユーザーのロール", ["ユーザ"], "", "暗証番号のロール"),
+        ("此用户有权限", ["此", "用户"], "", "此暗証番号有权限"),
+        ("有权限", [], "用户", "有权限"),
+    ],
+)
+def test_a_term_takes_the_place_of_what_is_linked_with_it(output, linked, usual, expected):
+    parts = [(output.index(part), output.index(part) + len(part)) for part in linked]
+    links = TokenLinks([(0, 4)], parts, [0] * len(parts))
+    match = Match(0, 4, Term("word", "暗証番号"))
+    assert (
+        apply_edits(output, edits_to_exchange(output, links, [match], {"word": usual})) == expected
+    )

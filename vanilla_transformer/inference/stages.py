@@ -1,7 +1,7 @@
 """The stages from segments to translations: search, link, restore, score, join."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from itertools import chain, islice
@@ -30,7 +30,7 @@ from vanilla_transformer.inference.segments import (
     Source,
     SplitTexts,
 )
-from vanilla_transformer.model.directions import FirstTokens, with_first_token
+from vanilla_transformer.model.directions import Direction, FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import (
@@ -44,11 +44,11 @@ from vanilla_transformer.text.kept import (
     moved,
     stripped,
 )
-from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.text.languages import tag_of_texts, words_have_spaces
 from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.patterns import has_numbers
 from vanilla_transformer.text.sentences import Cut
-from vanilla_transformer.text.terms import missing_targets, targets_in
+from vanilla_transformer.text.terms import edits_to_exchange, missing_targets, targets_in
 from vanilla_transformer.text.tokenizer_sides import vocabulary_of
 from vanilla_transformer.text.word_alignment import Links
 
@@ -139,8 +139,8 @@ class Stages:
         Five kinds of outputs are computed once more: copies of the translation of a similar text,
         without that text; outputs that repeat themselves, by a search without repetition; outputs
         that lack terms, with the terms in the source if the model reads these; outputs that lack
-        them still, by a search that must place them; and outputs in which a program would take a
-        value for another one, by a search for more outputs.
+        them still, which get them by a search or in the place of other words; and outputs in which
+        a program would take a value for another one, by a search for more outputs.
         """
         call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
@@ -148,7 +148,7 @@ class Stages:
             (copies_known, self._without_known),
             (loses_its_way, self._without_repetition),
             (lacks_terms, self._reading_terms),
-            (lacks_terms, self._placing_terms),
+            (lacks_terms, self._adding_terms),
             (changes_values, self._keeping_order),
         ):
             numbers = [number for number, row in enumerate(rows) if is_wrong(row)]
@@ -196,7 +196,30 @@ class Stages:
             return rows
         return self._outputs([self.reader.read_terms(row[0].segment) for row in rows], call)
 
-    def _placing_terms(self, rows: list[Row], call: Call) -> list[Row]:
+    def _adding_terms(self, rows: list[Row], call: Call) -> list[Row]:
+        def add(have_spaces: bool, rows: Sequence[Row]) -> list[Row]:
+            return (self._placing_terms if have_spaces else self._exchanging_terms)(rows, call)
+
+        return map_grouped(rows, [has_spaces(row[0].segment) for row in rows], add)
+
+    def _exchanging_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
+        """Puts the terms in the place of the words that translate them.
+
+        Where words are not inflected, nothing else in an output depends on them. Most outputs of a
+        search for the terms would have both words.
+        """
+        terms = list(
+            dict.fromkeys(
+                (term.source, row[0].segment.source.direction)
+                for row in rows
+                for term in row[0].segment.terms
+            )
+        )
+        alone = self._outputs(self.reader.read([Source(*term) for term in terms]), call)
+        usual = dict(zip(terms, (row[0].text for row in alone), strict=True))
+        return [[_with_terms(output, usual) for output in row] for row in rows]
+
+    def _placing_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
         """Computes outputs that contain the terms; equally many beams share batches."""
         if not isinstance(call.engine, TransformersEngine):
             logger.debug("Transformers searches outputs that lack terms again.")
@@ -307,7 +330,9 @@ class Stages:
         wanted = [
             number
             for number, output in enumerate(outputs)
-            if call.details.linked or (output.copies and output.copies.missing)
+            if call.details.linked
+            or (output.copies and output.copies.missing)
+            or (output.segment.matches and not has_spaces(output.segment))
         ]
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
         if None in aligned:  # the search itself has not aligned them
@@ -485,6 +510,29 @@ def changes_values(row: Row) -> bool:
 def lacks_terms(row: Row) -> bool:
     """Returns whether one of the outputs lacks terms."""
     return any(output.missing_terms for output in row)
+
+
+def has_spaces(segment: Segment) -> bool:
+    """Returns whether the target language puts spaces between words, so far as it is known."""
+    return segment.target_language is None or words_have_spaces(segment.target_language)
+
+
+def _with_terms(output: Output, usual: Mapping[tuple[str, Direction], str]) -> Output:
+    """Returns an output with the terms that it lacks in the place of their usual translations."""
+    segment = output.segment
+    edits = edits_to_exchange(
+        output.text,
+        output.links,
+        [match for match in segment.matches if match.term.target in output.missing_terms],
+        {term: usual[term, segment.source.direction] for term in {t.source for t in segment.terms}},
+        output.copies.found if output.copies else (),
+    )
+    text, copies = apply_edits(output.text, edits), output.copies
+    if copies:
+        copies = Copies.find(segment.text, segment.kept, text, segment.source.flags)
+    missing = missing_targets(segment.terms, text, segment.target_language)
+    links = output.links.edited(edits)
+    return replace(output, text=text, links=links, copies=copies, missing_terms=missing)
 
 
 def has_lost_its_way(output: Output) -> bool:

@@ -12,10 +12,14 @@ from itertools import product
 from pathlib import Path
 from unicodedata import normalize
 
-from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.text.kept import Edit, Span, meets
-from vanilla_transformer.text.languages import is_spaced_script_at, lemma, word_parts
+import regex
 
+from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
+from vanilla_transformer.text.kept import Edit, Span, TokenLinks, meets
+from vanilla_transformer.text.languages import is_spaced_script_at, lemma, letter_runs, word_parts
+
+_JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
+_HIRAGANA = regex.compile(r"\p{Hiragana}+")
 _COLUMNS = ("source", "target", "case", "exact")
 
 Key = tuple[str, ...]
@@ -174,6 +178,52 @@ def missing_targets(
     return tuple(
         target for target, own in finders.items() if count(own, [output]) < count(own, targets)
     )
+
+
+def edits_to_exchange(
+    output: str,
+    links: TokenLinks,
+    matches: Iterable[Match],
+    usual: Mapping[str, str],
+    kept: Sequence[Span] = (),
+) -> list[Edit]:
+    """Finds the edits that put targets of terms in the place of what is linked with the terms.
+
+    A term's usual translation gives way wherever it is linked with the term, or stands alone. Else
+    the last word that is linked with the term does.
+
+    Args:
+        matches: The terms of the source whose targets the output lacks.
+        usual: The usual translation of each term.
+        kept: Spans of the output that stay.
+    """
+    edits: list[Edit] = []
+    for match in matches:
+        source = match.begin, match.end
+        linked, word = links.of_source(source), regex.escape(usual[match.term.source]) or "(?!)"
+        alone = {
+            found.span() for found in regex.finditer(rf"(?<!{_JOINED}){word}(?!{_JOINED})", output)
+        }
+        spans: list[Span] = [found.span() for found in regex.finditer(word, output)]
+        spans = [span for span in spans if span in alone or meets(span, linked)]
+        for begin, end in spans or _words_in(output, linked)[-1:]:
+            if not meets((begin, end), [*kept, *((edit.begin, edit.end) for edit in edits)]):
+                edits.append(Edit(begin, end, match.term.target, source))
+    return sorted(edits, key=lambda edit: edit.begin)
+
+
+def _words_in(text: str, parts: Sequence[Span]) -> list[Span]:
+    """Returns the words that parts of a text touch, in order; Kanji and the like only in a part.
+
+    Hiragana count only where nothing else does: they are particles and endings.
+    """
+    words = [
+        (max(begin, first), min(end, last)) if longest == 3 else (begin, end)
+        for begin, end, longest in letter_runs(text)
+        for first, last in parts
+        if meets((begin, end), [(first, last)])
+    ]
+    return [span for span in words if not _HIRAGANA.fullmatch(text, *span)] or words
 
 
 def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit]:
