@@ -21,10 +21,10 @@ WORDS = [f"{first}{second}" for first in "abcde" for second in "fghij"]
 def pace_of(pairs_a_second, num_pairs, epochs=10, **times):
     """A pace of steps of 100 pairs, with four evaluations."""
     training = SimpleNamespace(eval_strategy="steps", eval_steps=0.25)
-    others = {"ready": 0.0, "evaluation": 0.0, "ending": 0.0, **times}
+    others = {"until_ready": 0.0, "per_evaluation": 0.0, "last_scores": 0.0, **times}
     steps = num_pairs * epochs // 100
     plan = SimpleNamespace(training=training)
-    return Pace(plan, num_pairs, steps, pairs=100.0, step=100 / pairs_a_second, **others)
+    return Pace(plan, num_pairs, steps, 100.0, 100 / pairs_a_second, **others)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
 
 
 def test_what_is_not_training_is_within_the_time():
-    timed = pace_of(100, 100_000, ready=20.0, evaluation=5.0, ending=30.0)
+    timed = pace_of(100, 100_000, until_ready=20.0, per_evaluation=5.0, last_scores=30.0)
     assert timed.steps_within(100) == 48  # 50 fit, of which each quarter is evaluated
     assert timed.steps_within(400) == 328  # 30 of 400 seconds are for the last scores
     assert timed.steps_within(44) == 0
-    assert timed.steps_within(1e6) == timed.steps == 10_000
+    assert timed.steps_within(1e6) == timed.num_steps == 10_000
     timed.plan.training.eval_strategy = "epoch"
     assert timed.seconds_of(2500) == 20 + 2500 + 3 * 5
 
@@ -96,7 +96,8 @@ def timed(monkeypatch):
     def measure(arguments, loaded, row):
         found = pace_of.measure(arguments, loaded, row)
         measured.append(found)
-        changed = {"step": 10.0, "ready": 0.0, "evaluation": 1.0, "ending": 1.0}
+        changed = {"seconds_per_step": 10.0, "until_ready": 0.0}
+        changed |= {"per_evaluation": 1.0, "last_scores": 1.0}
         return Pace(**{**vars(found), **changed})
 
     pace_of.measure = pace.measure_pace
@@ -116,7 +117,7 @@ def test_a_run_of_some_minutes_ends_its_schedule_in_time_and_is_resumed(
     options = {"logging_steps": 1, "choose_defaults": True, "warmup_steps": 0.1, "minutes": 3}
     argv = arguments(corpus, out, "train", "validation", **options)
     main(argv)
-    steps = timed[0].steps
+    steps = timed[0].num_steps
     assert steps > 16
     config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert config["dropout"] == round(0.3 * state_of(out)["epoch"] / 40, 3)
@@ -146,7 +147,7 @@ def test_a_time_that_suffices_is_that_of_all_epochs(corpus, tmp_path, timed):
     argv = arguments(corpus, tmp_path / "out", "train", **options)
     run(parse_arguments(argv))
     assert state_of(tmp_path / "out")["epoch"] == 2
-    assert state_of(tmp_path / "out")["global_step"] == timed[0].steps
+    assert state_of(tmp_path / "out")["global_step"] == timed[0].num_steps
 
 
 def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(
@@ -161,7 +162,7 @@ def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(
     options = {"minutes": 1000, "num_train_epochs": 1, "max_tokens": 300, "tokenizer_kind": "word"}
     run(parse_arguments(arguments(tmp_path, tmp_path / "out", "train", **options)))
     steps = state_of(tmp_path / "out")["global_step"]
-    assert timed[0].steps == pytest.approx(steps, rel=0.06)
+    assert timed[0].num_steps == pytest.approx(steps, rel=0.06)
 
 
 @pytest.mark.parametrize(("scored", "least"), [(3, 3), (1000, 16)])

@@ -12,7 +12,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.run.assembly import make_model
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
-from vanilla_transformer.run.preparation import load_data
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.run.training_run import run
 
 UNCHOSEN = ["--choose_defaults", "False"]
@@ -26,7 +26,8 @@ def plan_of(tmp_path, *options):
     given = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     parsed = parse_arguments([*given, "--use_cpu", "True", "--d_model", "16", *UNCHOSEN, *options])
     pair = Dataset.from_dict({"source": ["w1"], "target": ["w2"]})
-    return make_plan(*load_data(parsed, DatasetDict(train=pair, test=pair)))
+    arguments, loaded = load_data(parsed, DatasetDict(train=pair, test=pair))
+    return make_plan(arguments, loaded, prepare_texts(arguments, loaded))
 
 
 @pytest.mark.parametrize(

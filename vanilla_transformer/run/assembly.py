@@ -27,8 +27,7 @@ from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.encoded_data import encode_texts
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import load_teachers
-from vanilla_transformer.run.model_card import PREFIXES
-from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.plan import PREFIXES, RunPlan
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.training.callbacks import CompletePushes, SubwordEpochs

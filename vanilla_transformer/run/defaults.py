@@ -42,9 +42,9 @@ TABLE = (
 """The sizes by the number of training pairs; docs/sizing.md has them too.
 
 The row up to 50,000 was measured, on the 29,000 pairs of Multi30k, with 0.003 for AdamW beside
-Muon. Four times that teaches more in short trainings at widths 64 to 256 and no less in that one,
-and smaller batches teach more at width 128 (docs/log.md). The other rates of
-the rows before it are those of the study of initial values (docs/log.md: muon:0.002:0.02 and
+Muon. Four times that teaches more in short trainings at widths 64 to 256, and no less in the
+training of Multi30k. Smaller batches teach more at width 128 (docs/log.md). The other rates of the
+rows before it are those of the study of initial values (docs/log.md: muon:0.002:0.02 and
 adamw:0.002, at about their width). The rates of the rows after it were not searched: they fall as
 the width grows.
 """
@@ -170,7 +170,7 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
-def count_characters(sample: "Dataset") -> int:
+def count_alphabet(sample: "Dataset") -> int:
     """Counts the different characters of pairs."""
     characters = set[str]()
     for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
@@ -226,24 +226,31 @@ def is_free(name: str, given: Mapping[str, Any]) -> bool:
     return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
 
 
-def choose_defaults(given: Mapping[str, Any], facts: RunFacts | None) -> dict[str, Any]:
-    """Chooses the options of a new model that are not given; none of a saved model.
+def choose_evaluation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Chooses when a new model is scored and saved, before the data are known.
 
-    Args:
-        facts: None: the data are not known yet. Then it is only chosen when a model with validation
-            data is scored and saved, so that these options can be checked together.
+    So these options can be checked together with the given ones. Validation data are assumed.
     """
-    if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
+    options = _OptionResolver(given)
+    if _are_chosen(given):
+        _choose_evaluation(options, has_validation=given.get("do_eval") is not False)
+    return options.chosen
+
+
+def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]:
+    """Chooses the options of a new model that are not given; none of a saved model."""
+    if not _are_chosen(given):
         return {}
     options = _OptionResolver(given)
-    if facts is None:
-        _choose_evaluation(options, has_validation=given.get("do_eval") is not False)
-        return options.chosen
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
     _choose_evaluation(options, facts.has_validation, has_time=facts.row is not None)
     return options.chosen
+
+
+def _are_chosen(given: Mapping[str, Any]) -> bool:
+    return given.get("model_name_or_path") is None and given.get("choose_defaults", True)
 
 
 def _choose_architecture(options: _OptionResolver, facts: RunFacts) -> None:

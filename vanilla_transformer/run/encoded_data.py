@@ -12,7 +12,7 @@ from vanilla_transformer.data.unknown_characters import check_characters
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -50,13 +50,14 @@ def encode_texts(plan: RunPlan) -> DatasetDict:
 def prepare_directory(arguments: RunArguments) -> None:
     """Makes tokenizer and token ids in `output_dir`, for any number of runs with these options.
 
-    What a killed preparation has left there is used.
+    A preparation that was interrupted goes on where it stopped.
     """
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         arguments = arguments.changed(prepared=str(folder))
-        run = load_data(arguments, directory=OutputDirectory(folder))
-        encoded = encode_texts(make_plan(*run))
+        arguments, loaded = load_data(arguments, directory=OutputDirectory(folder))
+        plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
+        encoded = encode_texts(plan)
     pairs = sum(map(len, encoded.values()))
     logger.info(
         f"Prepared {pairs:,} pairs in {str(folder)!r}: train with the same options and "

@@ -1,6 +1,6 @@
 """Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import INFO
@@ -69,9 +69,8 @@ def evaluate_model(
             language, or of the script that most references are in.
         calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
         **options: `engine`, `device` and `compute_type` of `Translator.from_pretrained`; `memory`,
-            which reads a memory; and what
-            `translate` takes: `batch_tokens`, `progress`, and settings of the search, such as
-            `num_beams`.
+            which reads a memory; and what `translate` takes: `batch_tokens`, `progress`, and
+            settings of the search, such as `num_beams`.
     """
     rows, tokenizers = _load_scored(data_arguments, split, metrics, bleu_tokenize)
     tokenize = joint_score_tokenizer(set(tokenizers))
@@ -155,19 +154,11 @@ def _translate(
     progress: bool = False,
     **options: Any,
 ) -> list[Translation]:
+    """Loads a model, and translates the sources of rows; see `evaluate_model`."""
     translator = Translator.from_pretrained(model, engine, device, compute_type, limit)
-    known = translator.tokenizer.get_vocab()
-    unknown = [tag for tag in tags if tag not in known]
-    # A model without a tag also lacks its language: it translates into another one that it has.
-    other = next((target for _, target, _ in recorded_directions(translator.tokenizer)), None)
-    sources, of_sources, of_targets = [], [], []
     languages = languages_of_rows(rows)
-    for source, pair in zip(rows["source"], languages, strict=True):
-        begin, _, rest = source.partition(" ")
-        is_unknown = begin in unknown
-        sources.append(rest if is_unknown else source)
-        of_sources.append(None if is_unknown else pair[0])
-        of_targets.append(other if is_unknown else pair[1])
+    texts = _without_unknown_tags(translator.tokenizer, rows["source"], languages, tags)
+    sources, of_sources, of_targets = map(list, zip(*texts, strict=True))
     asked = TranslateOptions.of(src_lang=of_sources, tgt_lang=of_targets, **options)
     direction, *_ = translator.directions(len(sources), asked)
     if None in languages[0]:  # those of data that name both are compared where they are loaded
@@ -176,6 +167,23 @@ def _translate(
     scored = {*zip(rows["source"], rows["target"], strict=True)}
     memories = [memory(direction.source, direction.target, scored)] if memory else []
     return [row[0] for row in translator.stream(sources, asked, memories, progress)]
+
+
+def _without_unknown_tags(
+    tokenizer: Any,
+    sources: Iterable[str],
+    languages: Iterable[tuple[str | None, str | None]],
+    tags: Sequence[str],
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yields sources with their languages, without tags that are no token of the model.
+
+    A model without a tag also lacks its language: it translates into another one that it has.
+    """
+    unknown = [tag for tag in tags if tag not in tokenizer.get_vocab()]
+    other = next((target for _, target, _ in recorded_directions(tokenizer)), None)
+    for source, pair in zip(sources, languages, strict=True):
+        begin, _, rest = source.partition(" ")
+        yield (rest, None, other) if begin in unknown else (source, *pair)
 
 
 def warn_of_copies(rows: Dataset, outputs: Sequence[str], split: str = "") -> None:

@@ -40,7 +40,7 @@ REACHED = (
 
 
 _EPOCHS_APART, _PAIRS_APART = 1.5, 2.5
-"""Factors by which epochs and pairs of a run may differ from a training that it is told of.
+"""Factors by which epochs and pairs of a run may differ from the training that it quotes.
 
 Chosen, not measured: the numbers of pairs in the table are up to 5.6 times apart, so that most runs
 between two of them are near one.

@@ -21,12 +21,10 @@ from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import score_with_interval
-from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.plan import PREFIXES, RunPlan
 from vanilla_transformer.text.languages import known_tag
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
-PREFIXES = {"validation": "eval", "test": "test"}
-"""The first part of the names of the figures of each split."""
 
 
 def write_model_card(

@@ -34,10 +34,9 @@ from vanilla_transformer.run.defaults import (
     describe_choice,
 )
 from vanilla_transformer.run.expectations import describe_expectation
-from vanilla_transformer.run.model_card import PREFIXES
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import LoadedData, load_data
+from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
+from vanilla_transformer.run.preparation import LoadedData, load_data, prepare_texts
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -47,7 +46,7 @@ _STEPS, _STEPS_ON_A_GPU = 6, 200
 _SECONDS = 10.0
 """The least time of these steps.
 
-These and the two numbers below are chosen so that a timing takes about a minute, not measured.
+These, `TIMED_PAIRS` and `_SCORED` are chosen so that a timing takes about a minute, not measured.
 """
 TIMED_PAIRS = 10_000
 """Training pairs that the timed steps are drawn from."""
@@ -56,7 +55,7 @@ _SCORED = 64
 _CHARACTERS_OF_A_TOKEN = 3
 """As in subwords of European texts, roughly: it only compares two estimates of the same kind."""
 _FINAL_SEARCH = 2
-"""How many times as long as that the last scores take: five beams, and outputs half as long.
+"""The last scores take this many times as long a text: five beams, and outputs half as long.
 
 Measured on a model of Multi30k after 160 steps: 2.8 times as long as its own greedy search.
 """
@@ -113,39 +112,39 @@ class Pace:
 
     plan: RunPlan  # of a run like that, on some of the pairs
     num_pairs: int
-    steps: int  # of all epochs
-    pairs: float  # of one step
-    step: float
-    ready: float  # until all texts are token ids
-    evaluation: float  # of one within the training
-    ending: float  # of the scores at the end
+    num_steps: int  # of all epochs
+    pairs_per_step: float
+    seconds_per_step: float
+    until_ready: float  # until all texts are token ids
+    per_evaluation: float  # of one within the training
+    last_scores: float
 
     def seconds_of(self, steps: int) -> float:
         """Returns how long a run takes that trains so many steps, without its last scores."""
         training, count = self.plan.training, 0
         if training.eval_strategy == IntervalStrategy.EPOCH:
-            count = ceil(steps * self.pairs / self.num_pairs)
+            count = ceil(self.epochs_of(steps))
         elif training.eval_strategy == IntervalStrategy.STEPS:
             every = cast(float, training.eval_steps)
             count = ceil(steps / every if every >= 1 else 1 / every)
-        return self.ready + steps * self.step + count * self.evaluation
+        return self.until_ready + steps * self.seconds_per_step + count * self.per_evaluation
 
     def epochs_of(self, steps: int) -> float:
         """Returns how often so many steps see the pairs."""
-        return steps * self.pairs / self.num_pairs
+        return steps * self.pairs_per_step / self.num_pairs
 
     def steps_within(self, seconds: float) -> int:
         """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
-        seconds -= min(self.ending, _MOST_OF_SCORES * seconds)
-        count = bisect_right(range(1, self.steps + 1), seconds, key=self.seconds_of)
+        seconds -= min(self.last_scores, _MOST_OF_SCORES * seconds)
+        count = bisect_right(range(1, self.num_steps + 1), seconds, key=self.seconds_of)
         multiple = count // EVALUATIONS_IN_MINUTES * EVALUATIONS_IN_MINUTES
-        return count if count == self.steps else multiple or count
+        return count if count == self.num_steps else multiple or count
 
     def describe(self, steps: int) -> str:
         """Says how long a training of so many steps is, and of which model."""
         config, epochs = self.plan.texts.config, self.epochs_of(steps)
         return (
-            f"{steps:,} steps of {self.step:.3g} seconds ({epochs:.3g} epochs), "
+            f"{steps:,} steps of {self.seconds_per_step:.3g} seconds ({epochs:.3g} epochs), "
             f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
         )
 
@@ -174,31 +173,31 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         )
         data, directory = ParallelData(DatasetDict(some)), OutputDirectory(Path(folder))
         sample = replace(loaded, data=data, directory=directory)
-        made = Assembly.of(make_plan(arguments, sample))
+        made = Assembly.of(make_plan(arguments, sample, prepare_texts(arguments, sample)))
         ready = monotonic() - began
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):
             made.trainer.train()
         scoring = _time_of_a_score(made)
-    fuller = 1.0
+    growth = 1.0  # of a batch: of more pairs, more are of one length
     if (max_tokens := made.plan.training.max_tokens) is not None:
         of_some, of_all = (
             _pairs_of_a_batch(rows, max_tokens) for rows in (some["train"], splits["train"])
         )
-        fuller = of_all / of_some
-    share = num_pairs / count / fuller if made.plan.training.max_steps <= 0 else 1
-    seconds = fuller * median(clock.seconds[1:] or clock.seconds)  # the first step makes ready
+        growth = of_all / of_some
+    share = num_pairs / count / growth if made.plan.training.max_steps <= 0 else 1
+    seconds = growth * median(clock.seconds[1:] or clock.seconds)  # the first step makes ready
     # All processes go on with the times of the main one.
     seconds, ready, scoring = gather_object([(seconds, ready, scoring)])[0]
     return Pace(
         plan=made.plan,
         num_pairs=num_pairs,
-        steps=round(clock.max_steps * share),
-        pairs=fuller * count * clock.epoch / len(clock.seconds),
-        step=seconds,
-        ready=ready * num_pairs / count,
-        evaluation=scoring * min(SCORED_WITHIN_MINUTES, scored.get("validation", 0)),
-        ending=_FINAL_SEARCH * scoring * sum(scored.values()),
+        num_steps=round(clock.max_steps * share),
+        pairs_per_step=growth * count * clock.epoch / len(clock.seconds),
+        seconds_per_step=seconds,
+        until_ready=ready * num_pairs / count,
+        per_evaluation=scoring * min(SCORED_WITHIN_MINUTES, scored.get("validation", 0)),
+        last_scores=_FINAL_SEARCH * scoring * sum(scored.values()),
     )
 
 
@@ -233,7 +232,8 @@ class Fit:
 
     def suffices(self, least: int) -> bool:
         """Whether these steps see so many pairs, or all in all epochs."""
-        return self.steps == self.pace.steps or self.steps * self.pace.pairs >= least
+        pace = self.pace
+        return self.steps == pace.num_steps or self.steps * pace.pairs_per_step >= least
 
     def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
         """Yields sentences for a new model, each with its level.
@@ -248,7 +248,8 @@ class Fit:
         if reached and "chrf" in pace.plan.arguments.model.metrics:
             yield INFO, reached
         if not self.suffices(self.least):
-            needed = spent + pace.seconds_of(min(pace.steps, ceil(self.least / pace.pairs)))
+            steps = min(pace.num_steps, ceil(self.least / pace.pairs_per_step))
+            needed = spent + pace.seconds_of(steps)
             yield (
                 WARNING,
                 "This is too short for a new model to learn much, at the present speed of the "
@@ -306,7 +307,7 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Ru
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
         logger.log(level, sentence)
-    chosen = {"max_steps": steps} if steps < pace.steps else {}
+    chosen = {"max_steps": steps} if steps < pace.num_steps else {}
     facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
     return arguments.changed(choose_defaults({**arguments.given, **chosen}, facts) | chosen)
 
@@ -331,5 +332,6 @@ def dry_run(arguments: RunArguments) -> None:
             if sentence not in told:
                 logger.log(level, sentence)
                 told.add(sentence)
-    time = tqdm.format_interval(full.seconds_of(full.steps) + full.ending + loading)
-    logger.info(f"All: {full.describe(full.steps)}; {time}. Nothing is kept of this dry run.")
+    seconds = loading + full.seconds_of(full.num_steps) + full.last_scores
+    time = tqdm.format_interval(seconds)
+    logger.info(f"All: {full.describe(full.num_steps)}; {time}. Nothing is kept of this dry run.")

@@ -11,7 +11,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_defaults
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_evaluation
 from vanilla_transformer.run.options import (
     CardArguments,
     ModelArguments,
@@ -97,7 +97,8 @@ class RunArguments:
             defaults: Values that fit the data, for options that are not given. None: the data are
                 not known yet.
         """
-        chosen = choose_defaults(given, None) if defaults is None else defaults
+        # Defaults for data that are not known yet are checked, but not recorded.
+        chosen = choose_evaluation(given) if defaults is None else defaults
         others = {"given": given, "command": tuple(command), "recipe": recipe}
         return make_options(cls, {**chosen, **given, **others, "defaults": defaults or {}})
 
@@ -122,7 +123,11 @@ class RunArguments:
         return {name: value for name, value in vars(self.changes).items() if value is not None}
 
     def changed(self, defaults: Mapping[str, Any] | None = None, **options: Any) -> Self:
-        """Returns a copy with other defaults, in which these options are given too."""
+        """Returns a copy with other defaults, in which these options are given too.
+
+        Args:
+            defaults: None: the recorded ones are dropped, too.
+        """
         return self.of({**self.given, **options}, self.command, self.recipe, defaults)
 
 

@@ -16,11 +16,13 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.preparation import LoadedData, RunTexts, prepare_texts
+from vanilla_transformer.run.preparation import LoadedData, RunTexts
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
-from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+PREFIXES = {"validation": "eval", "test": "test"}
+"""The first part of the names of the figures of each split."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,9 @@ class RunPlan:
         }
 
 
-def make_plan(arguments: RunArguments, loaded: LoadedData) -> RunPlan:
-    """Prepares the texts of a run, and plans what it does with them."""
+def make_plan(arguments: RunArguments, loaded: LoadedData, texts: RunTexts) -> RunPlan:
+    """Decides what a run does with its texts."""
     training = arguments.training
-    texts = compute_on_main_process(training, prepare_texts, arguments, loaded)
     config = texts.config
     positions = learned_positions(config)
     limits = [

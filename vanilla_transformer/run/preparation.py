@@ -40,7 +40,7 @@ from vanilla_transformer.names import ANNOTATE
 from vanilla_transformer.run.defaults import (
     RunFacts,
     choose_defaults,
-    count_characters,
+    count_alphabet,
     describe_choice,
     is_free,
 )
@@ -65,7 +65,7 @@ class LoadedData:
 
     directory: OutputDirectory
     init_from: str | None  # saved model or checkpoint with its first weights; None: a new model
-    data: ParallelData  # the splits in use
+    data: ParallelData  # the splits in use, as their files have them
     facts: RunFacts
 
 
@@ -73,7 +73,7 @@ class LoadedData:
 class RunTexts:
     """The texts of a run as its model reads them, with tokenizer, config and settings for them."""
 
-    splits: DatasetDict
+    splits: DatasetDict  # with what the model reads behind or in place of words
     example: str  # a source as a user writes it
     tokenizer: Any  # it knows how many positions the model has learned
     config: VanillaTransformerConfig
@@ -112,8 +112,8 @@ def _load_data(
         init_from = str(directory.checkpoint.path)
     if init_from is not None:
         check_model_directory(init_from)
-    loaded = _load_splits(arguments, data, init_from)
-    splits = loaded.splits
+    parallel = _load_splits(arguments, data, init_from)
+    splits = parallel.splits
     if "train" not in splits or arguments.given.get("do_train") is False:
         raise ValueError(
             "A run trains: give training data. `vanilla-transformer evaluate` scores a saved model."
@@ -123,7 +123,7 @@ def _load_data(
     _tell_twins(splits)
     facts = RunFacts.on_this_machine(
         pairs=len(splits["train"]),
-        characters=count_characters(sample),
+        characters=count_alphabet(sample),
         has_validation="validation" in splits and arguments.given.get("do_eval") is not False,
         use_cpu=training.use_cpu,
     )
@@ -131,11 +131,18 @@ def _load_data(
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
-    return LoadedData(directory, init_from, replace(loaded, splits=splits), facts)
+    return LoadedData(directory, init_from, replace(parallel, splits=splits), facts)
 
 
 def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
-    """Makes the texts of a run as its model reads them; loads or trains the tokenizer."""
+    """Makes the texts of a run as its model reads them; loads or trains the tokenizer.
+
+    One process does it for all of a machine.
+    """
+    return compute_on_main_process(arguments.training, _prepare_texts, arguments, loaded)
+
+
+def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     if arguments.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
     splits, init_from = DatasetDict(loaded.data.splits), loaded.init_from

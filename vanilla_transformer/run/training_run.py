@@ -24,17 +24,16 @@ from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.evaluation import warn_of_copies
-from vanilla_transformer.run.model_card import PREFIXES, write_model_card
+from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.pace import fit_minutes
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.run.plan import RunPlan, make_plan
-from vanilla_transformer.run.preparation import load_data
+from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
+from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.training.callbacks import PICKLES
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
-    OutputDirectory,
     OverwriteGuard,
     checkpoints_with_state,
     finished_figures,
@@ -98,17 +97,18 @@ def run(
         minutes = arguments.model.minutes if loaded.directory.checkpoint is None else None
         if minutes is not None:
             arguments = fit_minutes(arguments, loaded, began)
-        run = _Run.of(make_plan(arguments, loaded))
-        if minutes is not None:
-            run.scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
+        plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
+        made = Assembly.of(plan)
         for callback in callbacks:
-            run.trainer.add_callback(callback)
-        logger.info(_describe_data(run.plan, run.encoded, run.trainer.model))
+            made.trainer.add_callback(callback)
+        logger.info(_describe_data(plan, made.encoded, made.trainer.model))
         for report in loaded.data.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
         if "validation" not in loaded.data.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        return run.figures_if_finished() or run.train_and_score()
+        scores_until = began + _SHARE_OF_MINUTES * 60 * minutes if minutes else None
+        training_run = _Run(made, scores_until)
+        return training_run.figures_if_finished() or training_run.train_and_score()
 
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
@@ -124,27 +124,19 @@ def _describe_data(plan: RunPlan, encoded: DatasetDict, model: Any) -> str:
     )
 
 
-class _Run(Assembly):
-    """Carries out a run."""
+class _Run:
+    """Carries out a run.
 
-    signatures: Mapping[str, str] = {}
-    """The signatures of the scores."""
-    quality = ""
-    """A sentence on the quality of outputs that the validation data have shown."""
-    scores_until: float | None = None
-    """The moment until which texts are scored, as `monotonic()`. None: all are."""
+    Args:
+        scores_until: The moment until which texts are scored, as `monotonic()`. None: all are.
+    """
 
-    @property
-    def directory(self) -> OutputDirectory:
-        return self.plan.loaded.directory
-
-    @property
-    def folder(self) -> Path:
-        return self.directory.folder
-
-    @property
-    def is_main(self) -> bool:
-        return self.trainer.is_world_process_zero()
+    def __init__(self, made: Assembly, scores_until: float | None) -> None:
+        self.made, self.plan, self.trainer = made, made.plan, made.trainer
+        self.scores_until, self.directory = scores_until, made.plan.loaded.directory
+        self.folder, self.is_main = self.directory.folder, self.trainer.is_world_process_zero()
+        self.signatures: Mapping[str, str] = {}  # of the scores
+        self.quality = ""  # a sentence on the quality of outputs, by the validation data
 
     def figures_if_finished(self) -> dict[str, float]:
         """Returns the figures of a run that is resumed although it is finished; otherwise none."""
@@ -216,7 +208,7 @@ class _Run(Assembly):
         plan = self.plan
         for split, count in self._numbers_of_scored().items():
             prefix = PREFIXES[split]
-            rows, scorer, scores = self.score(split, count)
+            rows, scorer, scores = self.made.score(split, count)
             scores.pop("epoch", None)
             scores[f"{prefix}_samples"] = len(rows)
             of_all = ""
@@ -248,7 +240,7 @@ class _Run(Assembly):
         if self.scores_until is None or not counts:
             return counts
         began = monotonic()
-        self.score(next(iter(counts)), _TIMED)
+        self.made.score(next(iter(counts)), _TIMED)
         now = monotonic()
         possible = (self.scores_until - now) / (now - began) * _TIMED
         share = gather_object([possible / sum(counts.values())])[0]  # that of the main process
