@@ -165,6 +165,7 @@ def test_siblings_of_the_table_are_kept(text, spans):
         ("Delete $1", "$1 löschen: [[$1]]", None),
         ("See https://x.org", "<a href='https://x.org'>https://x.org</a>", None),
         ("Open {x}", "{x} öffnen {x}", "{x} öffnen"),
+        ("at %#0<PRIx64>", "%#0<PRIx64> bei %#0<PRIx64>", "%#0<PRIx64> bei"),
         ("Open $1", "$1 $1 öffnen", "$1 öffnen"),
         ("Open /etc/x", "Öffne /etc/x in /etc/x", "Öffne /etc/x in"),
         ("%s and /etc/x", "%s und der/etc/x", "%s und der /etc/x"),

@@ -16,7 +16,8 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 _FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _CONVERSION = "[diouxXeEfFgGcspn@]"
-_NAMED = rf"%(?:\d+\$)?#@{_NAME}@"  # a plural of Xcode
+# A plural of Xcode, and a macro of C.
+_NAMED = rf"%(?:\d+\$)?(?:#@{_NAME}@|[-+#0]*\d*<PRI[diouxX]\w+>)"
 # A directive of strftime is % and these; a pattern of dates of Java and .NET repeats letters.
 _DATE = "[-_]?[aAbBcdDeFgGhHIjklmMpPrRsSTuUVwWxXyYzZ]"
 _DATE_LETTERS = "(?:y{2,4}|M{1,4}|dd?|HH?|hh?|mm|ss)"
