@@ -140,9 +140,7 @@ class Batcher:
             return None if self._is_closed else self._fill_batch()
 
     def _fill_batch(self) -> list[tuple[QueuedRequest, int]]:
-        """Takes segments in turns from the requests that share the search of the first one."""
-        if not self._requests:
-            return []
+        """Takes segments in turns from the requests that share the call of the first one."""
         call = self._requests[0].call
         turns = deque(request for request in self._requests if request.call == call)
         batch: list[tuple[QueuedRequest, int]] = []
@@ -167,8 +165,6 @@ class Batcher:
         return batch
 
     def _compute_batch(self, batch: list[tuple[QueuedRequest, int]]) -> None:
-        if not batch:
-            return
         try:
             self._compute_parts(batch)
         except Exception as error:

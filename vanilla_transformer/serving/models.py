@@ -39,10 +39,9 @@ Languages = tuple[str | None, str | None]
 
 
 class ServedDirection(NamedTuple):
-    """A direction as it is served.
+    """A direction as it is served; without a model, texts that are in the target language already.
 
     Attributes:
-        model: None: the texts are in the target language.
         codes: The codes of source and target by which it is served.
         languages: The languages that the model is asked for.
         confidence: The confidence that texts are in the source language, in percent, if it was
@@ -120,6 +119,11 @@ class Models:
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
+        self.directions: dict[tuple[str, str], ServedModel] = {}
+        """The model of each direction, by the codes of source and target; the first that has it."""
+        for model in self.by_name.values():
+            for direction in model.directions:
+                self.directions.setdefault(direction, model)
 
     def named(self, name: str | None) -> ServedModel:
         """Returns a model by its name; None is enough where there is one model."""
@@ -131,15 +135,6 @@ class Models:
         if name not in self.by_name:
             raise RequestError(404, f"There is no model {name[:100]!r}: use one of {names}.")
         return self.by_name[name]
-
-    @property
-    def directions(self) -> dict[tuple[str, str], ServedModel]:
-        """The model of each direction, by the codes of source and target; the first that has it."""
-        found: dict[tuple[str, str], ServedModel] = {}
-        for model in self.by_name.values():
-            for direction in model.directions:
-                found.setdefault(direction, model)
-        return found
 
     def served_codes(self, source: str, target: str) -> tuple[str, str]:
         """Returns the codes of a direction as they are served, in whatever spelling they come."""

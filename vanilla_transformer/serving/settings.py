@@ -44,23 +44,23 @@ def parse_model(word: str) -> ModelSource:
     name, sign, path = word.partition("=")
     if not sign:
         path, names = word, [Path(os.path.abspath(word)).name, Path(word).resolve().name]
-        name = next(filter(_is_direction, names), names[0])
+        name = next(filter(_names_two_languages, names), names[0])
     divider = ":" if ":" in name else "-"
     source, _, target = name.partition(divider)
-    is_direction = bool(_CODE.fullmatch(source) and _CODE.fullmatch(target))
+    has_two_codes = bool(_CODE.fullmatch(source) and _CODE.fullmatch(target))
     if not path or not name:
         raise ValueError(f"{word!r} names no model: write MODEL or SOURCE-TARGET=MODEL.")
-    if sign and not (is_direction and (divider == ":" or "-" not in target)):
+    if sign and not (has_two_codes and (divider == ":" or "-" not in target)):
         raise ValueError(
             f"{name!r} in {word!r} is not a direction: write two language codes, such as en-de, or "
             "en:pt-BR where a code holds a hyphen."
         )
-    if not sign and not _is_direction(name):
+    if not sign and not _names_two_languages(name):
         source, target = ANY, name
     return ModelSource(path, name.replace(":", "-"), source, target)
 
 
-def _is_direction(name: str) -> bool:
+def _names_two_languages(name: str) -> bool:
     parts = name.split("-")
     return len(parts) == 2 and all(map(is_language, parts))
 
