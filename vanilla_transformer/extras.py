@@ -18,6 +18,7 @@ EXTRAS = {
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "corpus": ("dask", "distributed"),
+    "distil": ("openai",),
     "page": ("gradio",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (

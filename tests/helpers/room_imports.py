@@ -26,13 +26,17 @@ IMPORTS = {
     "inference": ("model", "text", "files", "interop", *BESIDE),
     "run": ("model", "text", "files", "data", "training", "interop", "inference", *BESIDE),
     "adapt": ("model", "text", "files", "data", "training", "interop", "inference", "run", *BESIDE),
+    "distil": (
+        *("model", "text", "files", "data", "training", "interop", "inference", "run"),
+        *BESIDE,
+    ),
     "documents": ("model", "text", "files", "inference", *BESIDE),
     "__init__": (*("model", "text", "files", "data", "inference", "documents", "registration"),),
     "serving": ("model", "text", "files", "inference", "documents", "__init__", *BESIDE),
     "page": ("model", "text", "files", "inference", "inspection", *BESIDE),
     "commands": (
         *("model", "text", "files", "data", "training", "interop", "inspection", "inference"),
-        *("run", "adapt", "documents", "serving", "page", "__init__", *BESIDE),
+        *("run", "adapt", "distil", "documents", "serving", "page", "__init__", *BESIDE),
     ),
     "__main__": ("commands",),
 }

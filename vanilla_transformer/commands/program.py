@@ -29,6 +29,7 @@ from vanilla_transformer.registration import register
 SUBCOMMANDS = (
     "train",
     "adapt",
+    "distil",
     "prepare",
     "corpora",
     "evaluate",

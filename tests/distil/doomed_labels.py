@@ -1,0 +1,22 @@
+"""Labels texts with a teacher at an address; test_kills.py kills it, and limits its files."""
+
+import resource
+import signal
+import sys
+from pathlib import Path
+
+from vanilla_transformer.distil.labels import Labels
+from vanilla_transformer.distil.teachers import ChatTeacher
+
+if __name__ == "__main__":
+    path, address, size = sys.argv[1:]
+    if int(size):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+    texts = [f"text {number}" for number in range(200)]
+    teacher = ChatTeacher("m", "{text}", f"{address}/v1", "", 60, 4)
+    labels = Labels(Path(path), teacher, False, ())
+    labels.ask(texts)
+    Path(path).with_suffix(".tsv").write_text(
+        "".join(f"{text}\t{labels.answers[text].output}\n" for text in texts)
+    )

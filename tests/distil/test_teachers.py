@@ -1,0 +1,180 @@
+"""Teachers that fail: programs in processes of their own, and a server on loopback."""
+
+import time
+from collections import Counter
+
+import pytest
+from endpoints import chat, endpoint
+
+from vanilla_transformer.distil import labels as labels_module
+from vanilla_transformer.distil.labels import Labels
+from vanilla_transformer.distil.teachers import (
+    ChatTeacher,
+    CommandTeacher,
+    LibreTranslateTeacher,
+)
+
+KEY = "sk-do-not-tell"
+TEXTS = [f"text {number}" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(labels_module, "PAUSES", (0.01, 0.02))
+
+
+def answers_of(teacher, texts):
+    found = {}
+    for rows in teacher.answer(texts):
+        for number, answer in rows:
+            assert number not in found
+            found[number] = answer
+    return [found[number] for number in range(len(texts))]
+
+
+# Programs -----------------------------------------------------------------------------------------
+
+READ = "import sys, time, os; lines = sys.stdin.read().splitlines(); "
+PROGRAMS = {
+    "in order": "print(*(line.upper() for line in lines), sep='\\n', end='\\n' * bool(lines))",
+    "banner": "print('Version 1\\nReady'); [print(line.upper()) for line in lines]",
+    "dies": "'text 7' in lines and sys.exit('no 7'); [print(line.upper()) for line in lines]",
+    "hangs": "'text 7' in lines and time.sleep(60); [print(line.upper()) for line in lines]",
+    "leaves a child": "'text 7' in lines and os.system('sleep 60'); "
+    "[print(line.upper()) for line in lines]",
+    "skips": "[print(line.upper()) for line in lines if line != 'text 7']",
+    "doubles": "[print(line.upper(), end='\\n' + 'x\\n' * (line == 'text 7')) for line in lines]",
+    "no UTF-8": "[sys.stdout.buffer.write(b'\\xff\\n' if line == 'text 7' else line.upper().encode()"
+    " + b'\\n') for line in lines]",
+    "buffers": "sys.stdout = open(1, 'w', buffering=1 << 20); "
+    "[print(line.upper(), flush=False) for line in lines]; sys.stdout.close()",
+}
+REASONS = {
+    "dies": "status 1 no 7",
+    "hangs": "no answer within 2 seconds",
+    "leaves a child": "no answer within 2 seconds",
+    "skips": "0 lines for 1",
+    "doubles": "2 lines for 1",
+    "no UTF-8": "an answer that is not UTF-8",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_answers_every_text_but_those_that_it_fails_on(name):
+    began = time.monotonic()
+    teacher = CommandTeacher(["python3", "-c", READ + PROGRAMS[name]], timeout=2)
+    answers = answers_of(teacher, TEXTS[5:9])
+    for text, answer in zip(TEXTS[5:9], answers, strict=True):
+        failed = text == "text 7" and name in REASONS
+        assert answer.output == (None if failed else text.upper())
+        assert answer.reason == (REASONS[name] if failed else "")
+    assert time.monotonic() - began < 20
+
+
+def test_a_program_that_never_ends_or_does_not_exist_is_refused_at_once():
+    with pytest.raises(ValueError, match="no answer within 1 seconds"):
+        CommandTeacher(["sleep", "60"], timeout=1)
+    with pytest.raises(FileNotFoundError):
+        CommandTeacher(["no-such-program-here"], timeout=1)
+
+
+# Servers ------------------------------------------------------------------------------------------
+
+
+def chat_teacher(address, timeout=5):
+    return ChatTeacher("m", "{text}", f"{address}/v1", KEY, timeout, 4)
+
+
+def soon(status):
+    return lambda handler, times: times == 1 and handler.send(status, {}, retry_after_ms="10")
+
+
+PASSING = {  # at the first request alone
+    "429": soon(429),
+    "500": soon(500),
+    "stalls": lambda handler, times: times == 1 and time.sleep(3) is None,
+    "closes": lambda handler, times: times == 1 and handler.connection.close() is None,
+    "broken JSON": lambda handler, times: times == 1 and handler.send(200, b'{"choices": [{"mes'),
+    "no choices": lambda handler, times: times == 1 and handler.send(200, {"choices": []}),
+    "empty": lambda handler, times: times == 1 and handler.send(200, chat(" ")),
+}
+LASTING = {
+    "empty": (chat(""), "an empty answer"),
+    "refuses": (chat(None, message={"refusal": "I will not"}), "refused: I will not"),
+    "cut off": (chat("TEX", finish_reason="length"), "an answer that is cut off"),
+    "bad": (None, "BadRequestError"),
+}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_a_fault_that_passes_loses_no_text(name, tmp_path):
+    def misbehave(handler, text, times):
+        if text != "text 7":
+            return False
+        done = PASSING[name](handler, times)
+        return times == 1 and done is not False
+
+    with endpoint(misbehave) as (address, asked):
+        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address, 1), False, ())
+        labels.ask(TEXTS)
+    assert [labels.answers[text].output for text in TEXTS] == [text.upper() for text in TEXTS]
+    assert labels.failed == {}
+    assert labels.tokens == (7 * 40, 3 * 40)
+    assert asked == Counter(TEXTS) + Counter(["text 7"])  # no other text twice
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_a_fault_that_lasts_has_its_reason(name, tmp_path):
+    body, reason = LASTING[name]
+
+    def misbehave(handler, text, times):
+        if text != "text 7":
+            return False
+        handler.send(200 if body else 400, body or {"error": {"message": f"bad {KEY}"}})
+        return True
+
+    with endpoint(misbehave) as (address, _):
+        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
+        labels.ask(TEXTS)
+    assert labels.failed.keys() == {"text 7"}
+    assert labels.failed["text 7"].startswith(reason)
+    assert len(labels.answers) == 39
+    assert KEY not in str(labels.failed) + (tmp_path / "answers.jsonl").read_text()
+
+
+def test_a_wrong_key_or_model_ends_at_once(tmp_path):
+    def misbehave(handler, text, times):
+        handler.send(401, {"error": {"message": f"Incorrect API key: {KEY}"}})
+        return True
+
+    with endpoint(misbehave) as (address, asked), pytest.raises(ValueError) as error:
+        list(chat_teacher(address).answer(TEXTS))
+    assert "AuthenticationError" in str(error.value)
+    assert KEY not in str(error.value)
+    assert asked.total() <= 5
+
+
+def test_a_server_that_is_down_is_not_asked_for_every_text(tmp_path):
+    with endpoint() as (address, _):
+        pass
+    labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), False, ())
+    labels.teacher.client.max_retries = 0
+    labels.ask(TEXTS)
+    assert labels.has_failed(len(TEXTS))
+    assert len(labels.failed) < 10
+    assert "APIConnectionError" in labels.describe_failures()
+
+
+def test_a_server_of_libretranslate_gets_languages_and_key():
+    with endpoint() as (address, _):
+        teacher = LibreTranslateTeacher("en", "pt", address, KEY, 5, 2)
+        answers = answers_of(teacher, TEXTS)
+    assert [answer.output for answer in answers] == [text.upper() for text in TEXTS]
+
+
+def test_parts_that_stay_are_set_apart(tmp_path):
+    with endpoint(lambda handler, text, times: times == 0) as (address, asked):
+        labels = Labels(tmp_path / "answers.jsonl", chat_teacher(address), True, ())
+        labels.ask(["save %d files to {path} [1]", "plain"])
+    assert asked.keys() == {"save [2] files to [3] [1]", "plain"}
+    assert labels.answers["save %d files to {path} [1]"].output == "SAVE %d FILES TO {path} [1]"

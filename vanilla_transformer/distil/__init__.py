@@ -1,0 +1,1 @@
+"""A small model from any teacher: it labels texts, and the model learns from the labels."""

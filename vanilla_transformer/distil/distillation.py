@@ -1,0 +1,215 @@
+"""Distils a teacher into a small model: its labels, the training, and the report.
+
+All is in the output directory: `labels` (the journal of the teacher's answers, and a table of pairs
+for each split), `model`, and `report.json`.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.filters import Languages
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.distil.filters import judged
+from vanilla_transformer.distil.labels import Labels, choose_texts
+from vanilla_transformer.distil.report import (
+    bytes_in_8_bits,
+    describe_report,
+    make_report,
+    write_card,
+)
+from vanilla_transformer.distil.teachers import Teacher
+from vanilla_transformer.files.atomic_files import write_atomic
+from vanilla_transformer.files.directory_lock import locked_directory
+from vanilla_transformer.files.file_contents import content_digest
+from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.progress import print_message
+from vanilla_transformer.run import training_run
+from vanilla_transformer.run.defaults import RunFacts, choose_defaults
+from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
+
+_LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
+_TRIED = 20  # texts of a dry run
+_TOKENS_BY_WIDTH = 42  # about as in the table of sizes by pairs
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """What a distillation does.
+
+    Attributes:
+        identity: What tells the teacher from others, whose answers lie elsewhere.
+        training: Options of the run, by name.
+        test: A file of pairs. None: the model is compared with its teacher.
+        size: The most bytes in 8 bits. None: by the number of pairs.
+        price: As for `Labels`.
+        is_dry: Whether only a few texts are asked.
+        command: Its words, for the card.
+    """
+
+    folder: Path
+    identity: Mapping[str, Any]
+    languages: Languages
+    metrics: Sequence[str]
+    training: Mapping[str, Any]
+    test: str | None
+    held_out: int
+    max_texts: int | None
+    size: int | None
+    price: Sequence[float]
+    is_dry: bool
+    command: Sequence[str]
+
+
+def distil(options: Distillation, teacher: Teacher, texts: Iterable[str]) -> Iterator[str]:
+    """Distils a teacher, and yields lines for people; a run that was interrupted goes on."""
+    folder = options.folder / "labels"
+    with locked_directory(options.folder, True):
+        folder.mkdir(exist_ok=True)
+        identity, record = json.dumps(options.identity, indent=1), folder / "teacher.json"
+        if record.is_file() and record.read_text(encoding="utf-8") != identity:
+            raise ValueError(f"{str(folder)!r} is of another teacher: choose another directory.")
+        write_atomic(record, identity)
+        references = {} if options.test is None else _read_test(options.test, options.languages)
+        splits, others = choose_texts(texts, [*references], options.held_out, options.max_texts)
+        counts = {name: len(split) for name, split in splits.items()} | others
+        print_message(f"Texts: {', '.join(f'{name} {n:,}' for name, n in counts.items())}.")
+        marks = not teacher.keeps and all(options.languages)
+        labels = Labels(folder / "answers.jsonl", teacher, marks, options.price)
+        wanted = [text for split in splits.values() for text in split]
+        if options.is_dry:
+            yield from _try_out(labels, wanted)
+            return
+        labels.ask(wanted)
+        answers = {t: str(row.output) for t in wanted if (row := labels.answers.get(t))}
+        reasons = judged(answers, options.languages)
+        kept = {
+            name: [(text, answers[text]) for text in split if reasons.get(text) == ""]
+            for name, split in splits.items()
+        }
+        for name, rows in {**kept, "failed": [*labels.failed.items()]}.items():
+            _write_rows(folder / f"{name}.tsv", rows)
+        _check_answers(labels, len(wanted), len(answers), kept)
+        model = _train(options, kept)
+        report = make_report(
+            labels,
+            model,
+            {text: (answers.get(text, ""), texts) for text, texts in references.items()}
+            or {text: (answer, [answer]) for text, answer in kept["test"]},
+            options.languages[1],
+            options.metrics,
+            has_references=bool(references),
+        )
+        dropped = {text: (reason, answers[text]) for text, reason in reasons.items() if reason}
+        report |= {"texts": counts, "failed": labels.failed, "dropped": dropped}
+        write_atomic(
+            options.folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False)
+        )
+        write_card(report, model)
+        yield from describe_report(report)
+        yield f"The model to use: {model}"
+
+
+def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
+    """Returns the references of each text of a test."""
+    entry = {"test": path, **({"languages": languages} if all(languages) else {})}
+    rows = load_parallel_data(DataArguments(corpora=[json.dumps(entry)])).splits["test"]
+    several = "references" in rows.column_names
+    lists = rows["references"] if several else ([text] for text in rows["target"])
+    return dict(zip((" ".join(text.split()) for text in rows["source"]), lists, strict=True))
+
+
+def _write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> None:
+    cells = ((source, on_one_line(target.strip()).replace("\t", " ")) for source, target in rows)
+    write_atomic(path, "".join(f"{source}\t{target}\n" for source, target in cells))
+
+
+def _try_out(labels: Labels, wanted: Sequence[str]) -> Iterator[str]:
+    """Asks a few texts; yields them with their answers, and what all would take."""
+    left = [text for text in wanted if text not in labels.answers]
+    some, before, began = left[:: max(1, len(left) // _TRIED)][:_TRIED], labels.tokens, monotonic()
+    labels.ask(some)
+    share = len(left) / max(1, len(some))
+    minutes = (monotonic() - began) * share / 60
+    for text in some:
+        row = labels.answers.get(text)
+        yield f"{text}\t{row.output if row else f'(failed: {labels.failed[text]})'}"
+    paid = [share * (now - then) for now, then in zip(labels.tokens, before, strict=True)]
+    cost = labels.cost(paid)
+    yield f"{len(left):,} texts: {minutes:,.1f} minutes{cost}. The answers above are kept."
+
+
+def _check_answers(
+    labels: Labels, num_texts: int, num_answers: int, kept: Mapping[str, Sequence[Any]]
+) -> None:
+    """Ends where a teacher fails too often, or where nothing is left to learn from."""
+    if labels.has_failed(num_texts) or num_answers + len(labels.failed) < num_texts:
+        raise ValueError(
+            f"{labels.describe_failures()} That is too many: {num_answers:,} of {num_texts:,} "
+            "texts have an answer. They are kept, and the same command goes on from there."
+        )
+    if empty := [name for name, rows in kept.items() if not rows]:
+        raise ValueError(f"No answer is left for {empty[0]}: `--dry-run` shows some.")
+
+
+# The training -------------------------------------------------------------------------------------
+
+
+def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]]) -> Path:
+    """Trains the model; a training on other labels or with other options begins anew."""
+    model, record = options.folder / "model", options.folder / "training.json"
+    files = {
+        name: str(options.folder / "labels" / f"{name}.tsv") for name in ("train", "validation")
+    }
+    given = dict(
+        output_dir=str(model),
+        corpora=[json.dumps({"name": "labels", "filters": False, **files})],
+        source_language=options.languages[0],
+        target_language=options.languages[1],
+        metrics=list(options.metrics),
+        generation_num_beams=1,
+        resume_from_checkpoint="True",
+        **_LAYERS,
+        **options.training,
+    )
+    if options.size is not None:
+        characters = {letter for row in kept["train"] for text in row for letter in text}
+        given |= _sizes_within(options.size, given, len(kept["train"]), len(characters))
+    made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
+    if record.is_file() and record.read_text(encoding="utf-8") != made_from:
+        shutil.rmtree(model, ignore_errors=True)
+    write_atomic(record, made_from)
+    arguments = RunArguments.of({k: v for k, v in given.items() if v is not None}, options.command)
+    training_run.show_messages(arguments)
+    training_run.run(arguments)
+    return model
+
+
+def _sizes_within(
+    limit: int, given: Mapping[str, Any], pairs: int, characters: int
+) -> dict[str, int]:
+    """Returns the width and the vocabulary of the largest model that fits, for so many pairs."""
+    facts = RunFacts.on_this_machine(pairs, characters, has_validation=True, use_cpu=False)
+    for width in range(facts.sizes.d_model, 0, -32):
+        vocabulary = max(_TOKENS_BY_WIDTH * width, characters + _TOKENS_BY_WIDTH * width // 2)
+        sizes = {"d_model": width, "vocab_size": vocabulary}
+        chosen = {**choose_defaults({**given, **sizes}, facts), **given, **sizes}
+        fields = {name: chosen[name] for name in ARCHITECTURE_FIELDS if name in chosen}
+        with torch.device("meta"):
+            model = VanillaTransformerForConditionalGeneration(
+                VanillaTransformerConfig(vocab_size=vocabulary, **fields)
+            )
+        if bytes_in_8_bits(model) <= limit:
+            return sizes
+    raise ValueError(f"`size` {limit:,} is too small for {characters:,} different characters.")

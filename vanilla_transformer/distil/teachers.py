@@ -1,0 +1,222 @@
+"""Teachers: what answers texts, each with an output or the reason why there is none."""
+
+import os
+import shlex
+import signal
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from subprocess import PIPE, Popen, TimeoutExpired
+from threading import Thread
+from typing import Any, NamedTuple, cast
+
+from vanilla_transformer.files.text_files import short_line
+from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
+
+_RETRIES = 4  # of a request, by the package openai, with growing pauses
+_LONGEST_REASON = 200
+
+
+class Answer(NamedTuple):
+    """What a teacher says to a text.
+
+    Attributes:
+        output: None: it has failed.
+        reason: Why it has failed.
+        tokens: Those that it has read and written, if they are paid for.
+    """
+
+    output: str | None
+    reason: str = ""
+    tokens: tuple[int, int] = (0, 0)
+
+
+class Teacher(ABC):
+    """Answers texts.
+
+    Attributes:
+        chunk: The most texts of a call.
+        keeps: Whether parts that stay are safe with it; otherwise it reads marks in their place.
+        is_remote: Whether each answer is a request, which may cost something.
+    """
+
+    chunk = TEXTS_PER_CHUNK
+    keeps = is_remote = False
+
+    @abstractmethod
+    def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
+        """Yields answers as they come, each with the number of its text."""
+
+
+class ModelTeacher(Teacher):
+    """A saved model, or several as an ensemble."""
+
+    keeps = True
+
+    def __init__(self, names: Sequence[str], source: str | None, target: str | None) -> None:
+        self._translator = Translator.from_pretrained(names)
+        self._source, self._target = source, target
+
+    def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
+        """Translates the texts together."""
+        outputs = self._translator.translate(
+            list(texts), src_lang=self._source, tgt_lang=self._target
+        )
+        yield list(enumerate(map(Answer, outputs)))
+
+
+class CommandTeacher(Teacher):
+    """A program that writes a line for each line that it reads.
+
+    Each chunk goes to a process of its own. Where that dies, hangs, or writes another number of
+    lines, the halves of the chunk are tried, down to single lines. What the program writes without
+    any line is a banner, which is taken off.
+    """
+
+    chunk = 512
+
+    def __init__(self, words: Sequence[str], timeout: float) -> None:
+        self._words, self._timeout, self._banner = words, timeout, list[str]()
+        self._banner, problem = self._run([])
+        if problem == self._is_late:
+            raise ValueError(f"{shlex.join(words)} does not end after its last line: {problem}.")
+
+    @property
+    def _is_late(self) -> str:
+        return f"no answer within {self._timeout:g} seconds"
+
+    def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
+        """Runs the program on all texts, and on parts of them where it fails."""
+        waiting = [range(len(texts))]
+        while waiting:
+            part = waiting.pop()
+            lines, problem = self._run([texts[number] for number in part])
+            if not problem and len(lines) != len(part):
+                problem = f"{len(lines)} lines for {len(part)}"
+            if not problem:
+                yield list(zip(part, map(Answer, lines), strict=True))
+            elif len(part) == 1:
+                yield [(part[0], Answer(None, problem))]
+            else:
+                waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+
+    def _run(self, lines: Sequence[str]) -> tuple[list[str], str]:
+        """Returns the lines that a process writes, and what was wrong with it; "": nothing."""
+        content = "".join(f"{line}\n" for line in lines).encode()
+        with Popen(
+            self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        ) as process:
+            try:
+                written, errors = process.communicate(content, self._timeout)
+                text = written.decode()
+            except TimeoutExpired:
+                return [], self._is_late
+            except UnicodeDecodeError:
+                return [], "an answer that is not UTF-8"
+            finally:
+                with suppress(ProcessLookupError):  # with the processes that it has started
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+            return [], f"status {process.returncode} {short_line(last, _LONGEST_REASON)}".strip()
+        answers = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+        answers = answers if text else []
+        begin = len(self._banner)
+        return answers[begin if answers[:begin] == self._banner else 0 :], ""
+
+
+class EndpointTeacher(Teacher):
+    """A server that answers requests, several at a time; the package openai sends them."""
+
+    chunk, is_remote = 64, True
+
+    def __init__(self, address: str, key: str, timeout: float, parallel: int) -> None:
+        import openai
+
+        self._address, self._key, self._parallel = address, key, parallel
+        self.client = openai.OpenAI(
+            base_url=address, api_key=key or "none", timeout=timeout, max_retries=_RETRIES
+        )
+        self._hopeless = (
+            *(openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError),
+        )
+
+    @abstractmethod
+    def request(self, text: str) -> Answer:
+        """Sends one request; may raise any error."""
+
+    def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
+        """Sends the requests from threads that end with the program, so that Ctrl-C does, too."""
+        waiting, done = deque(enumerate(texts)), SimpleQueue[tuple[int, Answer | Exception]]()
+
+        def work() -> None:
+            with suppress(IndexError):
+                while True:
+                    number, text = waiting.popleft()
+                    done.put((number, self._ask(text)))
+
+        for _ in range(self._parallel):
+            Thread(target=work, daemon=True).start()
+        try:
+            for _ in texts:
+                number, answer = done.get()
+                if isinstance(answer, Exception):
+                    raise ValueError(f"{self._address}: {self._reason(answer)}") from None
+                yield [(number, answer)]
+        finally:
+            waiting.clear()
+
+    def _ask(self, text: str) -> Answer | Exception:
+        """Returns an answer, or an error that every text would have."""
+        try:
+            answer = self.request(text)
+        except self._hopeless as error:
+            return error
+        except Exception as error:  # whatever the server has sent, the other texts go on
+            return Answer(None, self._reason(error))
+        if answer.output is not None and not answer.output.strip():
+            return Answer(None, "an empty answer", answer.tokens)
+        return answer
+
+    def _reason(self, error: Exception) -> str:
+        text = f"{type(error).__name__}: {error}"
+        return short_line(text.replace(self._key, "...") if self._key else text, _LONGEST_REASON)
+
+
+class ChatTeacher(EndpointTeacher):
+    """A language model behind an endpoint of OpenAI's shape."""
+
+    def __init__(self, model: str, prompt: str, *server: Any) -> None:
+        super().__init__(*server)
+        self._model, self._prompt = model, prompt
+
+    def request(self, text: str) -> Answer:
+        """Asks with the prompt; the answer must be whole."""
+        content = self._prompt.replace("{text}", text)
+        reply = self.client.chat.completions.create(
+            model=self._model, messages=[{"role": "user", "content": content}], temperature=0
+        )
+        (choice, *_), usage = reply.choices, reply.usage
+        tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+        if choice.finish_reason == "length":
+            return Answer(None, "an answer that is cut off", tokens)
+        if choice.message.refusal:
+            return Answer(None, f"refused: {choice.message.refusal}", tokens)
+        return Answer((choice.message.content or "").strip(), tokens=tokens)
+
+
+class LibreTranslateTeacher(EndpointTeacher):
+    """A server of LibreTranslate's form."""
+
+    def __init__(self, source: str | None, target: str | None, *server: Any) -> None:
+        super().__init__(*server)
+        self._fields = {"source": source or "auto", "target": target, "format": "text"}
+        self._fields |= {"api_key": self._key} if self._key else {}
+
+    def request(self, text: str) -> Answer:
+        """Asks for one translation."""
+        body = {**self._fields, "q": text}
+        reply = self.client.post("/translate", cast_to=object, body=body)
+        return Answer(cast(dict[str, str], reply)["translatedText"])
