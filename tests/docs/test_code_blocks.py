@@ -79,6 +79,8 @@ def run_command(line):
             assert '"error"' not in done.stdout
         case ["vanilla-transformer", "train", *options]:
             check_training_options([word for word in options if word not in DRY_RUN])
+        case ["vanilla-transformer", "distil", *options]:
+            parse("distil", options)
         case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C
             parse("page", options)
         case ["vanilla-transformer", *options]:

@@ -16,7 +16,7 @@ from vanilla_transformer.commands.program import main
 
 MODELS = (
     *("cmudict-demo", "en-de", "de-en", "large", "small", "six", "by-heart"),
-    *("opus-en-de", "my-domain", "en-de-fr", "adapted", "en-zh", "programs"),
+    *("opus-en-de", "my-domain", "en-de-fr", "adapted", "en-zh", "programs", "small-de/model"),
 )
 
 

@@ -115,7 +115,7 @@ class Options:
 RULES = (
     Rule(
         ("teacher_model", "prompt", "price"),
-        lambda _, options: not options.is_chat,
+        lambda value, options: bool(value) and not options.is_chat,
         "`{name}` {value!r} is for a language model at an address, such as http://HOST/v1.",
     ),
     Rule(

@@ -39,7 +39,7 @@ from vanilla_transformer.run import training_run
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
 
-_LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
+LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
 _TRIED = 20  # texts of a dry run
 _TOKENS_BY_WIDTH = 42  # about as in the table of sizes by pairs
 
@@ -180,7 +180,7 @@ def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]])
         metrics=list(options.metrics),
         generation_num_beams=1,
         resume_from_checkpoint="True",
-        **_LAYERS,
+        **LAYERS,
         **options.training,
     )
     if options.size is not None:

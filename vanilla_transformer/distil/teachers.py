@@ -56,14 +56,12 @@ class ModelTeacher(Teacher):
     keeps = True
 
     def __init__(self, names: Sequence[str], source: str | None, target: str | None) -> None:
-        self._translator = Translator.from_pretrained(names)
-        self._source, self._target = source, target
+        self._translator, self._languages = Translator.from_pretrained(names), (source, target)
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
         """Translates the texts together."""
-        outputs = self._translator.translate(
-            list(texts), src_lang=self._source, tgt_lang=self._target
-        )
+        source, target = self._languages
+        outputs = self._translator.translate(list(texts), src_lang=source, tgt_lang=target)
         yield list(enumerate(map(Answer, outputs)))
 
 
@@ -79,13 +77,10 @@ class CommandTeacher(Teacher):
 
     def __init__(self, words: Sequence[str], timeout: float) -> None:
         self._words, self._timeout, self._banner = words, timeout, list[str]()
+        self._late = f"no answer within {timeout:g} seconds"
         self._banner, problem = self._run([])
-        if problem == self._is_late:
-            raise ValueError(f"{shlex.join(words)} does not end after its last line: {problem}.")
-
-    @property
-    def _is_late(self) -> str:
-        return f"no answer within {self._timeout:g} seconds"
+        if problem == self._late:
+            raise ValueError(f"{shlex.join(words)} does not end when its input ends: {problem}.")
 
     def answer(self, texts: Sequence[str]) -> Iterator[list[tuple[int, Answer]]]:
         """Runs the program on all texts, and on parts of them where it fails."""
@@ -112,7 +107,7 @@ class CommandTeacher(Teacher):
                 written, errors = process.communicate(content, self._timeout)
                 text = written.decode()
             except TimeoutExpired:
-                return [], self._is_late
+                return [], self._late
             except UnicodeDecodeError:
                 return [], "an answer that is not UTF-8"
             finally:
@@ -121,8 +116,7 @@ class CommandTeacher(Teacher):
         if process.returncode:
             last = errors.decode(errors="replace").strip().rpartition("\n")[2]
             return [], f"status {process.returncode} {short_line(last, _LONGEST_REASON)}".strip()
-        answers = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-        answers = answers if text else []
+        answers = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
         begin = len(self._banner)
         return answers[begin if answers[:begin] == self._banner else 0 :], ""
 
@@ -135,12 +129,12 @@ class EndpointTeacher(Teacher):
     def __init__(self, address: str, key: str, timeout: float, parallel: int) -> None:
         import openai
 
-        self._address, self._key, self._parallel = address, key, parallel
+        self._key, self._parallel = key, parallel
+        self._lasting: tuple[type[Exception], ...] = (
+            *(openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError),
+        )
         self.client = openai.OpenAI(
             base_url=address, api_key=key or "none", timeout=timeout, max_retries=_RETRIES
-        )
-        self._hopeless = (
-            *(openai.AuthenticationError, openai.PermissionDeniedError, openai.NotFoundError),
         )
 
     @abstractmethod
@@ -163,7 +157,7 @@ class EndpointTeacher(Teacher):
             for _ in texts:
                 number, answer = done.get()
                 if isinstance(answer, Exception):
-                    raise ValueError(f"{self._address}: {self._reason(answer)}") from None
+                    raise ValueError(f"{self.client.base_url}: {self._reason(answer)}")
                 yield [(number, answer)]
         finally:
             waiting.clear()
@@ -172,13 +166,12 @@ class EndpointTeacher(Teacher):
         """Returns an answer, or an error that every text would have."""
         try:
             answer = self.request(text)
-        except self._hopeless as error:
+        except self._lasting as error:
             return error
         except Exception as error:  # whatever the server has sent, the other texts go on
             return Answer(None, self._reason(error))
-        if answer.output is not None and not answer.output.strip():
-            return Answer(None, "an empty answer", answer.tokens)
-        return answer
+        is_empty = answer.output is not None and not answer.output.strip()
+        return Answer(None, "an empty answer", answer.tokens) if is_empty else answer
 
     def _reason(self, error: Exception) -> str:
         text = f"{type(error).__name__}: {error}"
@@ -186,7 +179,7 @@ class EndpointTeacher(Teacher):
 
 
 class ChatTeacher(EndpointTeacher):
-    """A language model behind an endpoint of OpenAI's shape."""
+    """A language model behind an address of OpenAI's form."""
 
     def __init__(self, model: str, prompt: str, *server: Any) -> None:
         super().__init__(*server)
@@ -198,7 +191,7 @@ class ChatTeacher(EndpointTeacher):
         reply = self.client.chat.completions.create(
             model=self._model, messages=[{"role": "user", "content": content}], temperature=0
         )
-        (choice, *_), usage = reply.choices, reply.usage
+        choice, usage = reply.choices[0], reply.usage
         tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
         if choice.finish_reason == "length":
             return Answer(None, "an answer that is cut off", tokens)
@@ -217,6 +210,5 @@ class LibreTranslateTeacher(EndpointTeacher):
 
     def request(self, text: str) -> Answer:
         """Asks for one translation."""
-        body = {**self._fields, "q": text}
-        reply = self.client.post("/translate", cast_to=object, body=body)
+        reply = self.client.post("/translate", cast_to=object, body={**self._fields, "q": text})
         return Answer(cast(dict[str, str], reply)["translatedText"])

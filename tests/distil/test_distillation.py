@@ -1,0 +1,133 @@
+"""A distillation from the command to the report, with a tiny teacher."""
+
+import json
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from endpoints import endpoint
+from made_up_language import NOUNS, VERBS
+
+from vanilla_transformer import Translator
+from vanilla_transformer.command_line import UsageError
+from vanilla_transformer.commands.distil import read_texts
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.distil import distillation, labels
+
+SENTENCES = [f"a {one} {verb} a {two} ." for one, verb, two in product(NOUNS, VERBS, NOUNS)]
+LANGUAGES = ["--source-language", "en", "--target-language", "de"]
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(labels, "PAUSES", (0.01,))
+    monkeypatch.setattr(distillation, "LAYERS", {"encoder_layers": 1, "decoder_layers": 1})
+    Path("texts.en").write_text("".join(f"{text}\n" for text in SENTENCES), encoding="utf-8")
+    return tmp_path
+
+
+def run(teacher, *words):
+    words = [teacher, "texts.en", "--output-dir", "out", *words]
+    run_subcommand("distil", [str(word) for word in words])
+
+
+def report():
+    return json.loads(Path("out/report.json").read_text(encoding="utf-8"))
+
+
+def test_a_student_of_a_saved_model(texts, trained, corpus, capsys):
+    sides = ((corpus / f"test.{side}").read_text().splitlines() for side in ("en", "de"))
+    rows = "".join(f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
+    Path("test.tsv").write_text(rows, encoding="utf-8")
+    words = [trained, *LANGUAGES, "--test", "test.tsv", "--held-out", 12, "--size", "0.5MB"]
+    run(*words)
+    told = capsys.readouterr().out
+    scores = report()["comparison"]["scores"]["chrf"]
+    assert scores["models"].keys() == {"student", "teacher", "copying"}
+    assert scores["pairs"][0]["models"] == ["student", "teacher"]
+    assert scores["models"]["copying"]["chrf"] < scores["models"]["student"]["chrf"]
+    assert report()["references"] == "by people"
+    assert report()["bytes in 8 bits"] < 500_000
+    assert {*report()["seconds"]} == {
+        f"{who} {how}" for who in ("student", "teacher") for how in ("one by one", "together")
+    }
+    assert "The model to use: out/model" in told
+    assert told.partition("The model to use")[0].strip() in Path("out/model/README.md").read_text()
+    assert isinstance(Translator.from_pretrained("out/model").translate(SENTENCES[0]), str)
+    test = {line.partition("\t")[0] for line in rows.splitlines()}
+    learnt = Path("out/labels/train.tsv").read_text(encoding="utf-8").splitlines()
+    assert not test & {line.partition("\t")[0] for line in learnt}
+    model = Path("out/model/model.safetensors").stat().st_mtime_ns
+    run(*words)  # nothing is left to do
+    assert Path("out/model/model.safetensors").stat().st_mtime_ns == model
+
+
+def test_a_task_without_languages_and_with_a_program(texts, capsys):
+    program = "command: python3 -c 'import sys; [print(line.strip()[::-1]) for line in sys.stdin]'"
+    run(program, "--held-out", 10, "--minutes", 0.4, "--metrics", "mismatch", "cer")
+    told = capsys.readouterr().out
+    assert report()["references"] == "answers of the teacher"
+    assert {*report()["comparison"]["scores"]} == {"mismatch", "cer"}
+    assert "references: answers of the teacher" in told
+    row = Path("out/labels/train.tsv").read_text(encoding="utf-8").splitlines()[0]
+    assert row.split("\t")[0][::-1] == row.split("\t")[1]
+    with pytest.raises(ValueError, match="another teacher"):
+        run("command: cat")
+
+
+def test_a_dry_run_asks_a_few_and_tells_the_cost(texts, capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    Path("prompt.txt").write_text("Answer {text}")
+    with endpoint() as (address, asked):
+        chat = [f"{address}/v1", "--teacher-model", "m", "--prompt", "prompt.txt"]
+        run(*chat, "--held-out", 10, "--price", 1000, 2000, "--dry-run")
+    told = capsys.readouterr().out
+    assert asked.total() == 20
+    assert told.count("\tANSWER A ") == 20
+    count = int(re.search(r"(\d+) texts:", told)[1])
+    assert f"{7 * count:,} + {3 * count:,} tokens, cost {0.013 * count:.2f}" in told
+    assert not Path("out/model").exists()
+    files = "".join(path.read_text() for path in Path("out").rglob("*.json*"))
+    assert "sk-secret" not in files + told
+
+
+def test_a_teacher_that_fails_too_often_ends_it_and_keeps_what_it_said(texts):
+    program = (
+        "command: python3 -c 'import sys; lines = sys.stdin.read().splitlines(); "
+        '"dog" in str(lines) and sys.exit("no dogs"); [print(line[::-1]) for line in lines]\''
+    )
+    with pytest.raises(ValueError, match=r"status 1 no dogs\. That is too many: \d+ of \d+"):
+        run(program, "--held-out", 10)
+    failed = Path("out/labels/failed.tsv").read_text().splitlines()
+    assert len(failed) > 5
+    assert all("dog" in line and line.endswith("\tstatus 1 no dogs") for line in failed)
+    kept = Path("out/labels/train.tsv").read_text() + Path("out/labels/validation.tsv").read_text()
+    assert kept.count("\n") + Path("out/labels/test.tsv").read_text().count("\n") > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs/x", "--teacher-model", "m"], "language model at an address"),
+        (["http://host/v1"], "name one with `teacher_model`"),
+        (["http://host/v1", "--teacher-model", "m"], "needs `source_language`"),
+        (["http://u:sk-1@host/translate"], "holds a key"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(texts, words, message):
+    with pytest.raises(UsageError, match=message) as error:
+        run(*words)
+    assert "sk-1" not in str(error.value)
+
+
+def test_texts_come_from_lines_tables_and_documents(texts):
+    Path("a.tsv").write_text("one\teins\ntwo\tzwei\n")
+    Path("b.csv").write_text('"three, four",x\n')
+    Path("c.json").write_text('{"key": "five"}')
+    Path("d.po").write_text('msgid "six"\nmsgstr ""\n\nmsgid "seven"\nmsgstr "sieben"\n')
+    Path("e.html").write_text("<p>eight <b>nine</b></p>")
+    files = ["a.tsv", "b.csv", "c.json", "d.po", "e.html"]
+    found = ["one", "two", "three, four", "five", "six", "seven", "eight nine"]
+    assert [*dict.fromkeys(read_texts(files))] == found
