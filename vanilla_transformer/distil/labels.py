@@ -7,21 +7,17 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
 
+from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
 from vanilla_transformer.distil.filters import MarkedText, mark_parts
 from vanilla_transformer.distil.teachers import Answer, Teacher
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import text_digest
 from vanilla_transformer.progress import Progress, print_message
-from vanilla_transformer.text.memory import Memory, Pair
 
 PAUSES = (2, 10, 60)
 """Seconds before what has failed is tried again; after an answer they begin anew."""
-_TWIN = 0.8
 _MOST_FAILED, _LEAST_FAILED = 0.1, 5
-"""Similarity of near-twins; share of failures that ends the labelling, and how many never do.
-
-All are chosen, not measured.
-"""
+"""Share of failures that ends the labelling, and how many never do. Chosen, not measured."""
 
 
 def choose_texts(
@@ -41,9 +37,9 @@ def choose_texts(
     count = min(held_out, len(drawn) // 10)
     splits = {"validation": drawn[:count], "test": list(test) or drawn[count : 2 * count]}
     held = dict.fromkeys(text for split in splits.values() for text in split)
-    memory = Memory((Pair(text, text) for text in held), corrects=True)
+    memory = memory_of_sources(held, ())
     others = [text for text in unique if text not in held]
-    train = [text for text in others if memory.similar(text, _TWIN) is None]
+    train = [text for text in others if not is_twin(memory, text)]
     if not train or not count:
         raise ValueError(f"{len(unique):,} different texts are too few: give thousands.")
     splits["train"] = train if most is None else covering_sample(train, most)
