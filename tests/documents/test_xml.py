@@ -79,7 +79,7 @@ QT = """<!DOCTYPE TS><TS version="2.1">
 def test_qt():
     document = read_document("a.ts", QT.encode())
     assert [text.text for text in document.texts] == ["Open %1", "%n dog(s)", "one\ntwo"]
-    assert document.texts[0].text.flags == {"qt-format"}
+    assert document.texts[0].flags == {"qt-format"}
     assert document.write([None] * 3).decode() == QT
     outputs = ["\xd6ffnen: %1", "%n Hund(e)", "eins\nzwei"]
     expected = (

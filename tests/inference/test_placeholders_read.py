@@ -1,5 +1,7 @@
 """A model that has learnt tokens for placeholders reads these, and the parts come back."""
 
+from dataclasses import replace
+
 import pytest
 from split_texts import split_by
 from transformers import GenerationConfig
@@ -7,6 +9,7 @@ from transformers import GenerationConfig
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
+from vanilla_transformer.inference.options import TranslateOptions
 
 TEXTS = ["open the file now ( ) . , ; a b c d e", "- / : % $ { } _ s n 0 1"]
 
@@ -77,12 +80,6 @@ def test_each_part_is_one_token_and_comes_back(tokenizer, text, parts):
         assert linked == output.text[slice(*part)] or len(parts) > 8
 
 
-class Message(str):
-    """A text of a program in C."""
-
-    flags = frozenset({"c-format"})
-
-
 @pytest.mark.parametrize(
     ("text", "numbered"),
     [
@@ -93,7 +90,9 @@ class Message(str):
 )
 def test_equal_placeholders_that_change_places_are_numbered(tokenizer, text, numbered):
     translator = translator_of(tokenizer)
-    assert translator.translate(Message(text)) == numbered
+    job = translator.plan([text], TranslateOptions())
+    message = job.texts[0]._replace(flags=frozenset({"c-format"}))
+    assert translator.run(replace(job, texts=[message]))[0][0].text == numbered
     assert translator.translate(text) == (text if "$" not in text else numbered)
 
 

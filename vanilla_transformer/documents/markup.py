@@ -56,6 +56,8 @@ class MarkedText:
         is_known: Whether it is from a memory, which XLIFF can say.
         part: Its part of the file, if that is to be written as it is.
         context: A name that tells it from equal texts; "": it has none. None: nobody knows.
+        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
+            numbered.
     """
 
     text: str
@@ -64,6 +66,7 @@ class MarkedText:
     is_known: bool = False
     part: str | None = None
     context: str | None = field(default=None, compare=False)
+    flags: frozenset[str] = field(default=frozenset(), compare=False)
 
     def parts(self) -> Iterator[str | Tag]:
         """Yields the texts between the tags, and the tags, in order."""

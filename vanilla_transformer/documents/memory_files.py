@@ -40,7 +40,7 @@ def read_memory(
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
     """
-    left_out = {*without, *(pair_of_messages(*texts)[:2] for texts in without)}
+    left_out = {*without, *(pair_of_messages(Pair(*texts))[:2] for texts in without)}
     pairs = (pair for path in paths for pair in _read(path, source, target))
     return Memory(pair for pair in pairs if pair[:2] not in left_out)
 
@@ -74,8 +74,8 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
 
 def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
     """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
-    yield Pair(source, target)
-    message = pair_of_messages(source, target)
+    yield (pair := Pair(source, target))
+    message = pair_of_messages(pair)
     if message.source != source.strip():
         yield message
 

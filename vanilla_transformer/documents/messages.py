@@ -42,54 +42,32 @@ _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
 
 
-class Message(str):
-    """A text of a program.
-
-    Attributes:
-        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
-            numbered.
-        key: The position of the sign before the letter of a key. None: it has none.
-    """
-
-    __slots__ = ("flags", "key")
-    flags: frozenset[str]
-    key: int | None
-
-
-def as_message(marked: MarkedText, flags: frozenset[str], key: int | None = None) -> MarkedText:
-    """Returns a text as a text of a program."""
-    message = Message(marked.text)
-    message.flags, message.key = flags, key
-    return replace(marked, text=message)
-
-
-def pair_of_messages(source: str, target: str, context: str | None = None, file: str = "") -> Pair:
-    """Returns the pair of a message without signs of keys, and without tags around both sides.
+def pair_of_messages(pair: Pair, words: str = "") -> Pair:
+    """Returns a pair without signs of keys, and without tags around both sides.
 
     `MessageDocument` and places take the same out of a text before it is translated.
 
     Args:
-        file: As for `find_key`.
+        words: As for `find_key`.
     """
-    key = find_key(source, file)
-    source, sign = _without_sign(source, key)
-    target = _SIGN_BEHIND.sub("", target)
+    source, sign = _without_sign(pair.source, find_key(pair.source, words))
+    target = _SIGN_BEHIND.sub("", pair.target)
     # A translator may put the sign before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    target = _without_sign(target, find_key(target, file))[0]
+    target = _without_sign(target, find_key(target, words))[0]
     (before, own, after), (other_before, translated, other_after) = (
         split_edges(split_text(text)) for text in (source, target)
     )
     if edge_tags(before, after) == edge_tags(other_before, other_after):
         source, target = own.write(), translated.write()
-    return Pair(source, target, context)
+    return pair._replace(source=source, target=target)
 
 
-def find_key(text: str, file: str) -> int | None:
+def find_key(text: str, words: str) -> int | None:
     """Returns the position of the sign before the letter of a key in a text. None: it has none.
 
     Args:
-        file: The file in small letters. `Pass&word` has a key where it has "password", too;
+        words: The file in small letters. `Pass&word` has a key where it has "password", too;
             `Drag&drop` has none.
     """
     signs = list(_ACCELERATOR.finditer(text)) if len(text) <= _LONGEST_LABEL else []
@@ -97,7 +75,7 @@ def find_key(text: str, file: str) -> int | None:
         return None
     position = signs[0].start()
     parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]
-    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and "".join(parts).lower() not in file
+    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and "".join(parts).lower() not in words
     return None if is_doubtful else position
 
 
@@ -107,18 +85,21 @@ def _without_sign(text: str, key: int | None) -> tuple[str, str]:
 
 
 class MessageDocument(Document):
-    """A document in which each branch of ICU's messages is a text of its own."""
+    """A document without signs of keys, in which each branch of ICU's messages is a text."""
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
-        self.pairs, self.marks_doubt = document.pairs, document.marks_doubt
-        self.kept = document.kept
-        texts = document.texts
-        written = chain((text.text for text in texts), (pair.target for pair in document.pairs))
-        if any(map(_NUMBER.search, written)):
-            texts = list(map(_with_numbers, texts))
+        self.marks_doubt, self.kept = document.marks_doubt, document.kept
+        texts, self.pairs, words = document.texts, document.pairs, document.words
+        written = chain((text.text for text in texts), (pair.target for pair in self.pairs))
+        if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
+            texts = [replace(text, flags=text.flags | {"numbered-format"}) for text in texts]
+        if words is not None:
+            self.pairs = [pair_of_messages(pair, words) for pair in self.pairs]
         self._messages = [
-            _Choices(text) if re.search(_CHOICE, text.text) or _is_of_java(text) else _Text(text)
+            _Choices(text)
+            if re.search(_CHOICE, text.text) or "java-format" in text.flags
+            else _Text(text, None if words is None else find_key(text.text, words))
             for text in texts
         ]
         self.rows = [
@@ -134,40 +115,25 @@ class MessageDocument(Document):
         for message in self._messages:
             row = list(islice(remaining, len(message.texts)))
             known = [output for output in row if output]  # the others are cut off
-            text = message.write(known) if row and known == row else None
-            if len(parts := {output.part if output else None for output in row}) == 1 and any(
-                parts
-            ):
-                text = replace(known[0], part=parts.pop())  # the message as a whole
+            parts, text = {output.part for output in known}, None
+            if known and known == row:
+                is_whole = len(parts) == 1 and any(parts)
+                text = known[0] if is_whole else message.write(known)
             are_doubtful = any(output.is_doubtful for output in known)
             are_known = all(output.is_known for output in known)
             written.append(text and replace(text, is_doubtful=are_doubtful, is_known=are_known))
         return self._document.write(written, language)
 
 
-def _is_of_java(marked: MarkedText) -> bool:
-    """Returns whether Java's MessageFormat reads a text, for which `'` begins a quotation."""
-    return "java-format" in getattr(marked.text, "flags", ())
-
-
-def _with_numbers(marked: MarkedText) -> MarkedText:
-    """Returns a text whose placeholders may be numbered, as others of its file are."""
-    text = marked.text if isinstance(marked.text, Message) else as_message(marked, frozenset()).text
-    assert isinstance(text, Message)
-    return as_message(marked, text.flags | {"numbered-format"}, text.key)
-
-
 class _Text:
-    """A text without branches; a message loses the sign "&" or "_" before the letter of a key."""
+    """A text without branches; it loses the sign "&" or "_" before the letter of a key."""
 
-    def __init__(self, marked: MarkedText) -> None:
-        self.texts, self._sign, self._letter = [marked], "", ""
-        text = marked.text
-        if isinstance(text, Message) and text.key is not None:
-            label, self._sign = _without_sign(text, text.key)
-            self._letter, self._flags = label[text.key], text.flags
-            without = replace(marked, text=label, tags=_moved(marked.tags, text.key, -1))
-            self.texts = [as_message(without, text.flags)]
+    def __init__(self, marked: MarkedText, key: int | None) -> None:
+        text, self._sign = _without_sign(marked.text, key)
+        if key is not None:
+            self._letter = text[key]
+            marked = replace(marked, text=text, tags=_moved(marked.tags, key, -1))
+        self.texts = [marked]
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
         """Puts the sign before the same letter, best where a word begins, or the first one."""
@@ -175,7 +141,7 @@ class _Text:
         if not self._sign:
             return output
         text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
-        kept = kept_spans(text, flags=self._flags)
+        kept = kept_spans(text, flags=self.texts[0].flags)
         position = next(
             (
                 found.start()
@@ -258,9 +224,7 @@ class _Choices:
             else:
                 items.append(token[0].replace("''", "'"))
         before, marked, after = split_edges(items)
-        marked = replace(marked, context=self._marked.context)
-        if isinstance(text, Message):
-            marked = as_message(marked, text.flags)
+        marked = replace(marked, context=self._marked.context, flags=self._marked.flags)
         self._branches.append(_Branch(before, marked, after, contents))
         return stop
 
@@ -300,7 +264,8 @@ class _Choices:
     def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
         before, _, after, contents = self._branches[number]
         text = self._marked.text
-        doubles_all = "''" in text or (_is_of_java(self._marked) and "'" not in text)
+        is_of_java = "java-format" in self._marked.flags
+        doubles_all = "''" in text or (is_of_java and "'" not in text)
         apostrophe = "'" if doubles_all else "'(?=[{}#])"
         for item in (*before, *texts[number].parts(), *after):
             if isinstance(item, Tag):

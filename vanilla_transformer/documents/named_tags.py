@@ -6,7 +6,6 @@ from itertools import chain, count
 import regex
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.messages import Message, as_message
 from vanilla_transformer.documents.places import Item, marked_text
 
 _BEFORE, _BEHIND = (
@@ -36,10 +35,7 @@ def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
             items.append(name)
     if not names:
         return marked, {}
-    named = marked_text(items)
-    if isinstance(text, Message):
-        named = as_message(named, text.flags)
-    return named, names
+    return marked_text(items), names
 
 
 def _stands_for_word(text: str, tag: Tag) -> bool:

@@ -84,6 +84,7 @@ class Document(ABC):
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
         kept: The texts that stay, since the file compares with them, each with its place.
+        words: The file in small letters, if texts of it may have a sign before the letter of a key.
     """
 
     rows: Sequence[Row]
@@ -91,6 +92,7 @@ class Document(ABC):
     pairs: Sequence[Pair] = ()
     marks_doubt = False
     kept: Sequence[str] = ()
+    words: str | None = None
 
     @property
     def texts(self) -> list[MarkedText]:

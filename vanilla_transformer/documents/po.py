@@ -8,7 +8,6 @@ from functools import partial
 from gettext import c2py
 
 from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.messages import as_message, find_key, pair_of_messages
 from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
@@ -61,20 +60,19 @@ class PoFile(FileTemplate):
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
-        pairs, file = list[Pair](), source.lower()
+        self.words, self.pairs = source.lower(), list[Pair]()
         self._messages: list[tuple[str, int, list[Place]]] = []
         header = _MESSAGE.match(source, position)
         rule = _PLURALS.search(_text_of(header["targets"])) if header else None
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            self._messages.append((match["comments"], position, list(_places(match, forms, file))))
-            pairs += _pairs(match, forms, file)
+            self._messages.append((match["comments"], position, list(_places(match, forms))))
+            self.pairs += _pairs(match, forms)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
-        self.pairs = pairs
         places = [place for _, _, of_message in self._messages for place in of_message]
         super().__init__(source, places, encoding)
         language = _LANGUAGE.search(source)
@@ -120,18 +118,18 @@ class PoFile(FileTemplate):
             return _CHARSET.sub(r"\1UTF-8", text, 1).encode()
 
 
-def _places(message: re.Match[str], forms: Sequence[int], file: str) -> Iterator[Place]:
+def _places(message: re.Match[str], forms: Sequence[int]) -> Iterator[Place]:
     """Yields the translations of a message that are empty or fuzzy."""
     flags, context = _flags_of(message["comments"]), _text_of(message["context"] or "")
     for span, source, target, form in _translations(message, forms):
         if target and "fuzzy" not in flags:
             continue
         for place in find_place(span, split_text(source), partial(Place, encode=_strings_of)):
-            text = as_message(place.text, flags, find_key(place.text.text, file))
-            yield replace(place, text=replace(text, context=context + form), stays=False)
+            text = replace(place.text, flags=flags, context=context + form)
+            yield replace(place, text=text, stays=False)
 
 
-def _pairs(message: re.Match[str], forms: Sequence[int], file: str) -> Iterator[Pair]:
+def _pairs(message: re.Match[str], forms: Sequence[int]) -> Iterator[Pair]:
     """Yields the translations of a message; a fuzzy one belongs to the former source."""
     comments, context = message["comments"], _text_of(message["context"] or "")
     flags = _flags_of(comments)
@@ -139,11 +137,10 @@ def _pairs(message: re.Match[str], forms: Sequence[int], file: str) -> Iterator[
         quote = "''" if "java-format" in flags else "'"  # as the texts of a document have it
         for _, source, target, form in _translations(message, forms):
             source, target = (text.replace(quote, "'") for text in (source, target))
-            yield pair_of_messages(source, target, context + form, file)
+            yield Pair(source, target, context + form)
     elif (former := _FORMER.search(_of_kind("|", comments))) and not message["plural"]:
         for _, _, target, _ in _translations(message, forms):
-            pair = pair_of_messages(_text_of(former[1]), target, file=file)
-            yield pair._replace(is_doubtful=True)
+            yield Pair(_text_of(former[1]), target, is_doubtful=True)
 
 
 def _translations(

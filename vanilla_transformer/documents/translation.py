@@ -160,7 +160,10 @@ def plan_marked(
     options = replace(options, links=True, in_sentences=True)
     read = [name_tags(marked)[0] if options.keep else marked for marked in texts]
     job = translator.plan([marked.text for marked in read], options, known=decided)
-    return MarkedJob(texts, answers, job)
+    with_flags = [
+        text._replace(flags=marked.flags) for text, marked in zip(job.texts, texts, strict=True)
+    ]
+    return MarkedJob(texts, answers, replace(job, texts=with_flags))
 
 
 def _with_tags(marked: MarkedText, read: str, output: Translation) -> MarkedText:

@@ -10,13 +10,11 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import groupby, islice, product
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
 from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
-from vanilla_transformer.documents.messages import as_message, find_key, pair_of_messages
 from vanilla_transformer.documents.places import (
     Document,
     FileTemplate,
@@ -192,6 +190,7 @@ class _XmlFile(FileTemplate):
         super().__init__(source, list(reader.places()), encoding)
         self._languages, self.pairs, self.kept = schema.languages, reader.pairs, reader.kept
         self.marks_doubt = bool(schema.target)
+        self.words = source.lower() if schema.has_keys else None
         for tag, attribute in schema.languages:
             named = re.findall(rf"""{tag}{ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)
             if len(several := dict.fromkeys(named)) > 1:
@@ -287,10 +286,6 @@ class _Reader:
     names: re.Pattern[str]
     kept: list[str] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
-
-    @cached_property
-    def _in_small_letters(self) -> str:
-        return self.source.lower()
 
     def places(self) -> Iterator[Place]:
         """Yields the places, in the order of their ends."""
@@ -390,10 +385,7 @@ class _Reader:
         edges = [edge_tags(place.before, place.after) for place in places]
         if len(places) == 2 and edges[0] == edges[1]:
             source_text, target_text = (place.text.write() for place in places)
-            if self.schema.flags is None:
-                yield Pair(source_text, target_text, context)
-            else:
-                yield pair_of_messages(source_text, target_text, context, self._in_small_letters)
+            yield Pair(source_text, target_text, context)
 
     def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
         """Yields the place of the content of a block, if it has a text."""
@@ -409,13 +401,7 @@ class _Reader:
         if self.names.fullmatch(text.text):
             self.kept.append(text.text)
         elif is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
-            text = _with_spaced_tags(text)
-            text = replace(text, context=context)
-            if self.schema.flags is not None:
-                key = None  # a string of Android has no sign of a key
-                if not self.schema.escapes:
-                    key = find_key(text.text, self._in_small_letters)
-                text = as_message(text, self.schema.flags, key)
+            text = replace(_with_spaced_tags(text), context=context, flags=self.schema.flags)
             yield _XmlPlace(
                 *(block.inside, block.close, text, before, after),
                 schema=self.schema,

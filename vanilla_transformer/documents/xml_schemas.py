@@ -32,7 +32,8 @@ class XmlSchema:
         target: The element that holds the translation of the `source` beside it.
         languages: Tags, of which the first one in a file has the language of the translations, and
             its attribute.
-        flags: The flags of gettext that all texts have. None: they are no messages.
+        flags: The flags of gettext that all texts have.
+        has_keys: Whether texts may have a sign before the letter of a key.
         escapes: Whether texts have escapes of Android, such as `\n`.
     """
 
@@ -51,7 +52,8 @@ class XmlSchema:
     names: tuple[str, str] = ("(?!)", "")
     target: str = ""
     languages: Sequence[tuple[str, str]] = ()
-    flags: frozenset[str] | None = None
+    flags: frozenset[str] = frozenset()
+    has_keys: bool = False
     escapes: bool = False
 
 
@@ -117,13 +119,14 @@ SCHEMAS = {
         target="translation",
         languages=((r"<TS(?=[\s>])", "language"),),
         flags=frozenset({"qt-format"}),
+        has_keys=True,
     ),
     ".resx": XmlSchema(  # of .NET
         root="root",
         blocks=frozenset({"data/value"}),
         lines=_ANY_LINE,
         kept_if={"type": ".+", "mimetype": ".+", "name": r"(?:>|&gt;){2}.*"},
-        flags=frozenset(),
+        has_keys=True,
     ),
     ".xml": XmlSchema(  # of Android
         root="resources",

@@ -53,11 +53,13 @@ class JobText(NamedTuple):
 
     Attributes:
         known: A former translation. None: there is none.
+        flags: The flags of gettext that a message has, such as `c-format`.
     """
 
     text: str
     direction: Direction
     known: Known | None = None
+    flags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

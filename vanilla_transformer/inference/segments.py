@@ -250,7 +250,7 @@ class Reader:
             ]
         )
         sources = []
-        for layout, (text, direction, known) in zip(layouts, job.texts, strict=True):
+        for layout, (_, direction, known, flags) in zip(layouts, job.texts, strict=True):
             is_read = known and known.is_read and len(layout.segments) == 1  # of the whole text
             for line in (lines[number] for number in layout.segments):
                 sources.append(
@@ -258,7 +258,7 @@ class Reader:
                         line,
                         direction.for_text(line, self._tags),
                         job.demands,
-                        getattr(text, "flags", frozenset()),
+                        flags,
                         known.suggestion if known and is_read else None,
                     )
                 )
