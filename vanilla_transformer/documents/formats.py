@@ -18,6 +18,7 @@ from vanilla_transformer.documents.places import (
     FileTemplate,
     Place,
     decode_markup,
+    decode_text,
     find_place,
     split_text,
 )
@@ -51,8 +52,8 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
         raise ValueError(f"{name}: no kind of document; the kinds are {', '.join(FORMATS)}.")
-    read: Callable[..., Document] = FORMATS[suffix]
-    if front_matter and read is not _read_markdown:
+    read = FORMATS[suffix]
+    if front_matter and read is not read_markdown:
         raise ValueError(f"{name}: only Markdown has front matter.")
     try:
         return MessageDocument(read(content, front_matter) if front_matter else read(content))
@@ -65,23 +66,8 @@ def read_document(name: str, content: bytes, front_matter: Collection[str] = ())
         raise ValueError(f"{name}: {error}") from error
 
 
-def _decoded(content: bytes) -> str:
-    return _checked(content.decode("utf-8"))
-
-
-def _checked(source: str) -> str:
-    if "\0" in source:
-        raise ValueError("no file of text: it has zeros.")
-    return source
-
-
 def _read_html(content: bytes, dialect: Dialect = HTML) -> FileTemplate:
-    source, encoding = decode_markup(content)
-    return read_html(_checked(source), encoding, dialect)
-
-
-def _read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTemplate:
-    return read_markdown(_decoded(content), front_matter)
+    return read_html(*decode_markup(content), dialect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +102,7 @@ class _Cue(Place):
 
 
 def _read_lines(content: bytes) -> FileTemplate:
-    source = _decoded(content)
+    source = decode_text(content)
     places = [
         place
         for line in _LINE.finditer(source, source.startswith("\ufeff"))
@@ -127,7 +113,7 @@ def _read_lines(content: bytes) -> FileTemplate:
 
 def _read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
     """Reads JSON: all strings but names of fields, and but notes: fields with @, as in `.arb`."""
-    source = _decoded(content)
+    source = decode_text(content)
     json.loads(source.removeprefix("\ufeff"))
     is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
     encode = partial(json.dumps, ensure_ascii=is_ascii)
@@ -185,7 +171,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
 
     The lines of a cue are one text, but for lines of several speakers.
     """
-    source = _decoded(content)
+    source = decode_text(content)
     unescape = html.unescape if has_references else str
     places: list[Place] = []
     for lines in _cues(source, has_references):
@@ -213,7 +199,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
 
 
 _READ_XHTML = partial(_read_html, dialect=XHTML)
-_FORMATS: dict[str, Callable[[bytes], Document]] = {
+_FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else read_xml, schema=schema)
         for suffix, schema in SCHEMAS.items()
@@ -223,8 +209,8 @@ _FORMATS: dict[str, Callable[[bytes], Document]] = {
     ".htm": _read_html,
     ".html": _read_html,
     ".json": _read_json,
-    ".markdown": _read_markdown,
-    ".md": _read_markdown,
+    ".markdown": read_markdown,
+    ".md": read_markdown,
     ".po": PoFile,
     ".pot": PoFile,
     ".srt": _read_subtitles,

@@ -3,11 +3,10 @@
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
-from typing import Literal, NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.places import (
@@ -16,9 +15,10 @@ from vanilla_transformer.documents.places import (
     Place,
     join_codes,
     partners_of,
+    replaced_signs,
     split_edges,
 )
-from vanilla_transformer.documents.tags import HTML, Dialect, read_attributes, split_tags
+from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
 _KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
@@ -35,27 +35,7 @@ _BLOCKS = frozenset(
 """Elements whose tags end a text."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
-
-PieceKind = Literal["text", "begin", "end", "empty", "cut"]
-
-
-class Piece(NamedTuple):
-    """A piece of HTML.
-
-    Attributes:
-        begin: Its position in the source.
-        text: The piece, as it is written.
-        kind: "text", which is translated; "begin", "end" or "empty", a tag or another thing in a
-            text; "cut", a tag that ends a text.
-        name: The name of the element, of a "begin" and an "end".
-        is_preformatted: Whether it is in `pre`.
-    """
-
-    begin: int
-    text: str
-    kind: PieceKind
-    name: str = ""
-    is_preformatted: bool = False
+_TEXT = ("text", "raw")
 
 
 def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
@@ -68,48 +48,40 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
     within a text counts as one space, and a line break between Chinese or Japanese characters as
     nothing, except in `pre`.
     """
-    groups = groupby(split_markup(source, dialect), lambda piece: piece.kind == "cut")
-    places = [place for is_cut, pieces in groups if not is_cut for place in _places(list(pieces))]
+    groups = groupby(split_markup(source, dialect), lambda token: token.kind == "other")
+    places = [place for is_cut, tokens in groups if not is_cut for place in _places(list(tokens))]
     return FileTemplate(source, places, encoding)
 
 
-def _places(pieces: list[Piece]) -> Iterator[Place]:
+def _places(tokens: list[Token]) -> Iterator[Place]:
     """Yields the places between two tags of blocks: one text, or several around unpaired tags."""
     items: list[Item] = [
-        html.unescape(piece.text)
-        if piece.kind == "text"
-        else Tag(0, piece.text, piece.kind, piece.name)  # type: ignore[arg-type]  # it is no "cut"
-        for piece in pieces
+        html.unescape(token.text)
+        if token.kind in _TEXT
+        else Tag(0, token.text, token.kind, token.name)  # type: ignore[arg-type]  # it is no "other"
+        for token in tokens
     ]
     partners = partners_of(items)
     lone = [
         index
-        for index, piece in enumerate(pieces)
-        if piece.kind in ("begin", "end") and index not in partners
+        for index, token in enumerate(tokens)
+        if token.kind in ("begin", "end") and index not in partners
     ]
     if lone:  # their elements enclose more than this text
-        for last, index in pairwise([-1, *lone, len(pieces)]):
-            yield from _places(pieces[last + 1 : index])
+        for last, index in pairwise([-1, *lone, len(tokens)]):
+            yield from _places(tokens[last + 1 : index])
         return
     before, marked, after = split_edges(join_codes(items))
     if not any(map(str.isalnum, marked.text)):
         return
-    references = [
-        reference
-        for piece in pieces
-        if piece.kind == "text"
-        for reference in _REFERENCE.findall(piece.text)
-    ]
+    texts = [token for token in tokens if token.kind in _TEXT]
+    references = [found for token in texts for found in _REFERENCE.findall(token.text)]
     meant = {html.unescape(reference): reference for reference in references}
     written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
     signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
-    marked = marked if pieces[0].is_preformatted else _collapsed(marked)
-    begin, end = pieces[0].begin, pieces[-1].begin + len(pieces[-1].text)
-    yield Place(begin, end, marked, before, after, escape=partial(_escaped, signs=signs))
-
-
-def _escaped(text: str, signs: Mapping[str, str]) -> str:
-    return "".join(signs.get(sign, sign) for sign in text)
+    marked = marked if texts[0].kind == "raw" else _collapsed(marked)
+    begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
+    yield Place(begin, end, marked, before, after, escape=partial(replaced_signs, signs=signs))
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
@@ -133,53 +105,49 @@ def _collapsed(marked: MarkedText) -> MarkedText:
     return MarkedText(text, tuple(tags))
 
 
-def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Piece]:
-    """Yields the pieces of HTML, of which texts are as long as possible."""
-    preformatted = 0
+def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
+    """Yields the tokens of HTML, of which texts are as long as possible.
+
+    Of these kind "raw" is a text in `pre`, and "other" a tag that ends a text.
+    """
     open_elements = Counter[str]()
     # Elements around here that switch translation off or on: name, open elements of it, is it off?
     regions = [("", 0, False)]
-    for begin, text, of_token, written_name, attributes in split_tags(source, dialect):
+    for token in split_tags(source, dialect):
         was_kept = regions[-1][2]
-        name = written_name.lower()
-        kind: PieceKind = "empty"
-        if of_token == "text":
-            kind = "empty" if was_kept else "text"
-        elif of_token == "raw":
-            kind = "text" if name == "title" and not was_kept else "empty"  # a title has no tags
-        elif of_token != "other":
-            step = {"begin": 1, "end": -1}.get(of_token, 0)
+        name, kind = token.name.lower(), token.kind
+        if kind in _TEXT:
+            is_text = not was_kept and (kind == "text" or name == "title")  # which has no tags
+            is_raw = kind == "text" and open_elements["pre"]
+            kind = "empty" if not is_text else "raw" if is_raw else "text"
+        elif kind == "other":
+            kind = "empty"
+        else:
+            step = {"begin": 1, "end": -1}.get(kind, 0)
             open_elements[name] = max(0, open_elements[name] + step)  # some end tags end nothing
-            preformatted = open_elements["pre"]
             while open_elements[regions[-1][0]] < regions[-1][1]:
                 regions.pop()
-            if of_token == "begin" and name not in _VOID:
-                asked = _is_kept(name, attributes)
+            if kind == "begin" and name not in _VOID:
+                asked = _is_kept(name, token.attributes)
                 if asked is not None and asked != regions[-1][2]:
                     regions.append((name, open_elements[name], asked))
-            kind = of_token
             if was_kept and regions[-1][2]:
                 kind = "empty"
             elif name in _BLOCKS:
-                kind = "cut"
-            elif name in _VOID or (name in _FOREIGN and text.endswith("/>")):
+                kind = "other"
+            elif name in _VOID or (name in _FOREIGN and token.text.endswith("/>")):
                 kind = "empty"
-        is_preformatted = preformatted > 0 and of_token != "raw"
-        yield Piece(begin, text, kind, name, is_preformatted)
+        yield token._replace(kind=kind, name=name)
 
 
 def _is_kept(name: str, attributes: str) -> bool | None:
     """Returns whether an element is kept; None: as the element around it."""
     if attributes.endswith("/") and name in _FOREIGN:
         return None
-    is_translated = False
-    for attribute, written in read_attributes(attributes):
-        value = written.lower()
-        if attribute.lower() == "translate" and value.strip() == "no":
-            return True
-        is_translated |= attribute.lower() == "translate" and value.strip() in ("yes", "")
-        if attribute.lower() == "class" and "notranslate" in value.split():
-            return True
-    if is_translated:
-        return False
-    return True if name in _KEPT else None
+    values = [(key.lower(), value.lower().split()) for key, value in read_attributes(attributes)]
+    if ("translate", ["no"]) in values or any(
+        key == "class" and "notranslate" in words for key, words in values
+    ):
+        return True
+    is_translated = ("translate", ["yes"]) in values or ("translate", []) in values
+    return False if is_translated else True if name in _KEPT else None

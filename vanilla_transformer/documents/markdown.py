@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from unicodedata import category
@@ -19,8 +19,11 @@ from vanilla_transformer.documents.places import (
     FileTemplate,
     Item,
     Place,
+    decode_text,
     find_place,
     join_codes,
+    marked_text,
+    replaced_signs,
 )
 from vanilla_transformer.documents.tags import HTML, split_tags
 from vanilla_transformer.extras import optional_packages
@@ -94,7 +97,7 @@ class _MarkdownPlace(Place):
             else:
                 tags.append(tag)
         output = self.with_edges(replace(output, tags=tuple(tags)))
-        written = _join(output, lambda text: "".join(self.signs.get(sign, sign) for sign in text))
+        written = _join(output, partial(replaced_signs, signs=self.signs))
         if self._structure(written) != self.structure:  # a sign of the output became markup
             written = _join(output, partial(_SPECIAL.sub, lambda sign: sign[1] or f"\\{sign[0]}"))
         return _as_cell(written) if self.around in _CELLS else written
@@ -159,12 +162,13 @@ def _skip_liquid(state: Any, first: int, _: int, silent: bool) -> bool:
     return code is not None
 
 
-def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTemplate:
+def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTemplate:
     """Reads CommonMark with tables, footnotes, definitions, formulas and admonitions.
 
     Code, blocks of HTML, front matter, and lines that no reader of CommonMark knows, such as
     `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
     """
+    source = decode_text(content)
     head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
     places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
     parser, env = _make_parser(), dict[str, Any]()
@@ -185,8 +189,8 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
             read_to[number] = begin + len(as_written(line.strip()))
             lines.append((begin, line))
         for pieces in _texts_of(lines, token, as_written):
-            content = "\n".join(piece for _, piece in pieces).rstrip()
-            block, *_ = [token] if content == token.content else parser.parseInline(content, env)
+            text = "\n".join(piece for _, piece in pieces).rstrip()
+            block, *_ = [token] if text == token.content else parser.parseInline(text, env)
             children = block.children or []
             prefixes = [source[starts[bisect_right(starts, at) - 1] : at] for at, _ in pieces]
             make = partial(
@@ -198,7 +202,7 @@ def read_markdown(source: str, front_matter: Collection[str] = ()) -> FileTempla
                 env=env,
             )
             end = pieces[-1][0] + len(as_written(pieces[-1][1].rstrip()))
-            items = join_codes(_items(children, content, prefixes))
+            items = join_codes(_items(children, text, prefixes))
             places += find_place((pieces[0][0], end), items, make)
     return FileTemplate(source, places)
 
@@ -265,11 +269,6 @@ def _markup_of(children: Sequence[Any]) -> list[str]:
     )
 
 
-def _is_placeholder(part: str) -> bool:
-    """Returns whether a part is one of a sentence, and no tag."""
-    return part.startswith("{{") and pattern_of(part) is not None
-
-
 def _as_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -292,7 +291,8 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
         if not content.startswith(written, position):
             return []
         name, _, side = kind.rpartition("_")
-        if kind in ("text", "text_special") or (kind == "foreign" and _is_placeholder(written)):
+        is_placeholder = kind == "foreign" and written[:2] == "{{" and pattern_of(written)
+        if kind in ("text", "text_special") or is_placeholder:
             items.append(child.content)
         elif kind == "softbreak":
             line += 1
@@ -316,12 +316,7 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
         else:
             items.append(Tag(0, written, _KINDS.get(side, "empty"), name))
         position += len(written)
-    return [
-        item
-        for is_text, parts in groupby(items, lambda item: isinstance(item, str))
-        for item in (["".join(parts)] if is_text else parts)  # type: ignore[arg-type]
-        if item
-    ]
+    return [item for item in marked_text(items).parts() if item]
 
 
 def _join(output: MarkedText, write: Callable[[str], str]) -> str:

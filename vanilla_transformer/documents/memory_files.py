@@ -20,8 +20,6 @@ from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)
-_Name = tuple[object, int, int]
-"""The key of a message, its number among those with this key, and their count."""
 
 
 def read_memory(
@@ -125,36 +123,35 @@ def read_versions(
     )
 
 
-def _by_name(document: Document) -> dict[_Name | None, Sequence[Row]]:
-    """Returns the texts of each message of a document by its name."""
-    messages: list[list[Row]] = []
+def _by_name(document: Document) -> dict[object, list[Row]]:
+    """Returns the texts of each message of a document by its name.
+
+    This is its key, its number among the messages with this key, and their count.
+    """
+    counts = Counter(row.key for row in document.rows if not row.number)
+    named, seen = dict[object, list[Row]](), Counter[object]()
+    name: object = None
     for row in document.rows:
-        messages += [] if row.number else [[]]
-        messages[-1].append(row)
-    counts, seen = Counter(message[0].key for message in messages), Counter[object]()
-    named: dict[_Name | None, Sequence[Row]] = {}
-    for message in messages:
-        key = message[0].key
-        named[key, seen[key], counts[key]] = message
-        seen[key] += 1
+        if not row.number:  # the first text of a message
+            name = row.key, seen[row.key], counts[row.key]
+            seen[row.key] += 1
+        named.setdefault(name, []).append(row)
     return named
 
 
 def _kept_names(
-    sources: Mapping[_Name | None, Sequence[Row]], own: Mapping[_Name | None, Sequence[Row]]
-) -> dict[_Name | None, _Name | None]:
+    sources: Mapping[object, Sequence[Row]], own: Mapping[object, Sequence[Row]]
+) -> dict[object, object]:
     """Returns the names that messages had in the former version, of those that did not change."""
-    names = list(sources), list(own)
-    contents = [list(map(_content_of, side.values())) for side in (sources, own)]
-    kept: dict[_Name | None, _Name | None] = {}
-    for block in Indel.opcodes(*contents):
+    former, new = (
+        {name: _content_of(message) for name, message in side.items()} for side in (sources, own)
+    )
+    kept: dict[object, object] = {}
+    for block in Indel.opcodes(list(former.values()), list(new.values())):
         if block.tag == "equal":
-            former = names[0][block.src_start : block.src_end]
-            kept.update(zip(names[1][block.dest_start : block.dest_end], former, strict=True))
-    same = sources.keys() & own.keys()
-    return kept | {
-        name: name for name in same if _content_of(sources[name]) == _content_of(own[name])
-    }
+            names = list(former)[block.src_start : block.src_end]
+            kept.update(zip(list(new)[block.dest_start : block.dest_end], names, strict=True))
+    return kept | {name: name for name in new if former.get(name) == new[name]}
 
 
 def _fit(source: Sequence[Row], target: Sequence[Row]) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count, islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import regex
@@ -14,6 +14,7 @@ from vanilla_transformer.documents.places import (
     Document,
     Item,
     edge_tags,
+    free_names,
     is_translated,
     marked_text,
     split_edges,
@@ -199,7 +200,7 @@ class _Choices:
     def _read(self, position: int, is_plural: bool = False) -> int:
         """Reads a text up to the brace that closes it, or the end; returns where that is."""
         text, items, contents = self._marked.text, list[Item](), dict[str, Sequence[str | int]]()
-        names = (name for number in count() if (name := f"{{{number}}}") not in text)
+        names = free_names(text)
         while True:
             token = _TOKEN.search(text, position)
             stop = token.start() if token else len(text)
@@ -274,7 +275,4 @@ class _Choices:
             written = re.sub(apostrophe, "''", item)
             for piece in re.split(r"(\{\d+\})", written):
                 for part in contents.get(piece, [piece]):
-                    if isinstance(part, int):
-                        yield from self._written(part, texts)
-                    else:
-                        yield part
+                    yield from self._written(part, texts) if isinstance(part, int) else [part]

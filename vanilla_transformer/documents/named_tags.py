@@ -1,12 +1,12 @@
 """Tags that stand for a word, such as the one in "Saved as <x/>.", which a model reads as `{0}`."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, count
+from itertools import chain
 
 import regex
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import Item, marked_text
+from vanilla_transformer.documents.places import Item, free_names, marked_text
 
 _BEFORE, _BEHIND = (
     regex.compile(r"$|[\s\p{Ps}\p{Pi}\"'/]"),
@@ -20,8 +20,7 @@ Names = Mapping[str, Sequence[Tag]]
 def name_tags(marked: MarkedText) -> tuple[MarkedText, Names]:
     """Returns a text with placeholders for the tags that stand for a word, and these tags."""
     text, items, names = marked.text, list[Item](), dict[str, list[Tag]]()
-    free = (name for number in count() if (name := f"{{{number}}}") not in text)
-    name = ""
+    free, name = free_names(text), ""
     for item in marked.parts():
         if item == "":
             continue

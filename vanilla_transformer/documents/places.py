@@ -4,8 +4,9 @@ import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
@@ -177,13 +178,16 @@ class FileTemplate(Document):
         return apply_edits(self._source[begin:end], inner)
 
 
-def decode_text(content: bytes, encoding: str) -> str:
+def decode_text(content: bytes, encoding: str = "utf-8") -> str:
     """Decodes a file as it says that it is encoded."""
     try:
-        return content.decode(encoding)
+        source = content.decode(encoding)
     except LookupError:
         line = content.count(b"\n", 0, content.find(encoding.encode())) + 1
         raise ValueError(f"line {line}: unknown encoding {encoding}.") from None
+    if "\0" in source:
+        raise ValueError("no file of text: it has zeros.")
+    return source
 
 
 def decode_markup(content: bytes) -> tuple[str, str]:
@@ -195,6 +199,11 @@ def decode_markup(content: bytes) -> tuple[str, str]:
     # A file of ASCII alone may name any encoding by mistake: other characters become references.
     is_utf_8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
     return source, "ascii" if content.isascii() and not is_utf_8 else encoding
+
+
+def replaced_signs(text: str, signs: Mapping[str, str]) -> str:
+    """Returns a text with signs as a file writes them."""
+    return "".join(signs.get(sign, sign) for sign in text)
 
 
 def split_text(text: str) -> list[Item]:
@@ -287,6 +296,11 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
         else replace(item, is_spaced=(before[-1:].isspace(), behind[:1].isspace()))
         for before, item, behind in zip(texts, joined, texts[2:], strict=False)
     ]
+
+
+def free_names(text: str) -> Iterator[str]:
+    """Yields placeholders that a text does not have."""
+    return (name for number in count() if (name := f"{{{number}}}") not in text)
 
 
 def find_place(

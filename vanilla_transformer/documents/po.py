@@ -84,13 +84,11 @@ class PoFile(FileTemplate):
         edits: list[Edit] = []
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         for comments, begin, places in self._messages:
-            row = [next(remaining) for _ in places]
-            if None in row or not row:  # a message has all of its forms, or none
+            row = [output for _ in places if (output := next(remaining))]
+            if len(row) < len(places) or not row:  # a message has all of its forms, or none
                 continue
-            written = [
-                place.write(output) for place, output in zip(places, row, strict=True) if output
-            ]
-            is_doubtful = any(output.is_doubtful for output in row if output)
+            written = [place.write(output) for place, output in zip(places, row, strict=True)]
+            is_doubtful = any(output.is_doubtful for output in row)
             # A message that stays fuzzy keeps its former source, whose translation was a person's.
             if not (is_doubtful and "fuzzy" in _flags_of(comments)):
                 edits += _without_fuzzy(comments, begin)

@@ -184,19 +184,17 @@ def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
     """Returns a translation with the tags of its text. None: it has others."""
-    remaining = [tag for tag in text.tags if tag.text]
-    written = "|".join(re.escape(tag.text) for tag in remaining) or "(?!)"
-    items: list[Item] = []
+    left, items = list(text.tags), list[Item]()
+    written = "|".join(re.escape(tag.text) for tag in left if tag.text) or "(?!)"
     for number, part in enumerate(re.split(f"({written})", target)):  # texts and tags by turns
-        same = next((own for own in remaining if number % 2 and own.text == part), None)
-        if same is not None:
-            remaining.remove(same)
+        same = next((tag for tag in left if number % 2 and tag.text == part), None)
+        if same:
+            left.remove(same)
         elif number % 2:
             return None
         items.append(same or part)
     translated = marked_text(items)
-    has_all = len(translated.tags) == len(text.tags)
-    return translated if has_all and _tags_in(translated) == _tags_in(text) else None
+    return None if left or _tags_in(translated) != _tags_in(text) else translated
 
 
 def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
@@ -239,17 +237,18 @@ def write_document(
             texts are.
     """
     made, written, untranslated = list(outputs), list[MarkedText | None](), list(document.kept)
-    for number, marked in enumerate(planned.place_tags(outputs)):
-        output = outputs[number]
+    for number, (marked, output) in enumerate(
+        zip(planned.place_tags(outputs), outputs, strict=True)
+    ):
+        is_made = output.is_complete and not output.stays
         if marked.is_known:
             made[number] = Translation(marked.text, from_memory=output.from_memory)
-        elif output.is_complete and not output.stays:
+        elif is_made:
             is_doubtful = output.quality is not None and output.quality < fuzzy_below
             marked = replace(marked, is_doubtful=is_doubtful)
         else:
             untranslated.append(document.rows[number].location)
-        is_written = marked.is_known or (output.is_complete and not output.stays)
-        written.append(marked if is_written else None)
+        written.append(marked if marked.is_known or is_made else None)
     return TranslatedDocument(
         document.write(written, planned.language), made, written, untranslated
     )
