@@ -123,19 +123,16 @@ def read_versions(
     )
 
 
-def _by_name(document: Document) -> dict[object, list[Row]]:
+def _by_name(document: Document) -> Mapping[object, Sequence[Row]]:
     """Returns the texts of each message of a document by its name.
 
     This is its key, its number among the messages with this key, and their count.
     """
     counts = Counter(row.key for row in document.rows if not row.number)
     named, seen = dict[object, list[Row]](), Counter[object]()
-    name: object = None
     for row in document.rows:
-        if not row.number:  # the first text of a message
-            name = row.key, seen[row.key], counts[row.key]
-            seen[row.key] += 1
-        named.setdefault(name, []).append(row)
+        seen[row.key] += not row.number  # the first text of a message
+        named.setdefault((row.key, seen[row.key], counts[row.key]), []).append(row)
     return named
 
 

@@ -149,33 +149,25 @@ class FileTemplate(Document):
                 written = output.part
             else:
                 before, tags, after = (
-                    self._filled(items, inner) for items in (place.before, output.tags, place.after)
+                    tuple(self._filled(item, inner) for item in items)
+                    for items in (place.before, output.tags, place.after)
                 )
-                place = replace(place, before=before, after=after)  # with translated tags
+                place = replace(place, before=before, after=after)
                 written = place.write(replace(output, tags=tags))  # type: ignore[arg-type]
             edits[first:] = [Edit(place.begin, place.end, written)]
         return apply_edits(self._source, edits)
 
-    def _filled(self, items: tuple[Item, ...], inner: Sequence[Edit]) -> tuple[Item, ...]:
-        """Returns items in or around a text, with the outputs of places within their tags."""
-        if not inner:
-            return items
-        return tuple(
-            replace(item, text=self._part(item.span, inner))
-            if isinstance(item, Tag) and item.span
-            else item
-            for item in items
-        )
+    def _filled(self, item: Item, edits: Sequence[Edit]) -> Item:
+        """Returns an item in or around a text, with the outputs of places within a tag."""
+        if isinstance(item, str) or not item.span:
+            return item
+        return replace(item, text=self._part(item.span, edits))
 
     def _part(self, span: Span, edits: Sequence[Edit]) -> str:
         """Returns a part of the file with the edits within it."""
         begin, end = span
-        inner = [
-            replace(edit, begin=edit.begin - begin, end=edit.end - begin)
-            for edit in edits
-            if begin <= edit.begin and edit.end <= end
-        ]
-        return apply_edits(self._source[begin:end], inner)
+        inner = [edit for edit in edits if begin <= edit.begin and edit.end <= end]
+        return apply_edits(self._source, inner, begin, end)
 
 
 def decode_text(content: bytes, encoding: str = "utf-8") -> str:

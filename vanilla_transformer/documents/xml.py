@@ -8,9 +8,10 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice, product
+from functools import partial
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
@@ -23,8 +24,8 @@ from vanilla_transformer.documents.places import (
     Row,
     decode_markup,
     edge_tags,
+    find_place,
     is_translated,
-    split_edges,
     split_text,
 )
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
@@ -112,15 +113,14 @@ class _XmlPlace(Place):
         prefix: The prefix of the names of its elements, such as "w:".
         run: The start of the runs outside of its pairs of tags.
         breaks: The part of the file for each line break of the text.
-        frames: The texts around an output, by whether it is from a memory and whether it is
-            doubtful; it is written between each two of them. Empty: there are none.
+        frame: Returns the texts around an output, which is written between each two of them.
     """
 
     schema: XmlSchema
     prefix: str
     run: str
     breaks: Sequence[str]
-    frames: Mapping[tuple[bool, bool], Sequence[str]] = field(default_factory=dict)
+    frame: Callable[[MarkedText], Sequence[str]] = lambda _: ("", "")
 
     def write(self, output: MarkedText) -> str:
         begin = f"<{self.prefix}{self.schema.run_text}>"
@@ -130,8 +130,7 @@ class _XmlPlace(Place):
             if run:
                 content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
             written.append(content)
-        frame = self.frames.get((output.is_known, output.is_doubtful), ("", ""))
-        return "".join(written).join(frame)
+        return "".join(written).join(self.frame(output))
 
     def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
         """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
@@ -354,22 +353,22 @@ class _Reader:
                 origin = target.attribute("state-qualifier")
                 is_read = is_approved or state in ("final", "signed-off") or origin in _READ
                 if is_read or origin not in _OF_MACHINES:  # which nobody has read
-                    for pair in self._pair(source, target, context):
-                        self.pairs.append(pair._replace(is_doubtful=not is_read))
+                    self.pairs.extend(self._pair(source, target, context, not is_read))
                 return
         old = self.source[target.inside : target.close] if target else ""
         plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
-        frames: dict[tuple[bool, bool], Sequence[str]] = {}
-        for is_known, is_doubtful in product((False, True), (False, True)):
-            state = _state_of(unit.name, is_known, is_doubtful)
+
+        def frame(output: MarkedText) -> Sequence[str]:
+            state = _state_of(unit.name, output.is_known, output.is_doubtful)
             if unit.name == "segment":  # XLIFF 2 tells the state of the unit
                 head = f"{_with_state(unit.tag, state)}{before}{_with_state(tag, '')}"
             else:
                 head = f"{unit.tag}{before}{_with_state(tag, state)}"
-            frame = _IN_PLURAL.split(f"{head}{plurals}</{name}>") if count else [head, f"</{name}>"]
-            frames[is_known, is_doubtful] = frame
+            plural = _IN_PLURAL.split(f"{head}{plurals}</{name}>")
+            return plural if count else [head, f"</{name}>"]
+
         for place in self._block(source, context):
-            yield replace(place, begin=unit.begin, end=end, stays=False, frames=frames)
+            yield replace(place, begin=unit.begin, end=end, stays=False, frame=frame)  # type: ignore[call-arg]
 
     def _meaning_of(self, unit: _Element) -> str:
         """Returns a note by which Angular tells a unit from others of the same source."""
@@ -379,15 +378,17 @@ class _Reader:
         meaning = _MEANING.search(self.source, begin, unit.end)
         return html.unescape(meaning[1]) if meaning else ""
 
-    def _pair(self, source: _Element, target: _Element, context: str) -> Iterator[Pair]:
+    def _pair(
+        self, source: _Element, target: _Element, context: str, is_doubtful: bool
+    ) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
         places = [place for side in (source, target) for place in self._block(side)]
         edges = [edge_tags(place.before, place.after) for place in places]
         if len(places) == 2 and edges[0] == edges[1]:
             source_text, target_text = (place.text.write() for place in places)
-            yield Pair(source_text, target_text, context)
+            yield Pair(source_text, target_text, context, is_doubtful)
 
-    def _block(self, block: _Element, context: str | None = None) -> Iterator[_XmlPlace]:
+    def _block(self, block: _Element, context: str | None = None) -> Iterator[Place]:
         """Yields the place of the content of a block, if it has a text."""
         breaks: list[str] = []
         items = list(self._items(block, breaks, block.begin))
@@ -397,18 +398,14 @@ class _Reader:
         for run, item in items:
             sizes[run or plain] += len(item) if isinstance(item, str) else 0
         usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
-        before, text, after = split_edges(list(_with_runs(items, usual)))
-        if self.names.fullmatch(text.text):
-            self.kept.append(text.text)
-        elif is_translated(text.text) and not re.fullmatch(self.schema.kept_texts, text.text):
-            text = replace(_with_spaced_tags(text), context=context, flags=self.schema.flags)
-            yield _XmlPlace(
-                *(block.inside, block.close, text, before, after),
-                schema=self.schema,
-                prefix=block.prefix,
-                run=usual,
-                breaks=breaks,
-            )
+        make = partial(_XmlPlace, schema=self.schema, prefix=block.prefix, run=usual, breaks=breaks)
+        span = block.inside, block.close
+        for place in find_place(span, list(_with_runs(items, usual)), make):
+            text = replace(_with_spaced_tags(place.text), context=context, flags=self.schema.flags)
+            if self.names.fullmatch(text.text):
+                self.kept.append(text.text)
+            elif not re.fullmatch(self.schema.kept_texts, text.text):
+                yield replace(place, text=text)
 
     def _items(self, parent: _Element, breaks: list[str], begin: int) -> Iterator[tuple[str, Item]]:
         """Yields texts and tags, each with the start of its run.

@@ -278,13 +278,13 @@ def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
     return part
 
 
-def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Returns a text with its edits, which are in order."""
-    parts, position = [], 0
+def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
+    """Returns a text, or a part of it, with its edits, which are in order."""
+    parts, position = [], begin
     for edit in edits:
         parts += [text[position : edit.begin], edit.text]
         position = max(position, edit.end)  # an empty part may lie in the part before it
-    return "".join([*parts, text[position:]])
+    return "".join([*parts, text[position:end]])
 
 
 def moved(span: Span, edits: Sequence[Edit]) -> Span:
