@@ -2,7 +2,8 @@
 
 import pytest
 
-from vanilla_transformer.text.kept import Edit, apply_edits, kept_spans
+from vanilla_transformer.text.edits import Edit, apply_edits
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.readings import (
     Placeholders,
     Reading,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from vanilla_transformer.text.kept import TokenLinks, apply_edits, kept_spans
+from vanilla_transformer.text.edits import apply_edits
+from vanilla_transformer.text.kept import TokenLinks, kept_spans
 from vanilla_transformer.text.terms import (
     Glossary,
     Match,

@@ -12,7 +12,8 @@ from itertools import chain, pairwise
 import numpy as np
 import regex
 
-from vanilla_transformer.text.kept import Copies, Span, TokenLinks, kept_spans, stripped
+from vanilla_transformer.text.edits import Span, inner_positions, stripped
+from vanilla_transformer.text.kept import Copies, TokenLinks, kept_spans
 from vanilla_transformer.text.languages import word_borders
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
@@ -101,7 +102,7 @@ def _units(
     text: str, kept: Collection[Span], tokens: Collection[Span]
 ) -> Iterator[tuple[Span, bool]]:
     """Yields the words, signs and kept spans of a text, each with whether it is no sign."""
-    inside = {position for begin, end in kept for position in range(begin + 1, end)}
+    inside = inner_positions(kept)
     borders = {*chain(*kept), *word_borders(text, {*chain(*tokens)})} - inside
     for span in pairwise(sorted(borders)):
         if not text[slice(*span)].isspace():

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from vanilla_transformer.documents.aligned_words import AlignedWords
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
-from vanilla_transformer.text.kept import Edit, Span, TokenLinks, apply_edits, moved, stripped
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, moved, stripped
+from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import is_ideographic, is_spaced_script_at, word_borders
 
 _OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")

@@ -20,7 +20,8 @@ from vanilla_transformer.documents.places import (
     split_edges,
     split_text,
 )
-from vanilla_transformer.text.kept import kept_spans, meets
+from vanilla_transformer.text.edits import meets
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import Pair
 
 _ACCELERATOR = regex.compile(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.documents.markup import MarkedText, Tag
 from vanilla_transformer.documents.tags import TEXT, split_tags
-from vanilla_transformer.text.kept import Edit, Span, apply_edits
+from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")

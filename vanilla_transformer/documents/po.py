@@ -15,7 +15,7 @@ from vanilla_transformer.documents.places import (
     find_place,
     split_text,
 )
-from vanilla_transformer.text.kept import Edit, Span, apply_edits
+from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
 _SPACE = r"(?:\s|\#[^\r\n]*+)*+"

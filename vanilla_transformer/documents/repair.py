@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import regex
 
-from vanilla_transformer.text.kept import Copies, Span, TokenLinks, kept_spans, meets
+from vanilla_transformer.text.edits import Span, meets
+from vanilla_transformer.text.kept import Copies, TokenLinks, kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, unbroken_parts
 from vanilla_transformer.text.memory import Suggestion
 

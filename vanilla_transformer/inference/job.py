@@ -8,7 +8,8 @@ from vanilla_transformer.inference.engine_choice import Engine
 from vanilla_transformer.inference.options import Metric, OutputOptions
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.search import Search
-from vanilla_transformer.text.kept import Span, make_kept_finder
+from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.kept import make_kept_finder
 from vanilla_transformer.text.memory import Known
 from vanilla_transformer.text.terms import Glossary
 

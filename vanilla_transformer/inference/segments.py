@@ -11,16 +11,9 @@ from vanilla_transformer.inference.job import NO_DEMANDS, Demands, Job
 from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.kept import (
-    Copies,
-    Edit,
-    Span,
-    TokenLinks,
-    apply_edits,
-    meets,
-    stripped,
-)
+from vanilla_transformer.text.kept import Copies, TokenLinks
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind

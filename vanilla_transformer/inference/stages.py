@@ -32,17 +32,14 @@ from vanilla_transformer.inference.segments import (
 )
 from vanilla_transformer.model.directions import Direction, FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
+from vanilla_transformer.text.edits import Span, apply_edits, moved, stripped
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import (
     Copies,
-    Span,
     TokenLinks,
-    apply_edits,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_number,
-    moved,
-    stripped,
 )
 from vanilla_transformer.text.languages import tag_of_texts, words_have_spaces
 from vanilla_transformer.text.lines import TextLayout, count_characters
@@ -310,7 +307,7 @@ class Stages:
         origins = {
             stripped(text, moved((edit.begin, edit.end), edits)): edit.source
             for edit in edits
-            if edit.source[1]
+            if edit.source
         }
         return Output(
             segment,

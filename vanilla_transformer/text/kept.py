@@ -17,6 +17,7 @@ from typing import Any
 import regex
 
 from vanilla_transformer.options import option
+from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     are_numbered,
@@ -36,9 +37,6 @@ from vanilla_transformer.text.patterns import (
     single_signs,
     with_number,
 )
-
-Span = tuple[int, int]
-"""Begin and end of a part of a text, in characters."""
 
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
@@ -75,9 +73,9 @@ class TokenLinks:
         pairs = zip(self.targets, self.aligned, strict=False)
         return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
 
-    def edited(self, edits: Sequence["Edit"]) -> "TokenLinks":
+    def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
         """Returns the links into an edited output; an edit with a source is one token in it."""
-        new_parts = [edit for edit in edits if edit.source[0] < edit.source[1]]
+        new_parts = [edit for edit in edits if edit.source]
         pairs = [
             (moved(part, edits), index)
             for part, index in zip(self.targets, self.aligned, strict=True)
@@ -85,30 +83,17 @@ class TokenLinks:
         ]
         sources, grown = list(self.sources), 0
         for edit in edits:
-            new = stripped(edit.text, (0, len(edit.text)))  # needed spaces are no part of it
-            part = new[0] + edit.begin + grown, new[1] + edit.begin + grown
-            of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
-            if edit in new_parts and not of_source:  # the model has not read this part
-                of_source = [len(sources)]
-                sources.append(edit.source)
-            pairs += [(part, index) for index in of_source]
+            if edit.source:
+                new = stripped(edit.text, (0, len(edit.text)))  # needed spaces are no part of it
+                part = new[0] + edit.begin + grown, new[1] + edit.begin + grown
+                of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
+                if not of_source:  # the model has not read this part
+                    of_source = [len(sources)]
+                    sources.append(edit.source)
+                pairs += [(part, index) for index in of_source]
             grown += len(edit.text) - (edit.end - edit.begin)
         pairs.sort()
         return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Another text for a part of a text; an empty part is a position between two characters.
-
-    Attributes:
-        source: The part of the source that the other text stands for; empty: there is none.
-    """
-
-    begin: int
-    end: int
-    text: str
-    source: Span = (0, 0)
 
 
 def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
@@ -183,6 +168,235 @@ def kept_spans(
     return sorted(spans + words)
 
 
+@dataclass(frozen=True)
+class Copies:
+    """The kept parts of a source, and the same parts in its output.
+
+    Attributes:
+        found: The spans of these parts in the output, in order.
+        pairs: A span of the source and its span in the output, for parts that both have equally
+            often. Equal parts are paired in their order.
+        missing: Spans of one text, and how many of them the output lacks.
+        spare: Other spans of the output, each with whether it must go: a placeholder, or a part
+            that is there already.
+    """
+
+    source: str
+    output: str
+    found: Sequence[Span]
+    pairs: Sequence[tuple[Span, Span]]
+    missing: Sequence[tuple[Sequence[Span], int]]
+    spare: Sequence[tuple[Span, bool]]
+
+    @classmethod
+    def find(
+        cls,
+        source: str,
+        spans: Sequence[Span],
+        output: str,
+        flags: frozenset[str] = frozenset(),
+        origins: Mapping[Span, Span] = MappingProxyType({}),
+    ) -> "Copies":
+        """Compares the kept parts of a source, which may have flags, and of an output.
+
+        Args:
+            origins: The part of the source of some parts of the output.
+        """
+        parts = [source[slice(*span)] for span in spans]
+        in_output = _parts_in_output(parts, output, flags)
+        # Where one side writes %s for the %1$s of the other side, numbers do not count.
+        sides = {are_numbered(parts), are_numbered(output[slice(*span)] for span in in_output)}
+        normal = partial(normalized, is_numbered=sides != {False, True})
+        wanted = Counter(map(normal, parts))
+        found, spare = _shared_out(source, parts, output, in_output, flags, wanted, normal)
+        missing = wanted - Counter(normal(output[slice(*span)]) for span in found)
+        lacking = [
+            ([s for s, part in zip(spans, parts, strict=True) if normal(part) == text], count)
+            for text, count in missing.items()
+            if not is_written_out(text, output)
+        ]
+
+        def in_order(text: str, spans: Sequence[Span], origins: Mapping[Span, Span]) -> list[Span]:
+            parts = [text[slice(*span)] for span in spans]
+            places = [origins.get(span, span) for span in spans]
+            rows = zip(map(normal, parts), map(number_of, parts), places, spans, strict=True)
+            return [row[-1] for row in sorted(rows) if row[0] not in missing]
+
+        pairs = zip(in_order(source, spans, {}), in_order(output, found, origins), strict=True)
+        return cls(source, output, found, [*pairs], lacking, spare)
+
+    @property
+    def are_right(self) -> bool:
+        """Whether the output has each span as often as the source, and no other placeholder."""
+        return not self.missing and not any(is_surplus for _, is_surplus in self.spare)
+
+
+def _parts_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
+    """Finds the parts of an output that its source has too, or that look like code."""
+    # Unknown characters, and matches of patterns of the user.
+    others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
+    of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
+    # A percent sign beside a placeholder is a part of it only where it is one in the source.
+    shapes = {normalized(part, is_numbered=False) for part in parts}
+    return [
+        span
+        if normalized(output[slice(*span)], is_numbered=False) in shapes
+        else of_value(output, *span)
+        for span in kept_spans(output, patterns=of_others, known=parts, flags=flags)
+    ]
+
+
+def _shared_out(
+    source: str,
+    parts: Sequence[str],
+    output: str,
+    spans: Sequence[Span],
+    flags: frozenset[str],
+    wanted: Counter[str],
+    normal: Callable[[str], str],
+) -> tuple[list[Span], list[tuple[Span, bool]]]:
+    """Shares the parts of an output out: those that are wanted, and `Copies.spare`.
+
+    Args:
+        wanted: How often the output must have each part, as `normal` writes it.
+    """
+    rows = dict(find_patterns(output, parts, flags=flags))
+    of_source = {row for part in parts if (row := pattern_of(part))}
+    texts = [output[slice(*span)] for span in spans]
+    extra = Counter(text for text in map(normal, texts) if text in wanted) - wanted
+    remaining = Counter(wanted)
+    found: list[Span] = []
+    spare: list[tuple[Span, bool]] = []
+    for span, written in zip(spans, texts, strict=True):
+        text, row, before = normal(written), rows.get(span), found[-1] if found else (0, 0)
+        # Of two equal parts side by side the second is too many, if one is.
+        is_repeated = output[slice(*before)] == written
+        is_repeated = is_repeated and not output[before[1] : span[0]].strip()
+        if remaining[text] and not (is_repeated and extra[text]):
+            remaining[text] -= 1
+            found.append(span)
+        elif written == "%%":  # a percent sign, as any text may have one more
+            continue
+        elif extra[text]:
+            extra[text] -= 1
+            spare.append((span, is_repeated or is_exact(written)))
+        elif row and is_invented(written, row, source, of_source):
+            spare.append((span, True))
+        elif row in of_source:
+            spare.append((span, False))
+    return found, spare
+
+
+def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] = ()) -> list[Edit]:
+    """Finds the edits after which an output has each kept part as often as its source.
+
+    The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
+    as they are.
+    """
+    source, output = copies.source, copies.output
+    taken, spare = [*copies.found], dict(copies.spare)
+    # If only some of equal parts are missing, first the parts whose translation has no copy.
+    lacking = [
+        span
+        for alike, count in copies.missing
+        for span in sorted(
+            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
+        )[:count]
+    ]
+    taken += protected
+    edits: list[Edit] = []
+    for span in sorted(lacking):
+        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
+        spare = {part: row for part, row in spare.items() if not meets(part, [edit.span])}
+        part = edit.text.strip()
+        before, _, behind = edit.text.partition(part)
+        others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
+        head = f"{output[: edit.begin]}{others}{before}"
+        # %d before a letter is no placeholder, /tmp behind one no path.
+        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
+        edits.append(replace(edit, text=f"{before}{part}{behind}"))
+        taken.append(edit.span)
+    edits += [
+        Edit(len(output[:begin].rstrip()), end, "")  # with the space before it
+        for (begin, end), is_surplus in spare.items()
+        if is_surplus
+    ]
+    return sorted(edits, key=lambda edit: edit.span)
+
+
+def _edit_for(
+    source: str,
+    span: Span,
+    output: str,
+    links: TokenLinks,
+    spare: Collection[Span],
+    taken: Sequence[Span],
+) -> Edit:
+    """Finds the edit that brings one kept part back: over its damaged copy, or into a gap."""
+    text = source[slice(*span)]
+    written = f"(?:{regex.escape(text)})+"  # a copy that touches a letter, or is there twice
+    if text.startswith("&"):  # or the sign that a reference stands for
+        written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
+    for match in regex.finditer(written, output):
+        begin, end = match.span()
+        if not meets((begin, end), [*taken, *spare]):
+            return Edit(begin, end, text)
+    linked = [part for part in links.of_source(span) if not meets(part, taken)]
+    if linked:  # its damaged copy
+        begin, end = stripped(output, (linked[0][0], linked[-1][1]))
+        for part in [part for part in spare if meets(part, [(begin, end)])]:
+            begin, end = min(begin, part[0]), max(end, part[1])
+        row = pattern_of(text)
+        if row and row.kind in ("address", "path", "option"):
+            # Some parts of the damaged copy may be linked with other words: it is taken whole.
+            begin = _ADDRESS_END.search(output, endpos=begin).start()
+            end = _ADDRESS_PART.match(output, end).end()
+        copy = begin, end
+        letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
+        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
+            return Edit(*copy, text)
+    if spare:  # another part stands for it, best one that is linked with it
+        part = min(spare, key=lambda part: (not meets(part, linked), part))
+        return Edit(*part, text)
+    before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
+    gap = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
+    left, right = output[:gap][-1:], output[gap:][:1]
+    return Edit(
+        gap,
+        gap,
+        (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
+        + text
+        + (" " if not behind.isalnum() and right.isalnum() else ""),
+    )
+
+
+def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
+    """Returns the position of a kept part: behind the translation of the text before it.
+
+    A glued part touches only the text behind it, and goes directly before its translation.
+    """
+    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
+    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
+    nearest = [max(ends, default=None), min(begins, default=None)]
+    if is_glued:  # the nearest token behind it counts first
+        nearest.reverse()
+    gap = next((position for _, position in filter(None, nearest)), len(output))
+    while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():
+        if not is_spaced_script_at(output, gap):
+            break
+        gap += 1  # no word is divided
+    return next((end for begin, end in taken if begin < gap < end), gap)
+
+
+def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
+    """Returns a kept part with the spaces that it needs to be one between `begin` and `end`."""
+    for before, behind in product(("", " "), repeat=2):
+        head = text[:begin] + before
+        if is_part_at(part, head + part + behind + text[end:], len(head)):
+            return before + part + behind
+    return part
+
+
 def edits_to_double_signs(
     source: str, spans: Sequence[Span], output: str, flags: frozenset[str] = frozenset()
 ) -> list[Edit]:
@@ -221,252 +435,3 @@ def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]
         ),
         key=lambda edit: edit.begin,
     )
-
-
-def edits_to_keep(
-    copies: "Copies", links: TokenLinks, protected: Sequence[Span] = ()
-) -> list[Edit]:
-    """Finds the edits after which an output has each kept part as often as its source.
-
-    The edits are in order, and do not overlap. Protected parts of the output, such as terms, stay
-    as they are.
-    """
-    source, output = copies.source, copies.output
-    taken, spare = [*copies.found], dict(copies.spare)
-    # If only some of equal parts are missing, first the parts whose translation has no copy.
-    lacking = [
-        span
-        for alike, count in copies.missing
-        for span in sorted(
-            alike, key=lambda span: any(meets(part, taken) for part in links.of_source(span))
-        )[:count]
-    ]
-    taken += protected
-    edits: list[Edit] = []
-    for span in sorted(lacking):
-        edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
-        part = edit.text.strip()
-        before, _, behind = edit.text.partition(part)
-        others = "".join(other.text for other in edits if other.begin == other.end == edit.begin)
-        head = f"{output[: edit.begin]}{others}{before}"
-        # %d before a letter is no placeholder, /tmp behind one no path.
-        part = with_needed_spaces(part, f"{head}{behind}{output[edit.end :]}", len(head), len(head))
-        edit = replace(edit, text=f"{before}{part}{behind}")
-        edits.append(edit)
-        taken.append((edit.begin, edit.end))
-    edits += [
-        Edit(len(output[:begin].rstrip()), end, "")  # with the space before it
-        for (begin, end), is_surplus in spare.items()
-        if is_surplus
-    ]
-    return sorted(edits, key=lambda edit: (edit.begin, edit.end))
-
-
-def stripped(text: str, span: Span) -> Span:
-    """Returns a span without the white space around it."""
-    part = text[slice(*span)]
-    begin = span[0] + len(part) - len(part.lstrip())
-    return begin, begin + len(part.strip())
-
-
-def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
-    """Returns a kept part with the spaces that it needs to be one between `begin` and `end`."""
-    for before, behind in product(("", " "), repeat=2):
-        head = text[:begin] + before
-        if is_part_at(part, head + part + behind + text[end:], len(head)):
-            return before + part + behind
-    return part
-
-
-def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
-    """Returns a text, or a part of it, with its edits, which are in order."""
-    parts, position = [], begin
-    for edit in edits:
-        parts += [text[position : edit.begin], edit.text]
-        position = max(position, edit.end)  # an empty part may lie in the part before it
-    return "".join([*parts, text[position:end]])
-
-
-def moved(span: Span, edits: Sequence[Edit]) -> Span:
-    """Returns where a part of a text is after its edits, with all of the text of edits in it."""
-    shift_begin = shift_end = 0
-    begin, end = span
-    for edit in edits:
-        grown = len(edit.text) - (edit.end - edit.begin)
-        if edit.end <= begin:
-            shift_begin += grown
-            shift_end += grown
-        elif edit.begin < end:
-            shift_begin += min(edit.begin - begin, 0)
-            shift_end += grown + max(edit.end - end, 0)
-    return begin + shift_begin, end + shift_end
-
-
-@dataclass(frozen=True)
-class Copies:
-    """The kept parts of a source, and the same parts in its output.
-
-    Attributes:
-        found: The spans of these parts in the output, in order.
-        pairs: A span of the source and its span in the output, for parts that both have equally
-            often. Equal parts are paired in their order.
-        missing: Spans of one text, and how many of them the output lacks.
-        spare: Other spans of the output, each with whether it must go: a placeholder, or a part
-            that is there already.
-    """
-
-    source: str
-    spans: Sequence[Span]
-    output: str
-    found: Sequence[Span]
-    pairs: Sequence[tuple[Span, Span]]
-    missing: Sequence[tuple[Sequence[Span], int]]
-    spare: Sequence[tuple[Span, bool]]
-
-    @classmethod
-    def find(
-        cls,
-        source: str,
-        spans: Sequence[Span],
-        output: str,
-        flags: frozenset[str] = frozenset(),
-        origins: Mapping[Span, Span] = MappingProxyType({}),
-    ) -> "Copies":
-        """Compares the kept parts of a source, which may have flags, and of an output.
-
-        Args:
-            origins: The part of the source of some parts of the output.
-        """
-        parts = [source[slice(*span)] for span in spans]
-        patterns = dict(find_patterns(output, parts, flags=flags))
-        of_source = [row for part in parts if (row := pattern_of(part))]
-        # Unknown characters, and matches of patterns of the user.
-        others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
-        of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
-        in_output = kept_spans(output, patterns=of_others, known=parts, flags=flags)
-        # A percent sign beside a placeholder is a part of it only where it is one in the source.
-        shapes = {normalized(part, is_numbered=False) for part in parts}
-        in_output = [
-            span
-            if normalized(output[slice(*span)], is_numbered=False) in shapes
-            else of_value(output, *span)
-            for span in in_output
-        ]
-        texts = [output[slice(*span)] for span in in_output]
-        # Where one side writes %s for the %1$s of the other side, numbers do not count.
-        sides = {are_numbered(parts), are_numbered(texts)}
-        normal = partial(normalized, is_numbered=sides != {False, True})
-        missing = Counter(map(normal, parts))
-        extra = Counter(text for text in map(normal, texts) if text in missing) - missing
-        found: list[Span] = []
-        spare: list[tuple[Span, bool]] = []
-        for span, written in zip(in_output, texts, strict=True):
-            text, row, before = normal(written), patterns.get(span), found[-1] if found else (0, 0)
-            # Of two equal parts side by side the second is too many, if one is.
-            is_repeated = output[slice(*before)] == written
-            is_repeated = is_repeated and not output[before[1] : span[0]].strip()
-            if missing[text] and not (is_repeated and extra[text]):
-                missing[text] -= 1
-                found.append(span)
-            elif written == "%%":  # a percent sign, as any text may have one more
-                continue
-            elif extra[text]:
-                extra[text] -= 1
-                spare.append((span, is_repeated or is_exact(written)))
-            elif row and is_invented(written, row, source, of_source):
-                spare.append((span, True))
-            elif row in of_source:
-                spare.append((span, False))
-        lacking: list[tuple[list[Span], int]] = []
-        for text, count in (+missing).items():
-            alike = [span for span, part in zip(spans, parts, strict=True) if normal(part) == text]
-            if not is_written_out(text, output):
-                lacking.append((alike, count))
-
-        def in_order(
-            text: str, spans: Sequence[Span], origins: Mapping[Span, Span] = origins
-        ) -> list[Span]:
-            parts = [text[slice(*span)] for span in spans]
-            places = [origins.get(span, span) for span in spans]
-            rows = zip(map(normal, parts), map(number_of, parts), places, spans, strict=True)
-            return [row[-1] for row in sorted(rows) if not missing[row[0]]]
-
-        pairs = [*zip(in_order(source, spans, {}), in_order(output, found), strict=True)]
-        return cls(source, spans, output, found, pairs, lacking, spare)
-
-    @property
-    def are_right(self) -> bool:
-        """Whether the output has each span as often as the source, and no other placeholder."""
-        return not self.missing and not any(is_surplus for _, is_surplus in self.spare)
-
-
-def _edit_for(
-    source: str,
-    span: Span,
-    output: str,
-    links: TokenLinks,
-    spare: dict[Span, bool],
-    taken: Sequence[Span],
-) -> Edit:
-    """Finds the edit that brings one kept part back: over its damaged copy, or into a gap."""
-    text = source[slice(*span)]
-    written = f"(?:{regex.escape(text)})+"  # a copy that touches a letter, or is there twice
-    if text.startswith("&"):  # or the sign that a reference stands for
-        written += rf"|{regex.escape(html.unescape(text))}(?![#\w])"
-    for match in regex.finditer(written, output):
-        begin, end = match.span()
-        if not meets((begin, end), [*taken, *spare]):
-            return Edit(begin, end, text)
-    linked = [part for part in links.of_source(span) if not meets(part, taken)]
-    if linked:  # its damaged copy
-        begin, end = stripped(output, (linked[0][0], linked[-1][1]))
-        for part in [part for part in spare if meets(part, [(begin, end)])]:
-            begin, end = min(begin, part[0]), max(end, part[1])
-        row = pattern_of(text)
-        if row and row.kind in ("address", "path", "option"):
-            # Some parts of the damaged copy may be linked with other words: it is taken whole.
-            begin = _ADDRESS_END.search(output, endpos=begin).start()
-            end = _ADDRESS_PART.match(output, end).end()
-        copy = begin, end
-        letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
-        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
-            for part in [part for part in spare if meets(part, [copy])]:
-                del spare[part]
-            return Edit(*copy, text)
-    if spare:  # another part stands for it, best one that is linked with it
-        part = min(spare, key=lambda part: (not meets(part, linked), part))
-        del spare[part]
-        return Edit(*part, text)
-    before, behind = source[: span[0]][-1:] or " ", source[span[1] :][:1]
-    gap = _gap(span, output, links, taken, is_glued=not before.strip() and bool(behind.strip()))
-    left, right = output[:gap][-1:], output[gap:][:1]
-    return Edit(
-        gap,
-        gap,
-        (" " if before.isspace() and (left.strip() or (taken and not output)) else "")
-        + text
-        + (" " if not behind.isalnum() and right.isalnum() else ""),
-    )
-
-
-def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_glued: bool) -> int:
-    """Returns the position of a kept part: behind the translation of the text before it.
-
-    A glued part touches only the text behind it, and goes directly before its translation.
-    """
-    ends = [(n, end) for (_, end), n in links.pairs() if links.sources[n][1] <= span[0]]
-    begins = [(n, begin) for (begin, _), n in links.pairs() if links.sources[n][0] >= span[1]]
-    nearest = [max(ends, default=None), min(begins, default=None)]
-    if is_glued:  # the nearest token behind it counts first
-        nearest.reverse()
-    gap = next((position for _, position in filter(None, nearest)), len(output))
-    while 0 < gap < len(output) and output[gap - 1 : gap + 1].isalnum():
-        if not is_spaced_script_at(output, gap):
-            break
-        gap += 1  # no word is divided
-    return next((end for begin, end in taken if begin < gap < end), gap)
-
-
-def meets(part: Span, others: Sequence[Span]) -> bool:
-    """Returns whether a part of a text overlaps with one of others."""
-    return any(part[0] < end and begin < part[1] for begin, end in others)

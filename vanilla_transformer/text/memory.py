@@ -22,7 +22,8 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
-from vanilla_transformer.text.kept import Edit, Span, apply_edits, kept_spans, meets
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, word_parts
 from vanilla_transformer.text.patterns import find_patterns, is_next
 

@@ -9,15 +9,8 @@ from typing import Any, Self
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
-from vanilla_transformer.text.kept import (
-    Edit,
-    Span,
-    apply_edits,
-    kept_spans,
-    meets,
-    moved,
-    with_needed_spaces,
-)
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
+from vanilla_transformer.text.kept import kept_spans, with_needed_spaces
 from vanilla_transformer.text.languages import is_spaced_script_at
 
 _TOKEN = regex.compile(r"<ph\d>")

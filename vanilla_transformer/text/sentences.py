@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import regex
 
+from vanilla_transformer.text.edits import inner_positions
 from vanilla_transformer.text.languages import (
     CLAUSE_SIGNS,
     between_sentences,
@@ -66,7 +67,7 @@ def cut_line(
         ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
     ]
 
-    inner = {position for begin, end in whole for position in range(begin + 1, end)}
+    inner = inner_positions(whole)
 
     def cut(text: str, level: int, before: int) -> list[str | Cut]:
         if count_tokens(text) <= limit or level == len(kinds):
@@ -101,7 +102,7 @@ def split_sentences(
     line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
 ) -> list[str | Cut]:
     """Returns the sentences of a line and the cuts by turns; see `cut_line`."""
-    inner = {position for begin, end in whole for position in range(begin + 1, end)}
+    inner = inner_positions(whole)
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     parts: list[str | Cut] = []
     last = 0

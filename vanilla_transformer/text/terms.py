@@ -15,7 +15,8 @@ from unicodedata import normalize
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
-from vanilla_transformer.text.kept import Edit, Span, TokenLinks, meets
+from vanilla_transformer.text.edits import Edit, Span, meets
+from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import is_spaced_script_at, lemma, letter_runs, word_parts
 
 _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word

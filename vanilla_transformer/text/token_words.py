@@ -13,8 +13,9 @@ from unicodedata import is_normalized
 
 import regex
 
+from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.tokenizer_sides import call_tokenizer, target_side, tokens_of_ids
-from vanilla_transformer.text.word_alignment import Span, words_of_spans
+from vanilla_transformer.text.word_alignment import words_of_spans
 
 _WORD_BEGIN = "▁"
 _LETTER = regex.compile(r"\X")

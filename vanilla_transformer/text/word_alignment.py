@@ -8,10 +8,10 @@ format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
 import re
 from collections.abc import Iterable, Sequence
 
+from vanilla_transformer.text.edits import Span
+
 Link = tuple[int, int]
 Links = tuple[Link, ...]
-Span = tuple[int, int]
-"""Begin and end of a token in its text, in characters; an empty span is no part of the text."""
 
 _WORD = re.compile(r"[^ \t\n\v\f\r]+")
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")

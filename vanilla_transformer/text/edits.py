@@ -1,0 +1,67 @@
+"""Spans of a text and edits of it: other texts for some of its parts."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+"""Begin and end of a part of a text, in characters; an empty span is a position."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Another text for a part of a text; an empty part is a position between two characters.
+
+    Attributes:
+        source: The part of the source that the other text stands for. None: there is none.
+    """
+
+    begin: int
+    end: int
+    text: str
+    source: Span | None = None
+
+    @property
+    def span(self) -> Span:
+        """The part of the text that the edit replaces."""
+        return self.begin, self.end
+
+
+def apply_edits(text: str, edits: Sequence[Edit], begin: int = 0, end: int | None = None) -> str:
+    """Returns a text, or a part of it, with its edits, which are in order."""
+    parts, position = [], begin
+    for edit in edits:
+        parts += [text[position : edit.begin], edit.text]
+        position = max(position, edit.end)  # an empty part may lie in the part before it
+    return "".join([*parts, text[position:end]])
+
+
+def moved(span: Span, edits: Sequence[Edit]) -> Span:
+    """Returns where a part of a text is after its edits, with all of the text of edits in it."""
+    shift_begin = shift_end = 0
+    begin, end = span
+    for edit in edits:
+        grown = len(edit.text) - (edit.end - edit.begin)
+        if edit.end <= begin:
+            shift_begin += grown
+            shift_end += grown
+        elif edit.begin < end:
+            shift_begin += min(edit.begin - begin, 0)
+            shift_end += grown + max(edit.end - end, 0)
+    return begin + shift_begin, end + shift_end
+
+
+def meets(part: Span, others: Collection[Span]) -> bool:
+    """Returns whether a part of a text overlaps with one of others."""
+    return any(part[0] < end and begin < part[1] for begin, end in others)
+
+
+def stripped(text: str, span: Span) -> Span:
+    """Returns a span without the white space around it."""
+    part = text[slice(*span)]
+    begin = span[0] + len(part) - len(part.lstrip())
+    return begin, begin + len(part.strip())
+
+
+def inner_positions(spans: Iterable[Span]) -> set[int]:
+    """Returns the positions inside parts of a text, at which a cut would divide one."""
+    return {position for begin, end in spans for position in range(begin + 1, end)}
