@@ -199,7 +199,7 @@ def _read_subtitles(content: bytes, has_references: bool = False) -> FileTemplat
 
 
 _READ_XHTML = partial(_read_html, dialect=XHTML)
-_FORMATS: dict[str, Callable[..., Document]] = {
+FORMATS: dict[str, Callable[..., Document]] = {
     **{
         suffix: partial(PackedDocument if schema.members else read_xml, schema=schema)
         for suffix, schema in SCHEMAS.items()
@@ -218,4 +218,4 @@ _FORMATS: dict[str, Callable[..., Document]] = {
     ".vtt": partial(_read_subtitles, has_references=True),
     ".xhtml": _READ_XHTML,
 }
-FORMATS = dict(sorted(_FORMATS.items()))
+FORMATS = dict(sorted(FORMATS.items()))

@@ -81,11 +81,10 @@ class MarkedText:
     def with_spaces(self) -> "MarkedText":
         """Returns a text with the spaces that its source has between tags and words.
 
-        No space stands between a tag and a Chinese or Japanese character. A stored translation has
-        the spaces that a person gave it.
+        No space stands between a tag and a Chinese or Japanese character.
         """
         text, tags, needs_space = "", list[Tag](), False
-        for part in [] if self.is_known else self.parts():
+        for part in self.parts():
             if isinstance(part, str):
                 if _is_behind(tags, text) and is_ideographic(part[1:2]):
                     part = part.removeprefix(" ")
@@ -107,7 +106,7 @@ class MarkedText:
                 text += " " if spaced and (is_letter or touches) else ""
                 needs_space = part.is_spaced[1] and not part.text.endswith(" ")
             tags.append(replace(part, position=len(text)))
-        return self if self.is_known else MarkedText(text, tuple(tags))
+        return MarkedText(text, tuple(tags))
 
     def write(self, escape: Callable[[str], str] = str) -> str:
         """Returns the text with its tags; `escape` writes text so that it is no markup."""

@@ -54,9 +54,12 @@ class Place:
         return self.encode(self.with_edges(output).write(self.escape))
 
     def with_edges(self, output: MarkedText) -> MarkedText:
-        """Returns an output between the items before and behind the text."""
+        """Returns an output between the items before and behind the text.
+
+        A stored translation has the spaces that a person gave it.
+        """
         text = marked_text([*self.before, *output.parts(), *self.after])
-        return replace(text, is_known=output.is_known).with_spaces()
+        return text if output.is_known else text.with_spaces()
 
 
 class Row(NamedTuple):

@@ -21,8 +21,8 @@ from vanilla_transformer.text.memory import Pair
 _SPACE = r"(?:\s|\#[^\r\n]*+)*+"
 _STRING = r'"(?:[^"\\\r\n]|\\[^\r\n])*+"'
 _STRINGS = rf"{_STRING}(?:\s*+{_STRING})*+"
-_MESSAGE = re.compile(
-    rf"""(?P<comments>{_SPACE})
+_MESSAGE = re.compile(  # the comments before an obsolete message belong to it
+    rf"""(?:(?:\s|\#[^\r\n]*+)*\#~[^\r\n]*+)?+(?P<comments>{_SPACE})
     (?:msgctxt{_SPACE}(?P<context>{_STRINGS}){_SPACE})?
     msgid{_SPACE}(?P<id>{_STRINGS}){_SPACE}
     (?:msgid_plural{_SPACE}(?P<plural>{_STRINGS}){_SPACE})?
@@ -31,7 +31,7 @@ _MESSAGE = re.compile(
 )
 _TARGET = re.compile(rf"msgstr(?:\[(\d+)\])?{_SPACE}({_STRINGS})", re.VERBOSE)
 _TOKENS = re.compile(rf"(?:{_SPACE}(?:msg[a-z_]+(?:\[\d+\])?|{_STRING}))*+{_SPACE}", re.VERBOSE)
-_COMMENT = re.compile(r"#([,|~]?)([^\r\n]*)(?:\r?\n)?")
+_COMMENT = re.compile(r"#([,|]?)([^\r\n]*)(?:\r?\n)?")
 _FORMER = re.compile(rf"msgid\s+({_STRINGS})")
 _CHARSET = re.compile(r'("Content-Type:[^"]*?charset=)([^\s"\\;]+)')
 _PLURALS = re.compile(r"^Plural-Forms:.*\bplural=([ n\d()%!=<>&|?:*/+-]+)", re.MULTILINE)
@@ -66,15 +66,16 @@ class PoFile(FileTemplate):
         rule = _PLURALS.search(_text_of(header["targets"])) if header else None
         forms = list(map(c2py(rule[1] if rule else "n != 1"), _COUNTED))
         while match := _MESSAGE.match(source, position):
-            self._messages.append((match["comments"], position, list(_places(match, forms))))
+            places = list(_places(match, forms))
+            self._messages.append((match["comments"], match.start("comments"), places))
             self.pairs += _pairs(match, forms)
             position = match.end()
         wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")
-        places = [place for _, _, of_message in self._messages for place in of_message]
-        super().__init__(source, places, encoding)
+        in_all = [place for _, _, places in self._messages for place in places]
+        super().__init__(source, in_all, encoding)
         language = _LANGUAGE.search(source)
         self.language = language[1] if language else ""
 
@@ -173,21 +174,12 @@ def _flags_of(comments: str) -> frozenset[str]:
 
 def _of_kind(kind: str, comments: str) -> str:
     """Returns the text of the comments of a kind."""
-    own: list[str] = []
-    for sign, text in _COMMENT.findall(comments):
-        if sign == "~":
-            own = []  # comments before an obsolete message, which is a comment too, belong to it
-        elif sign == kind:
-            own.append(text)
-    return "\n".join(own)
+    return "\n".join(text for sign, text in _COMMENT.findall(comments) if sign == kind)
 
 
 def _without_fuzzy(comments: str, begin: int) -> Iterator[Edit]:
     """Yields the edits that take the flag `fuzzy` and the former message out of comments."""
-    first = comments.rfind("\n", 0, max(comments.rfind("#~"), 0)) + 1
-    if "fuzzy" not in _flags_of(comments):
-        return
-    for comment in _COMMENT.finditer(comments, first):
+    for comment in _COMMENT.finditer(comments) if "fuzzy" in _flags_of(comments) else ():
         flags = [flag.strip() for flag in comment[2].split(",")]
         left = ", ".join(flag for flag in flags if flag not in ("fuzzy", ""))
         span = begin + comment.start(), begin + comment.end()

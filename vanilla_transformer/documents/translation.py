@@ -12,7 +12,7 @@ from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.documents.places import Document, Item, marked_text
 from vanilla_transformer.documents.repair import repair
-from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
@@ -42,10 +42,7 @@ class MarkedJob:
     def place_tags(self, outputs: Sequence[Translation]) -> list[MarkedText]:
         """Returns the outputs of the job with the tags of their texts."""
         rows = zip(self.texts, self.answers, self.job.texts, outputs, strict=True)
-        return [
-            answer or _proposal(text, asked.known, output) or _with_tags(text, asked.text, output)
-            for text, answer, asked, output in rows
-        ]
+        return [answer or _with_output(text, asked, output) for text, answer, asked, output in rows]
 
 
 @dataclass(frozen=True)
@@ -166,10 +163,15 @@ def plan_marked(
     return MarkedJob(texts, answers, replace(job, texts=with_flags))
 
 
-def _with_tags(marked: MarkedText, read: str, output: Translation) -> MarkedText:
-    """Returns an output with the tags of its text, of which the model has read `read`."""
-    named, names = name_tags(marked) if read != marked.text else (marked, {})
-    return with_named_tags(place_tags(named, output.text, output.links or NO_LINKS), names)
+def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
+    """Returns an output with the tags of its text, or the proposal with words of the output."""
+    known, links = asked.known, output.links or NO_LINKS
+    if known and known.is_repaired:
+        repaired = repair(marked.text, known.suggestion, output.text, links)
+        if proposal := _with_tags_of(marked, repaired):
+            return replace(proposal, is_known=True, is_doubtful=True)
+    named, names = name_tags(marked) if asked.text != marked.text else (marked, {})
+    return with_named_tags(place_tags(named, output.text, links), names)
 
 
 def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:
@@ -252,12 +254,3 @@ def write_document(
     return TranslatedDocument(
         document.write(written, planned.language), made, written, untranslated
     )
-
-
-def _proposal(text: MarkedText, known: Known | None, output: Translation) -> MarkedText | None:
-    """Returns a known translation, with the words of an output where the texts differ."""
-    if known is None or not known.is_repaired:
-        return None
-    links = output.links or NO_LINKS
-    marked = _with_tags_of(text, repair(text.text, known.suggestion, output.text, links))
-    return marked and replace(marked, is_known=True, is_doubtful=True)
