@@ -13,7 +13,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import (
     PLACEHOLDERS,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.text.readings import Placeholders
+from vanilla_transformer.text.readings import StandIns
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def test_each_is_one_token_of_every_kind_of_vocabulary(kind, shared, tmp_path):
     tokenizer = VanillaTransformerTokenizer.train(
         *[[t] for t in texts], kind=kind, vocab_size=300, shared=shared
     )
-    assert Placeholders.of(tokenizer).tokens == ()
+    assert StandIns.of(tokenizer).tokens == ()
     tokenizer.add_placeholders()
     tokenizer.save_pretrained(tmp_path)
     tokenizer = VanillaTransformerTokenizer.from_pretrained(tmp_path)
-    assert Placeholders.of(tokenizer) == Placeholders(PLACEHOLDERS, kind == "word")
+    assert StandIns.of(tokenizer) == StandIns(PLACEHOLDERS, kind == "word")
     for side, text in (("source", "open <ph8> the <ph1>"), ("target", "<ph1> die <ph8>")):
         ids = tokenizer(**{{"source": "text", "target": "text_target"}[side]: text})["input_ids"]
         assert {"<ph1>", "<ph8>"} <= {*tokenizer.convert_ids_to_tokens(ids, side=side)}

@@ -10,7 +10,7 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import unbroken_parts
-from vanilla_transformer.text.memory import LEAST_REPAIRED, Known, Suggestion
+from vanilla_transformer.text.memory import LEAST_REPAIRED, MemoryUse, Suggestion
 
 
 def repaired(texts, output, links):
@@ -67,7 +67,7 @@ def test_files_that_can_say_so_have_proposals(name, similarity, expected):
     known = Suggestion(source, target, similarity)
     translated = Translation(output, from_memory=known, links=links, quality=20.0)
     is_repaired = document.marks_doubt and similarity >= LEAST_REPAIRED
-    asked = JobText(text, Direction(), Known(known, is_read=True, is_repaired=is_repaired))
+    asked = JobText(text, Direction(), MemoryUse(known, is_read=True, is_repaired=is_repaired))
     planned = MarkedJob(document.texts, [None], Job([asked], None), "de")
     written = write_document(document, planned, [translated])
     # The quality of the model's output is not that of a proposal.

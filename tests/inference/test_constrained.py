@@ -32,7 +32,7 @@ def translate(translator, texts, terms, languages=(None, None), **options):
 
 
 def search_of(translator, **options):
-    return translator.call(TranslateOptions.of(**options)).search
+    return translator.call_of(TranslateOptions.of(**options)).search
 
 
 def missing(targets, text):

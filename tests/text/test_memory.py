@@ -5,8 +5,8 @@ from threading import Thread
 import pytest
 
 from vanilla_transformer.text.memory import (
-    Known,
     Memory,
+    MemoryUse,
     Pair,
     Suggestion,
     decide,
@@ -223,7 +223,8 @@ def test_a_similar_text_is_searched_for_where_it_is_of_use(reads, options, expec
     decided = decide(texts, [memory], [reads] * 3, **options)
     for known, wanted in zip(decided, expected, strict=True):
         if wanted is True:
-            assert known == Known(Suggestion(texts[0], "Datei öffnen", 1.0, True), "Datei öffnen")
+            suggestion = Suggestion(texts[0], "Datei öffnen", 1.0, True)
+            assert known == MemoryUse(suggestion, answer="Datei öffnen")
         else:
             assert (known and known[1:]) == wanted
 

@@ -5,12 +5,12 @@ import pytest
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.readings import (
-    Placeholders,
     Reading,
+    StandIns,
     edits_of_invisible_spaces,
 )
 
-TOKENS = Placeholders(tuple(f"<ph{number}>" for number in range(1, 9)))
+TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))
 
 
 def test_parts_of_what_is_read_stand_for_parts_of_the_original():
@@ -95,6 +95,6 @@ def test_what_both_sides_of_a_pair_have_gets_tokens(pair, result):
 
 
 def test_tokens_that_are_words_stand_for_whole_words():
-    tokens = Placeholders(TOKENS.tokens, whole_words=True)
+    tokens = StandIns(TOKENS.tokens, whole_words=True)
     pair = "%d files (%s) in {0}", "{0} hat %d ( %s )"
     assert tokens.in_pair(*pair) == ("<ph1> files (%s) in <ph2>", "<ph2> hat <ph1> ( %s )")

@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.file_formats import LINKS, map_rows
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, PLACEHOLDERS
-from vanilla_transformer.text.readings import Placeholders
+from vanilla_transformer.text.readings import StandIns
 
 logger = logging.get_logger(__name__)
 
@@ -26,7 +26,7 @@ def share_of_placeholders(rows: Dataset, share: float | None) -> float:
     if share is not None:
         return share
     sides = [rows[side][:: max(len(rows) // _SAMPLE, 1)] for side in ("source", "target")]
-    change = Placeholders(PLACEHOLDERS).in_pair
+    change = StandIns(PLACEHOLDERS).in_pair
     count = sum(change(*pair) != pair for pair in zip(*sides, strict=True))
     return _SHARE if count >= max(_LEAST_SHARE * len(sides[0]), 1) else 0.0
 
@@ -41,7 +41,7 @@ def with_placeholders(
             their words would change, as the links count words.
         tokenizer: Has the tokens; if it has none, the pairs stay.
     """
-    placeholders = Placeholders.of(tokenizer)
+    placeholders = StandIns.of(tokenizer)
     if not placeholders.tokens:
         return rows
     drawn = np.random.default_rng(0).random(len(rows)) < share

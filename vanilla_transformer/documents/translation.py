@@ -18,7 +18,7 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.memory import Known, Memory, Suggestion, decide
+from vanilla_transformer.text.memory import Memory, MemoryUse, Suggestion, decide
 
 logger = logging.get_logger(__name__)
 
@@ -150,13 +150,13 @@ def plan_marked(
     for number, (kept, marked, found) in enumerate(zip_longest(former, texts, decided)):
         answer = kept or _answer(marked, found)
         if kept:
-            decided[number] = Known(Suggestion(marked.text, kept.text, 1.0, True), kept.text)
+            decided[number] = MemoryUse(Suggestion(marked.text, kept.text, 1.0, True), kept.text)
         elif found and not found.is_read:
             decided[number] = found._replace(answer=answer.text) if answer else None
         answers.append(answer)
     options = replace(options, links=True, in_sentences=True)
     read = [name_tags(marked)[0] if options.keep else marked for marked in texts]
-    job = translator.plan([marked.text for marked in read], options, known=decided)
+    job = translator.plan([marked.text for marked in read], options, former=decided)
     with_flags = [
         text._replace(flags=marked.flags) for text, marked in zip(job.texts, texts, strict=True)
     ]
@@ -165,22 +165,22 @@ def plan_marked(
 
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
     """Returns an output with the tags of its text, or the proposal with words of the output."""
-    known, links = asked.known, output.links or NO_LINKS
-    if known and known.is_repaired:
-        repaired = repair(marked.text, known.suggestion, output.text, links)
+    former, links = asked.former, output.links or NO_LINKS
+    if former and former.is_repaired:
+        repaired = repair(marked.text, former.suggestion, output.text, links)
         if proposal := _with_tags_of(marked, repaired):
             return replace(proposal, is_known=True, is_doubtful=True)
     named, names = name_tags(marked) if asked.text != marked.text else (marked, {})
     return with_named_tags(place_tags(named, output.text, links), names)
 
 
-def _answer(text: MarkedText, known: Known | None) -> MarkedText | None:
+def _answer(text: MarkedText, former: MemoryUse | None) -> MarkedText | None:
     """Returns the translation that a memory has. None: it has none, or a proposal of other tags."""
-    if known is None or known.answer is None:
+    if former is None or former.answer is None:
         return None
-    marked, is_exact = _with_tags_of(text, known.answer), known.suggestion.is_exact
+    marked, is_exact = _with_tags_of(text, former.answer), former.suggestion.is_exact
     if marked is None and is_exact:
-        marked = _with_own_tags(text, known.answer)
+        marked = _with_own_tags(text, former.answer)
     return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
 
 

@@ -157,9 +157,8 @@ class _Banks:
                     ids[row, number, side, : len(of_side)] = torch.tensor(of_side)
         self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
         self.within = (within - torch.eye(most, dtype=torch.long)).clamp(min=0).to(device)
-        self.ids = ids.to(
-            device
-        )  # (batch, terms, 2: within a sentence and at its begin, longest + 1)
+        # (batch, terms, 2: within a sentence and at its beginning, longest + 1)
+        self.ids = ids.to(device)
         self.sizes = (self.ids >= 0).sum(-1)  # (batch, terms, 2)
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
 
@@ -195,7 +194,7 @@ class _Banks:
         lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
         ids = self.ids[:, None].expand(-1, num_beams, -1, -1, -1)
         following = ids.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
-        # A term at the begin of an output goes on from all of the output so far.
+        # A term at the beginning of an output goes on from all of the output so far.
         at_begin = progress[..., 1] == cur_len - self.begin
         following[..., 1].masked_fill_(~at_begin, -1)
         following = torch.where(

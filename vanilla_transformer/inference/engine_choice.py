@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 Engine: TypeAlias = "TransformersEngine | CTranslate2Engine"
-"""An engine computes outputs. All have the same methods, which `TransformersEngine` describes."""
+"""An engine computes outputs, by methods that `TransformersEngine` describes.
+
+Only that one aligns given targets, and searches for terms.
+"""
 
 _CUBLAS = "libcublas.so.12"
 """The library that CTranslate2 loads on a GPU when it computes for the first time."""
@@ -31,16 +34,17 @@ class Engines:
     """The engine of a model, and that of transformers, which is loaded when only it can compute.
 
     Args:
-        exact: Whether a search that `engine` cannot do is an error.
+        is_demanded: Whether `engine` must do each search: one that it cannot do is an error.
     """
 
     def __init__(
         self,
         engine: Engine,
         load: Callable[[], TransformersEngine] | None = None,
-        exact: bool = True,
+        is_demanded: bool = True,
     ) -> None:
-        self.engine, self._load, self._exact, self._loading = engine, load, exact, Lock()
+        self.engine, self._load, self._loading = engine, load, Lock()
+        self._is_demanded = is_demanded
         self.loaded: TransformersEngine | None = None
 
     @property
@@ -54,7 +58,7 @@ class Engines:
         return self.loaded
 
     def for_search(self, search: Search) -> Engine:
-        """Returns the engine, or that of transformers for a search that the former cannot do."""
+        """Returns the engine, or transformers, if the engine cannot do this search."""
         return self._engine_despite(self.engine.problems(search))
 
     def for_scores(self, search: Search) -> Engine:
@@ -65,7 +69,7 @@ class Engines:
         if not problems:
             return self.engine
         what = "; ".join(problems)
-        if self._exact:
+        if self._is_demanded:
             raise ValueError(
                 f"The engine {self.engine.name!r} cannot do this search ({what}): use another "
                 "engine, one model, or other options."
@@ -86,7 +90,7 @@ def load_engines(
     """Loads models with the engine that computes them; see `Translator.from_pretrained`."""
     if name not in ENGINES:
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
-    exact = name != "auto"
+    is_demanded = name != "auto"
     if name != "transformers":
         limits = "; ".join(_limits_of_ctranslate2(paths, config, device))
         if name == "auto":
@@ -109,7 +113,7 @@ def load_engines(
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
         export = cached_export(folder, config, tokenizer, compute_type)
         engine = CTranslate2Engine(export, config, tokenizer, compute_type, device, workers)
-        return Engines(engine, load_transformers, exact)
+        return Engines(engine, load_transformers, is_demanded)
     if len(paths) == 1:
         return Engines(load_transformers())
     models = [load_weights(path).to(device).eval() for path in paths]
@@ -128,7 +132,7 @@ def engines_of_model(model: Any, tokenizer: Any) -> Engines:
         return Engines(own)
     from vanilla_transformer.inference.ctranslate2_engine import engine_of_weights
 
-    return Engines(engine_of_weights(model, tokenizer), lambda: own, exact=False)
+    return Engines(engine_of_weights(model, tokenizer), lambda: own, is_demanded=False)
 
 
 def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:

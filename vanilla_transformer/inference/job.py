@@ -10,15 +10,15 @@ from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.search import Search
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.kept import make_kept_finder
-from vanilla_transformer.text.memory import Known
+from vanilla_transformer.text.memory import MemoryUse
 from vanilla_transformer.text.terms import Glossary
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """The computation of segments; segments of one call may share batches.
+    """How segments are computed: search, engine, details.
 
-    A translator makes one call for equal options, so that requests share it.
+    Requests with equal options share one, so that their segments may share batches.
 
     Attributes:
         retries: Whether outputs that repeat themselves are searched once more, and lines whose
@@ -53,13 +53,13 @@ class JobText(NamedTuple):
     """A text of a job.
 
     Attributes:
-        known: A former translation. None: there is none.
+        former: The use of a former translation. None: there is none.
         flags: The flags of gettext that a message has, such as `c-format`.
     """
 
     text: str
     direction: Direction
-    known: Known | None = None
+    former: MemoryUse | None = None
     flags: frozenset[str] = frozenset()
 
 

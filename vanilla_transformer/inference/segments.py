@@ -17,7 +17,7 @@ from vanilla_transformer.text.kept import Copies, TokenLinks
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
-from vanilla_transformer.text.readings import Placeholders, Reading, edits_of_invisible_spaces
+from vanilla_transformer.text.readings import Reading, StandIns, edits_of_invisible_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import Match, Term, edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
@@ -58,7 +58,7 @@ class Source:
         direction: Its languages, and the tag that the model reads before it.
         demands: The decisions on its outputs.
         flags: The flags of gettext, such as `c-format`, if the text is of a message.
-        known: A similar text and its translation, which the model reads if there is room. None:
+        similar: A similar text and its translation, which the model reads if there is room. None:
             there is none.
     """
 
@@ -66,11 +66,11 @@ class Source:
     direction: Direction
     demands: Demands = NO_DEMANDS
     flags: frozenset[str] = frozenset()
-    known: Suggestion | None = None
+    similar: Suggestion | None = None
 
     def with_text(self, text: str, direction: Direction) -> "Source":
         """Returns another text with the same demands."""
-        return replace(self, text=text, direction=direction, known=None)
+        return replace(self, text=text, direction=direction, similar=None)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Segment:
         encoded: The tokens that the model reads.
         kept: Spans of the text that the output has too, unchanged.
         matches: The terms of a glossary in it.
-        unknown: Number of characters of the text that the model reads as unknown.
+        num_unknown: Number of characters of the text that the model reads as unknown.
         edits: Edits of the text, after which the model reads it.
         num_shown: Number of tokens of a similar text's translation that the model reads.
     """
@@ -90,7 +90,7 @@ class Segment:
     encoded: Encoded
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
-    unknown: int = 0
+    num_unknown: int = 0
     edits: Sequence[Edit] = ()
     num_shown: int = 0
 
@@ -205,8 +205,9 @@ class Reader:
             "target": lru_cache(partial(target_side, tokenizer)),
         }
         self._tags = tags_of_sources(tokenizer)
-        self._placeholders = Placeholders.of(tokenizer)
-        # With two vocabularies, a target need not be in the letters of its source.
+        self._stand_ins = StandIns.of(tokenizer)
+        # With two vocabularies, source and target may have different scripts, so an unknown
+        # source character is not copied.
         self._keeps_unknown = not has_two_vocabularies(tokenizer)
         self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
         self.reads_memory = MEMORY_TOKEN in tokenizer.get_added_vocab()
@@ -224,7 +225,7 @@ class Reader:
         split = self._lines(job)
         if job.in_sentences:
             split = split.with_parts(  # a similar text is one of all sentences
-                [line] if line.known else self.sentences(line) for line in split.segments
+                [line] if line.similar else self.sentences(line) for line in split.segments
             )
         read = self.read(split.segments)
         return without_unknown(
@@ -235,7 +236,7 @@ class Reader:
         )
 
     def _lines(self, job: Job) -> SplitTexts[Source]:
-        answers = [text.known.answer if text.known else None for text in job.texts]
+        answers = [text.former.answer if text.former else None for text in job.texts]
         layouts, lines = split_lines(
             [
                 text.text if answer is None else ""
@@ -243,8 +244,8 @@ class Reader:
             ]
         )
         sources = []
-        for layout, (_, direction, known, flags) in zip(layouts, job.texts, strict=True):
-            is_read = known and known.is_read and len(layout.segments) == 1  # of the whole text
+        for layout, (_, direction, former, flags) in zip(layouts, job.texts, strict=True):
+            is_read = former and former.is_read and len(layout.segments) == 1  # of the whole text
             for line in (lines[number] for number in layout.segments):
                 sources.append(
                     Source(
@@ -252,7 +253,7 @@ class Reader:
                         direction.for_text(line, self._tags),
                         job.demands,
                         flags,
-                        known.suggestion if known and is_read else None,
+                        former.suggestion if former and is_read else None,
                     )
                 )
                 _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
@@ -278,9 +279,9 @@ class Reader:
         kept = demands.find_kept(text, kept_unknown, flags=source.flags)
         matches = demands.glossary.find(text, known_tag(source.direction.source), kept)
         spaces = edits_of_invisible_spaces(text)
-        if not (kept or unknown or matches or spaces or source.known):  # the usual case
+        if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded)
-        reading = self._placeholders.reading(text, kept).with_edits(spaces)
+        reading = self._stand_ins.reading(text, kept).with_edits(spaces)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # the token for unknown characters would mislead the model
@@ -294,16 +295,16 @@ class Reader:
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = Segment(source, encoded, tuple(kept), tuple(matches), count)
         segment = self._with_edits(segment, reading.edits) if reading.edits else segment
-        return self._read_memory(segment, source.known) if source.known else segment
+        return self._read_memory(segment, source.similar) if source.similar else segment
 
-    def _read_memory(self, segment: Segment, known: Suggestion) -> Segment:
+    def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
         """Returns a segment that is read with the translation of a similar text, if there is room.
 
         The tokens that stand for parts of the segment do so in that, too.
         """
-        behind, end = shown_behind(segment.text, known), len(segment.text)
+        behind, end = shown_behind(segment.text, similar), len(segment.text)
         spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
-        shown = self._placeholders.reading_of_target(behind, spans, segment.reading)
+        shown = self._stand_ins.reading_of_target(behind, spans, segment.reading)
         edits = [*segment.edits, Edit(end, end, shown.text)]
         with_memory = self._with_edits(segment, edits)
         if len(with_memory) > self.limit:
@@ -367,7 +368,7 @@ class Reader:
         readings = []
         for segment, target in zip(segments, targets, strict=True):
             kept = Copies.find(segment.text, segment.kept, target).found
-            readings.append(self._placeholders.reading_of_target(target, kept, segment.reading))
+            readings.append(self._stand_ins.reading_of_target(target, kept, segment.reading))
         encoded = self.encode(
             "target",
             [reading.text for reading in readings],
@@ -435,14 +436,14 @@ class Reader:
 
 
 def without_unknown(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
-    """Leaves segments of kept and unknown parts alone, such as an emoji, as they are.
+    """Takes out segments in which the model would read nothing, such as an emoji; their text stays.
 
     A model that reads no token in their place would write words out of nothing.
     """
 
     def is_alone(segment: Segment) -> bool:
         others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        return bool(segment.unknown) and not segment.edits and not others.strip()
+        return bool(segment.num_unknown) and not segment.edits and not others.strip()
 
     return split.with_parts(
         [segment.text if is_alone(segment) else segment] for segment in split.segments

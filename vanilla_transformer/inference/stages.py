@@ -142,7 +142,7 @@ class Stages:
         call = self.call_with_begin(call, key[0])
         rows = self._outputs(segments, call, on_batch)
         for is_wrong, compute_again in (
-            (copies_known, self._without_known),
+            (copies_similar, self._without_similar),
             (loses_its_way, self._without_repetition),
             (lacks_terms, self._reading_terms),
             (lacks_terms, self._adding_terms),
@@ -154,8 +154,8 @@ class Stages:
                 rows[number] = row
         return rows
 
-    def _without_known(self, rows: list[Row], call: Call) -> list[Row]:
-        sources = [replace(row[0].segment.source, known=None) for row in rows]
+    def _without_similar(self, rows: list[Row], call: Call) -> list[Row]:
+        sources = [replace(row[0].segment.source, similar=None) for row in rows]
         return self._outputs(self.reader.read(sources), call)
 
     def _without_repetition(self, rows: list[Row], call: Call) -> list[Row]:
@@ -179,12 +179,12 @@ class Stages:
     def _with_others(
         self, rows: list[Row], call: Call, is_wrong: Callable[[Output], bool]
     ) -> list[Row]:
-        """Returns the first outputs that are not wrong, of the known ones and of another search."""
+        """Returns the first outputs that are not wrong, of these and of another search."""
         best = []
         again = self._outputs([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
-            known = {output.hypothesis.ids for output in row}
-            others = [output for output in new if output.hypothesis.ids not in known]
+            found = {output.hypothesis.ids for output in row}
+            others = [output for output in new if output.hypothesis.ids not in found]
             best.append(sorted([*row, *others], key=is_wrong)[: len(row)])
         return best
 
@@ -389,9 +389,9 @@ class Stages:
     ) -> list[Translation]:
         ranks = range(job.call.search.n_best)
         joined = [self._join(layout, rows, rank, job.call) for rank in ranks]
-        if text.known:
-            known = text.known.suggestion
-            joined = [replace(output, from_memory=known) for output in joined]
+        if text.former:
+            similar = text.former.suggestion
+            joined = [replace(output, from_memory=similar) for output in joined]
         best_first = sorted(joined, key=lambda output: -(output.score or 0.0))
         if job.metric is None:
             return best_first
@@ -467,7 +467,7 @@ class Stages:
             is_complete=all(part.is_complete for part in parts),
             stays=stays,
             repeated=any(part.repeats for part in parts),
-            unknown_share=sum(segment.unknown for segment in read) / max(characters, 1),
+            unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
             terms=tuple(
                 (segment.text[match.begin : match.end], match.term.target)
@@ -486,12 +486,12 @@ class Stages:
         return replace(translation, described=described, quality=quality)
 
 
-def copies_known(row: Row) -> bool:
+def copies_similar(row: Row) -> bool:
     """Returns whether the best output is the stored translation of a text with other words."""
-    known = row[0].segment.source.known
-    if known is None or known.similarity == 1:
+    similar = row[0].segment.source.similar
+    if similar is None or similar.similarity == 1:
         return False
-    return row[0].text.lower() == known.target.strip().lower()
+    return row[0].text.lower() == similar.target.strip().lower()
 
 
 def loses_its_way(row: Row) -> bool:

@@ -51,7 +51,7 @@ from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import make_kept_finder
 from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.lines import count_characters
-from vanilla_transformer.text.memory import Known, Memory, decide
+from vanilla_transformer.text.memory import Memory, MemoryUse, decide
 from vanilla_transformer.text.terms import Glossary
 
 logger = logging.get_logger(__name__)
@@ -101,8 +101,8 @@ class Translator:
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
         self.stages = Stages(self.reader, engines, end, calibration)
-        self._plain_search = lru_cache(maxsize=64)(self._make_search)
-        self._plain_call = lru_cache(maxsize=64)(self._make_call)
+        self._cached_search = lru_cache(maxsize=64)(self._make_search)
+        self._cached_call = lru_cache(maxsize=64)(self._make_call)
         self._settings_of_calls: dict[str, Any] = {}
 
     @classmethod
@@ -247,30 +247,30 @@ class Translator:
         options: TranslateOptions,
         memories: Sequence[Memory] = (),
         directions: Sequence[Direction] | None = None,
-        known: Sequence[Known | None] | None = None,
+        former: Sequence[MemoryUse | None] | None = None,
     ) -> Job:
         """Makes all decisions on a request; `run` computes it.
 
         Args:
             memories: Former translations of the texts; the first memory that has a text counts.
             directions: The direction of each text. None: that of the options.
-            known: The decision on each text, of a caller that has looked into memories itself.
+            former: The decision on each text, of a caller that has looked into memories itself.
         """
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        call = self.call(options)
+        call = self.call_of(options)
         if directions is None:
             directions = self.directions(len(texts), options)
-        if known is None:
+        if former is None:
             if memories and len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
             reads = [self.reader.reads_memory] * len(texts)
-            known = decide(texts, memories, reads, tells=True)
+            former = decide(texts, memories, reads, tells=True)
         glossary = Glossary(()) if options.glossary is None else Glossary.of(options.glossary)
         find_kept = make_kept_finder(options.keep, options.keep_patterns)
         return Job(
-            list(map(JobText, texts, directions, known)),
+            list(map(JobText, texts, directions, former)),
             call,
             Demands(find_kept, glossary, options.keep),
             None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
@@ -346,27 +346,27 @@ class Translator:
                 "`unknown_share` of a result (--json) tells the share of its text."
             )
 
-    def search(self, options: TranslateOptions) -> Search:
+    def search_of(self, options: TranslateOptions) -> Search:
         """Decides the search of a request."""
-        key, is_plain = self._key_of(options)
-        return (self._plain_search if is_plain else self._make_search)(*key)
+        key, is_hashable = self._key_of(options)
+        return (self._cached_search if is_hashable else self._make_search)(*key)
 
-    def call(self, options: TranslateOptions) -> Call:
+    def call_of(self, options: TranslateOptions) -> Call:
         """Decides the search and the engine of a request; equal options have the same call."""
-        key, is_plain = self._key_of(options)
-        make = self._plain_call if is_plain else self._make_call
+        key, is_hashable = self._key_of(options)
+        make = self._cached_call if is_hashable else self._make_call
         return make(options.details, options.batch_tokens, *key)
 
     def _key_of(self, options: TranslateOptions) -> tuple[SearchKey, bool]:
         """Returns the options that decide the search, and whether a cache may have them as key."""
         if vars(self.settings) != self._settings_of_calls:  # somebody has changed them
-            self._plain_search.cache_clear()
-            self._plain_call.cache_clear()
+            self._cached_search.cache_clear()
+            self._cached_call.cache_clear()
             self._settings_of_calls = deepcopy(vars(self.settings))
         settings = tuple(sorted(options.given().items()))
         candidates = None if options.minimum_risk is None else options.candidates
-        is_plain = all(isinstance(value, bool | int | float | str) for _, value in settings)
-        return (options.n_best, candidates, settings), is_plain
+        is_hashable = all(isinstance(value, bool | int | float | str) for _, value in settings)
+        return (options.n_best, candidates, settings), is_hashable
 
     def _make_call(self, details: OutputOptions, batch_tokens: int, *key: Any) -> Call:
         search = self._make_search(*key)
@@ -401,7 +401,7 @@ class Translator:
                     f"`{NAMES['Python'][name]}` has {len(column)} languages for {count} texts."
                 )
             columns.append(column)
-        settings = self.search(options).settings
+        settings = self.search_of(options).settings
         pairs = list(zip(*columns, strict=True))
         known = {
             (source, target): Direction.resolve(
@@ -466,7 +466,7 @@ class Translator:
         for number, pair in enumerate(pairs):
             if (size := len(pair.segment)) > self.source_limit:
                 raise LongSourceError(number, size, self.source_limit)
-        given = self.call(options)
+        given = self.call_of(options)
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
             call = self.stages.call_with_begin(given, begin)

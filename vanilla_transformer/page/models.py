@@ -118,7 +118,7 @@ class PageModel:
         self.model: Any = reference.engine.model  # type: ignore[union-attr] # of this engine
         self.tokenizer: Any = reference.tokenizer
         self.heads: Mapping[str, Mapping[int, int]] = attention_heads(self.model)
-        self.default_beams = min(reference.search(TranslateOptions()).num_beams, MOST_BEAMS)
+        self.default_beams = min(reference.search_of(TranslateOptions()).num_beams, MOST_BEAMS)
         self._translators = {"transformers": reference}
 
     def translator(self, engine: str) -> Translator:
@@ -137,7 +137,7 @@ class PageModel:
         reference = self._translators["transformers"]
         translator = reference if request.heads_off else self.translator(request.engine)
         options = TranslateOptions.of(n_best=request.n_best, **request.search)
-        search = reference.search(options)
+        search = reference.search_of(options)
         is_free = request.engine == "auto"
         return reference if is_free and translator.engine.problems(search) else translator
 

@@ -95,7 +95,7 @@ async def models(request: Request) -> JSONResponse:
                 "source": model.source.source,
                 "target": model.source.target,
                 "engine": model.translator.engine.name,
-                "num_beams": model.translator.search(TranslateOptions()).num_beams,
+                "num_beams": model.translator.search_of(TranslateOptions()).num_beams,
                 "source_limit": model.translator.source_limit,
             }
             for model in service_of(request).models.by_name.values()

@@ -238,7 +238,7 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
             )
             if computation.num_beams is not None:  # for all requests that name none
                 asked = TranslateOptions(num_beams=computation.num_beams)
-                translator.settings = translator.search(asked).to_save()
+                translator.settings = translator.search_of(asked).to_save()
             # Without a language, and without the warning that the output is cut off.
             translator.run(
                 translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])

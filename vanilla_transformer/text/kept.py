@@ -131,7 +131,7 @@ def kept_spans(
     text: str,
     unknown: Sequence[Span] = (),
     patterns: Sequence[Any] = (),
-    known: Collection[str] = (),
+    sure_parts: Collection[str] = (),
     flags: frozenset[str] = frozenset(),
 ) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
@@ -140,9 +140,9 @@ def kept_spans(
         unknown: The parts that the vocabulary of the model lacks.
         patterns: Compiled regular expressions of further parts. Of two parts that overlap, the
             longer one is kept.
-        known: As for `find_patterns`, like `flags`.
+        sure_parts: As for `find_patterns`, like `flags`.
     """
-    spans = [span for span, _ in find_patterns(text, known, flags=flags)]
+    spans = [span for span, _ in find_patterns(text, sure_parts, flags=flags)]
     for pattern in patterns:
         try:
             # Concurrent: other threads of a server go on meanwhile.
@@ -242,7 +242,7 @@ def _parts_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -
         span
         if normalized(output[slice(*span)], is_numbered=False) in shapes
         else of_value(output, *span)
-        for span in kept_spans(output, patterns=of_others, known=parts, flags=flags)
+        for span in kept_spans(output, patterns=of_others, sure_parts=parts, flags=flags)
     ]
 
 

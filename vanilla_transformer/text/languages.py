@@ -346,7 +346,7 @@ def words_have_spaces(tag: str) -> bool:
 def is_spaced_script_at(text: str, position: int) -> bool:
     """Returns whether the characters on both sides of a position are of scripts with spaces.
 
-    At the begin of a text the first character decides, and at its end the last one.
+    At the beginning of a text the first character decides, and at its end the last one.
     """
     beside = text[max(position - 1, 0) : position + 1]
     return not any(map(_SPACELESS.match, beside))

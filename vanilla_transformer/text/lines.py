@@ -51,7 +51,7 @@ def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
     lines: list[str] = []
     for text in texts:
         parts: list[str | int | Cut] = []
-        for number, line in enumerate(_LINE_BREAKS.split(text)):  # lines and breaks by turns
+        for number, line in enumerate(_LINE_BREAKS.split(text)):  # lines and breaks alternately
             content = "" if number % 2 else line.strip(WHITE_SPACE)
             begin = line.index(content) if content else len(line)
             parts.append(line[:begin])

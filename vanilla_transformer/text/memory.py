@@ -1,8 +1,9 @@
 """A memory of translations: pairs of texts, found by sources that are equal or similar.
 
-A translation of an equal text is a person's word: exact. The texts are equal to the letter, but for
-white space at both ends and the names of placeholders. All else is a proposal: the translation of
-the most similar text, which gets the placeholders, numbers, case and signs at the end of the text.
+A translation of an equal text counts as a person's decision: it is called exact. The texts are
+equal to the letter, but for white space at both ends and the names of placeholders. All else is a
+proposal: the translation of the most similar text, which gets the placeholders, numbers, case and
+signs at the end of the text.
 The similarity of texts is 1 less Levenshtein's distance in words, as a share of the longer one.
 """
 
@@ -66,7 +67,7 @@ class Pair(NamedTuple):
 
     Attributes:
         context: A name that tells it from equal texts, such as `msgctxt`; "": it has none. None:
-            nobody knows.
+            it is unknown.
         is_doubtful: Whether the translation is only a proposal, for an equal text too.
         is_correction: Whether it counts before all others but later corrections.
     """
@@ -96,12 +97,15 @@ class Suggestion:
     is_exact: bool = False
 
 
-class Known(NamedTuple):
-    """What becomes of a former translation of a text.
+class MemoryUse(NamedTuple):
+    """How a former translation of a text is used.
+
+    There are four ways: it is the answer; or the model reads it; or the model reads it, and it is
+    also repaired; or the result only tells of it.
 
     Attributes:
         answer: The output of the text, which no model computes. None: a model does.
-        is_read: Whether the model reads the translation of a similar text.
+        is_read: Whether the model reads the translation, which is of a similar text.
         is_repaired: Whether the output is this translation, with the words of the model where the
             texts differ.
     """
@@ -116,7 +120,8 @@ class _Skeleton:
     """A text as texts are compared, and its parts that do not count.
 
     Attributes:
-        begin: The white space at its begin.
+        text: The text.
+        begin: The white space at its beginning.
         spans: The spans of its placeholders, numbers and the like, in order.
         parts: The texts of these spans.
         end: The signs and white space at its end.
@@ -124,12 +129,15 @@ class _Skeleton:
         written: The words of the body.
         words: These words in small letters.
         breaks: The line breaks and tabs.
+
+    Args:
+        sure_parts: As for `find_patterns`.
     """
 
-    def __init__(self, text: str, known: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, sure_parts: Sequence[str] = ()) -> None:
         self.text = text
         begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
-        kept = [span for span in kept_spans(text, known=known) if span[0] < end]
+        kept = [span for span in kept_spans(text, sure_parts=sure_parts) if span[0] < end]
         end = max([begin, end, *(span[1] for span in kept)])
         numbers = (match.span() for match in _NUMBER.finditer(text, begin, end))
         self.spans = sorted([*kept, *(span for span in numbers if not meets(span, kept))])
@@ -179,9 +187,8 @@ class Memory:
         with self._lock:
             self._pairs.append(pair)
             begin, _, end = _split_signs(pair.target)
-            if is_like_others and _plain(end) == _plain(
-                stored.end
-            ):  # how this language writes the end of a source
+            writes_same_end = _plain(end) == _plain(stored.end)
+            if is_like_others and writes_same_end:  # how this language writes such an end
                 self._signs[_plain(end)][begin, end.rstrip()] += 1
             key, number = hash(_nameless(pair.source)), len(self) - 1
             self._former.append(self._last.get(key, -1))
@@ -261,26 +268,13 @@ class Memory:
     def _adapted(self, stored: _Skeleton, target: str, asked: _Skeleton) -> str | None:
         """Returns the target of a stored source with the parts, case and end of the asked text.
 
-        None: it has other parts than its source, or parts that the text lacks, or nobody knows
-        which of its parts stands for which of the text.
+        None: its parts do not fit, or its line breaks do not.
         """
         if stored.text == asked.text:
             return target
         own = _Skeleton(target, stored.parts)
-        parts = own.parts
-        if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
-            if len({*zip(stored.parts, asked.parts, strict=True)}) > len({*stored.parts}):
-                return None  # `2 of 7` for `3 of 3`
-            order = list(map(stored.parts.index, own.parts))
-            parts = [asked.parts[number] for number in order]
-            in_order = [number for number in order if is_next(asked.parts[number])]
-            if in_order != sorted(in_order):
-                return None  # `%s` would stand for another value
-        elif Counter(own.parts) - Counter(asked.parts):
-            return None
-        elif stored.words == asked.words and asked.parts != stored.parts:
-            return None  # it lacks a part, and nobody knows which one
-        if asked.breaks not in (stored.breaks, own.breaks):
+        parts = _adapted_parts(own, stored, asked)
+        if parts is None or asked.breaks not in (stored.breaks, own.breaks):
             return None
         is_upper = _is_in_capitals(asked.body) and not _is_in_capitals(stored.body)
         case = to_upper if is_upper else str
@@ -300,9 +294,9 @@ class Memory:
         """Returns a target with the signs that this memory has for such an end, and its own end."""
         _, body, _ = _split_signs(body)
         sign, space = wanted.strip(), wanted[len(wanted.rstrip()) :]
-        known = self._signs.get(_plain(wanted)) if sign else None
-        if known:
-            (begin, end), _ = known.most_common(1)[0]
+        usual = self._signs.get(_plain(wanted)) if sign else None
+        if usual:
+            (begin, end), _ = usual.most_common(1)[0]
             return begin + body, end + space
         if sign in _WIDE and _WIDE_SCRIPT.search(body):
             return body, _WIDE[sign] + space
@@ -346,6 +340,27 @@ class Memory:
     def _coded(ids: "array[int]") -> str:
         """Writes words as characters, since rapidfuzz compares texts fastest."""
         return ids.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _adapted_parts(own: _Skeleton, stored: _Skeleton, asked: _Skeleton) -> list[str] | None:
+    """Returns the parts of a target, those of the asked text in the place of those of its source.
+
+    None: it has other parts than its source, or parts that the text lacks, or it is unknown which
+    of its parts stands for which of the text.
+    """
+    if Counter(own.parts) == Counter(stored.parts) and len(own.parts) == len(asked.parts):
+        if len({*zip(stored.parts, asked.parts, strict=True)}) > len({*stored.parts}):
+            return None  # `2 of 7` for `3 of 3`
+        order = list(map(stored.parts.index, own.parts))
+        in_order = [number for number in order if is_next(asked.parts[number])]
+        if in_order != sorted(in_order):
+            return None  # `%s` would stand for another value
+        return [asked.parts[number] for number in order]
+    if Counter(own.parts) - Counter(asked.parts):
+        return None
+    if stored.words == asked.words and asked.parts != stored.parts:
+        return None  # it lacks a part, and it is unknown which one
+    return own.parts
 
 
 def _letters(text: str) -> str:
@@ -399,14 +414,14 @@ def _split_signs(text: str) -> tuple[str, str, str]:
     return body[: len(body) - len(rest)], rest, text[len(body) :]
 
 
-def shown_behind(text: str, known: Suggestion) -> str:
+def shown_behind(text: str, similar: Suggestion) -> str:
     """Returns the text that a model reads behind a text: the translation of a similar text.
 
     It ends with the words in which both texts differ: at each difference the words of the similar
     text, then of the text.
     """
-    stored, asked = sides = _Skeleton(known.source), _Skeleton(text)
-    shown = [known.target.strip()]
+    stored, asked = sides = _Skeleton(similar.source), _Skeleton(text)
+    shown = [similar.target.strip()]
     matcher = SequenceMatcher(None, stored.words, asked.words, autojunk=False)
     for kind, *bounds in matcher.get_opcodes():
         if kind != "equal":
@@ -426,26 +441,31 @@ def decide(
     marks_doubt: bool = False,
     tells: bool = False,
     contexts: Sequence[str | None] = (),
-) -> list[Known | None]:
+) -> list[MemoryUse | None]:
     """Decides the use of former translations of texts; nothing else has a threshold.
 
-    An equal text of the first memory answers; else one of the next. Otherwise the most similar text
-    is a proposal if an answer can be marked as one, or is read by the model if it can, or is told.
+    For each text, the first rule that fits decides:
+    1. A memory has an equal text: its translation is the answer. The first such memory counts.
+    2. An answer can be marked as a proposal, and the model does not read the most similar text, or
+       this has the same words: its translation is the answer.
+    3. The model reads the most similar text; its translation is repaired if an answer can be marked
+       as a proposal, and the texts are similar enough for it.
+    4. The most similar text is only told.
 
     Args:
         texts: The texts of one file, in their order.
         reads: Whether the model reads a similar text, for each text.
         marks_doubt: Whether an answer can be marked as a proposal.
         tells: Whether a similar text is told where nothing uses its translation.
-        contexts: The context of each text, as of a pair. Empty: nobody knows them.
+        contexts: The context of each text, as of a pair. Empty: they are unknown.
     """
     around = ["", *texts, ""]
     rows = zip(around, texts, around[2:], contexts or [None] * len(texts), reads, strict=False)
-    decided: list[Known | None] = []
+    decided: list[MemoryUse | None] = []
     for before, text, behind, context, is_read in rows:
         equal = (memory.exact(text, context, before, behind) for memory in memories)
         if found := next(filter(None, equal), None):
-            decided.append(Known(found, answer=found.target))
+            decided.append(MemoryUse(found, answer=found.target))
             continue
         least = LEAST_SHOWN if is_read else LEAST_SIMILARITY
         searched = memories if is_read or marks_doubt or tells else ()
@@ -454,8 +474,8 @@ def decide(
         if found is None:
             decided.append(None)
         elif marks_doubt and (found.similarity == 1 or not is_read):
-            decided.append(Known(found, answer=found.target))
+            decided.append(MemoryUse(found, answer=found.target))
         else:
             is_repaired = is_read and marks_doubt and found.similarity >= LEAST_REPAIRED
-            decided.append(Known(found, is_read=is_read, is_repaired=is_repaired))
+            decided.append(MemoryUse(found, is_read=is_read, is_repaired=is_repaired))
     return decided

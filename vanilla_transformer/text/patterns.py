@@ -265,7 +265,7 @@ _STRICT = {  # the placeholders of a message with such a flag: it says that % is
 
 
 @cache
-def _patterns_for(flags: Collection[str]) -> Sequence[Pattern]:
+def _patterns_for(flags: frozenset[str]) -> Sequence[Pattern]:
     """Returns the table for a message with flags of gettext."""
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     strict = [
@@ -286,14 +286,14 @@ def _compiled(expression: str) -> Any:
 
 def find_patterns(
     text: str,
-    known: Collection[str] = (),
+    sure_parts: Collection[str] = (),
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[tuple[tuple[int, int], Pattern]]:
     """Finds the parts of a text that look like code, in order, with their rows.
 
     Args:
-        known: Parts of another text, which are found whatever stands beside them.
+        sure_parts: Parts of another text, which are found whatever stands beside them.
         kind: Parts of this kind only. None: of any kind.
         flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
@@ -309,7 +309,7 @@ def find_patterns(
         parts = {text[slice(*span)] for span in spans}
         for span in spans:
             part = text[slice(*span)]
-            if pattern.stands is None or part in known or pattern.stands(part, text, parts):
+            if pattern.stands is None or part in sure_parts or pattern.stands(part, text, parts):
                 found.append((span, pattern))
                 taken.update(range(*span))
     return sorted(found, key=lambda row: row[0])

@@ -93,8 +93,10 @@ def edits_of_invisible_spaces(text: str) -> list[Edit]:
 
 
 @dataclass(frozen=True)
-class Placeholders:
-    """The tokens that stand for kept parts, as a model has learnt to copy them.
+class StandIns:
+    """Tokens such as `<ph1>` that stand for a kept part, as a model has learnt to copy them.
+
+    The tokenizer calls them placeholders; a placeholder such as `%s` is a kind of kept part.
 
     Attributes:
         tokens: In the order in which they stand in a source.
@@ -107,7 +109,7 @@ class Placeholders:
 
     @classmethod
     def of(cls, tokenizer: Any) -> Self:
-        """Returns the placeholders of a tokenizer, which may be none."""
+        """Returns the stand-ins of a tokenizer, which may have none."""
         tokens = getattr(tokenizer, "placeholders", ())
         is_word = bool(tokens) and tokenizer.training_options.get("target_kind") == "word"
         return cls(tokens, is_word)

@@ -56,7 +56,7 @@ def cut_line(
         whole: Parts that are cut only if they alone are too long.
 
     Returns:
-        Pieces and cuts by turns. With the spaces of the cuts they are the line.
+        Pieces and cuts alternately. With the spaces of the cuts they are the line.
     """
     # The larger the units between cuts, the more of its context each piece keeps.
     kinds: list[tuple[str, Callable[[str], list[int]]]] = [
@@ -101,7 +101,7 @@ def cut_line(
 def split_sentences(
     line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
 ) -> list[str | Cut]:
-    """Returns the sentences of a line and the cuts by turns; see `cut_line`."""
+    """Returns the sentences of a line and the cuts alternately; see `cut_line`."""
     inner = inner_positions(whole)
     ends = [end for end in sentence_ends(line, language) if end not in inner]
     parts: list[str | Cut] = []
