@@ -104,11 +104,10 @@ class PoFile(FileTemplate):
             ]
         text = apply_edits(self._source, edits)
         if language and not self.language:
-            name, charset = f'"Language: {language.replace("-", "_")}', _CHARSET.search(text)
-            if _LANGUAGE.search(text):
-                text = _LANGUAGE.sub(name, text, 1)
-            elif charset:
-                text = f'{text[: charset.start()]}{name}\\n"{line_break}{text[charset.start() :]}'
+            line = f'"Language: {language.replace("-", "_")}'
+            text, count = _LANGUAGE.subn(line, text, 1)
+            if not count:
+                text = _CHARSET.sub(lambda charset: f'{line}\\n"{line_break}{charset[0]}', text, 1)
         if outputs:
             text = text.replace("charset=CHARSET", "charset=UTF-8", 1)
         try:

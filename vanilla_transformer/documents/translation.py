@@ -196,7 +196,9 @@ def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:
             return None
         items.append(same or part)
     translated = marked_text(items)
-    return None if left or _tags_in(translated) != _tags_in(text) else translated
+    # Parts of a text that look like tags are the same on both sides, too.
+    alike = [sorted(match[0] for match in _TAG.finditer(side.text)) for side in (translated, text)]
+    return None if left or alike[0] != alike[1] else translated
 
 
 def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
@@ -208,11 +210,6 @@ def _with_own_tags(text: MarkedText, target: str) -> MarkedText:
         items += [target[last : match.start()], make(0, match[0])]
         last = match.end()
     return marked_text([*items, target[last:]])
-
-
-def _tags_in(marked: MarkedText) -> list[str]:
-    """Returns the parts of a text that look like tags."""
-    return sorted(match[0] for match in _TAG.finditer(marked.text))
 
 
 def target_of_document(document: Document, target: str | None) -> str | None:

@@ -311,12 +311,10 @@ class _Reader:
             if len(path) == 1 and name and schema.root not in ("", name):
                 raise ValueError(f"<{name}> is no <{schema.root}>, which such a file has.")
             element.is_block = name in schema.blocks or f"{parent.name}/{name}" in schema.blocks
+            values = ((element.attribute(key), kept) for key, kept in schema.kept_if.items())
             element.is_kept = (
                 name in schema.kept
-                or any(
-                    re.fullmatch(value, element.attribute(key))
-                    for key, value in schema.kept_if.items()
-                )
+                or any(re.fullmatch(kept, value) for value, kept in values)
                 or (parent.is_kept and element.attribute("translate") != "yes")
             )
             element.is_in_block = parent.is_block or parent.is_in_block
