@@ -5,7 +5,10 @@ from collections import Counter
 
 import pytest
 from endpoints import chat, endpoint
+from programs import REPOSITORY
+from servers import serving
 
+from vanilla_transformer import Translator
 from vanilla_transformer.distil import labels as labels_module
 from vanilla_transformer.distil.labels import Labels
 from vanilla_transformer.distil.teachers import (
@@ -172,6 +175,17 @@ def test_a_server_of_libretranslate_gets_languages_and_key():
         teacher = LibreTranslateTeacher("en", "pt", address, KEY, 5, 2)
         answers = answers_of(teacher, TEXTS)
     assert [answer.output for answer in answers] == [text.upper() for text in TEXTS]
+
+
+def test_the_server_of_this_package_is_a_teacher():
+    model, texts = REPOSITORY / "model_cards" / "program-texts", ["Open the file", "Save as"]
+    with serving(model) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        answers = answers_of(LibreTranslateTeacher("en", "de", address, "", 30, 2), texts)
+        refused = answers_of(LibreTranslateTeacher("en", "xx", address, "", 30, 2), texts[:1])
+    translated = Translator.from_pretrained(model).translate(texts, tgt_lang="de")
+    assert [answer.output for answer in answers] == translated
+    assert "xx" in refused[0].reason
 
 
 def test_parts_that_stay_are_set_apart(tmp_path):

@@ -13,6 +13,7 @@ from vanilla_transformer.command_line import PROGRAM, parse_options
 from vanilla_transformer.commands.train import set_environment
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.files.atomic_files import check_lies_elsewhere
+from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.names import METRIC_NAMES
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
@@ -150,8 +151,11 @@ def run(options: tuple[Options, Sequence[str]]) -> None:
 
     given, words = options
     files = [file for name in given.texts for file in sorted(glob(name)) or [name]]
-    check_lies_elsewhere([*given.teacher.split(","), *files, given.test], Path(given.output_dir))
+    teachers = given.teacher.split(",")
+    check_lies_elsewhere([*teachers, *files, given.test], Path(given.output_dir))
+    weights = (path for name in teachers for path in sorted(Path(name).glob("*.safetensors")))
     identity: dict[str, Any] = {"teacher": given.teacher, "languages": given.languages}
+    identity |= {"weights": list(map(content_digest, weights))}
     if given.is_chat:
         identity |= {"model": given.teacher_model, "prompt": given.read_prompt()}
     default = ["chrf", "bleu"] if given.target_language else ["mismatch", "cer"]

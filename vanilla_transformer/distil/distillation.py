@@ -40,7 +40,9 @@ from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
+_SPECIAL_TOKENS = 32  # at most, with those of placeholders
 _TRIED = 20  # texts of a dry run
+_MOST_PHRASES = 0.1  # share of texts of several words, below which tokens are characters
 _TOKENS_BY_WIDTH = 42  # about as in the table of sizes by pairs
 
 
@@ -183,11 +185,15 @@ def _train(options: Distillation, kept: Mapping[str, Sequence[tuple[str, str]]])
         **LAYERS,
         **options.training,
     )
+    pairs = kept["train"]
+    if sum(" " in text for text, _ in pairs) < _MOST_PHRASES * len(pairs):
+        given["tokenizer_kind"] = "char"
     if options.size is not None:
-        characters = {letter for row in kept["train"] for text in row for letter in text}
-        given |= _sizes_within(options.size, given, len(kept["train"]), len(characters))
+        characters = {letter for pair in pairs for text in pair for letter in text}
+        given |= _sizes_within(options.size, given, len(pairs), len(characters))
     made_from = json.dumps([given, *map(content_digest, files.values())], indent=1)
     if record.is_file() and record.read_text(encoding="utf-8") != made_from:
+        print_message("The labels or the options have changed: the model is trained anew.")
         shutil.rmtree(model, ignore_errors=True)
     write_atomic(record, made_from)
     arguments = RunArguments.of({k: v for k, v in given.items() if v is not None}, options.command)
@@ -202,7 +208,8 @@ def _sizes_within(
     """Returns the width and the vocabulary of the largest model that fits, for so many pairs."""
     facts = RunFacts.on_this_machine(pairs, characters, has_validation=True, use_cpu=False)
     for width in range(facts.sizes.d_model, 0, -32):
-        vocabulary = max(_TOKENS_BY_WIDTH * width, characters + _TOKENS_BY_WIDTH * width // 2)
+        subwords = 0 if "tokenizer_kind" in given else _TOKENS_BY_WIDTH * width
+        vocabulary = max(subwords, characters + subwords // 2 + _SPECIAL_TOKENS)
         sizes = {"d_model": width, "vocab_size": vocabulary}
         chosen = {**choose_defaults({**given, **sizes}, facts), **given, **sizes}
         fields = {name: chosen[name] for name in ARCHITECTURE_FIELDS if name in chosen}

@@ -174,7 +174,8 @@ class EndpointTeacher(Teacher):
         return Answer(None, "an empty answer", answer.tokens) if is_empty else answer
 
     def _reason(self, error: Exception) -> str:
-        text = f"{type(error).__name__}: {error}"
+        response = getattr(error, "response", None)  # a server's own words say more
+        text = f"{type(error).__name__}: {error if response is None else response.text}"
         return short_line(text.replace(self._key, "...") if self._key else text, _LONGEST_REASON)
 
 
