@@ -36,6 +36,13 @@ def engines(trained):
     return {name: Translator.from_pretrained(str(trained), name, "cpu") for name in names}
 
 
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+def test_a_run_tells_how_many_texts_are_done(engines, name):
+    done: list[int] = []
+    engines[name].run(engines[name].plan(SOURCES, TranslateOptions()), done.append)
+    assert sum(done) == len(SOURCES)
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_engines_agree(engines, search):
     expected = engines["transformers"].translate(SOURCES, return_scores=True, **search)

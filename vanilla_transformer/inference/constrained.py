@@ -79,8 +79,7 @@ def ids_of_term(tokenizer: Any, term: str, language: str | None) -> TermIds | No
         text = normalize("NFC", text)
         return tuple(tokenizer(text_target=text, add_special_tokens=False)["input_ids"])
 
-    has_spaces = language is None or words_have_spaces(language)
-    sign = ", " if has_spaces else "\uff0c"
+    sign = ", " if words_have_spaces(language) else "\uff0c"
     before, first = encode(sign.strip()), encode(term)
     within = encode(sign + term)
     within = within[len(before) :] if within[: len(before)] == before else first

@@ -198,6 +198,8 @@ class CTranslate2Engine:
             if forced:
                 row = _best_with_forced_end(row, result.scores, penalty, longest)[: search.n_best]
             outputs.append(row)
+        if on_batch is not None:
+            on_batch(len(sources))  # CTranslate2 tells of no batch
         if not aligns or search.num_beams == 1:
             return outputs
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.

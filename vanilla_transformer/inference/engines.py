@@ -37,7 +37,7 @@ _OF_LOGITS = (
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output.
+    """The target tokens that an engine found for one source.
 
     Attributes:
         ids: Target tokens, without the start and the end.
@@ -81,7 +81,7 @@ class TransformersEngine:
         return []
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
-        """Lists the tokens of settings, such as the start, that the engine has otherwise."""
+        """Lists the end tokens of settings that differ from those of the engine."""
         return []
 
     def generate(

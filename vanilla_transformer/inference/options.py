@@ -1,8 +1,8 @@
 """The options of a request, declared once for every door; imports nothing heavy.
 
-The command `translate`, the fields of the server's requests, the keywords of `Translator.translate`
-and the table of docs/translating.md are made from `TranslateOptions`. `NAMES` has the names that
-differ.
+The command `translate`, the fields of the server's requests to `/v1/generate`, the keywords of
+`Translator.translate` and the table of docs/translating.md are made from `TranslateOptions`.
+`NAMES` has the names that differ.
 """
 
 import os

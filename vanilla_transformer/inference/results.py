@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Translation:
-    """An output with the details that were asked for.
+    """The translation of one text, and the details that were asked for.
 
     Attributes:
         score: Log-probability of the tokens in nats, divided by their number to the power of

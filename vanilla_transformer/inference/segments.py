@@ -125,7 +125,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of a segment.
+    """What the model made of one segment, with the text that comes from it.
+
+    The stages set its fields: `search` those up to `is_complete`, and `copies`; `link` the `links`;
+    `restore` the text, `links`, `copies`, `restored` and `missing_terms`; `score` the scores;
+    `_with_sentences` the pieces. `Reader.read_pairs` sets `given`.
 
     Attributes:
         hypothesis: The tokens that the search has found, or those of a given target.

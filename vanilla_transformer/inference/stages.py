@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from itertools import chain, islice
 from typing import Any
@@ -23,16 +23,15 @@ from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.repetition import tokens_not_repeated
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import (
-    NO_LINKS,
     Output,
     Reader,
     Segment,
     Source,
     SplitTexts,
 )
-from vanilla_transformer.model.directions import Direction, FirstTokens, with_first_token
+from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
-from vanilla_transformer.text.edits import Span, apply_edits, moved, stripped
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, moved, stripped
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import (
     Copies,
@@ -197,7 +196,8 @@ class Stages:
         def add(have_spaces: bool, rows: Sequence[Row]) -> list[Row]:
             return (self._placing_terms if have_spaces else self._exchanging_terms)(rows, call)
 
-        return map_grouped(rows, [has_spaces(row[0].segment) for row in rows], add)
+        languages = [row[0].segment.target_language for row in rows]
+        return map_grouped(rows, list(map(words_have_spaces, languages)), add)
 
     def _exchanging_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
         """Puts the terms in the place of the words that translate them.
@@ -205,16 +205,14 @@ class Stages:
         Where words are not inflected, nothing else in an output depends on them. Most outputs of a
         search for the terms would have both words.
         """
-        terms = list(
-            dict.fromkeys(
-                (term.source, row[0].segment.source.direction)
-                for row in rows
-                for term in row[0].segment.terms
-            )
+        alone = dict.fromkeys(
+            Source(term.source, row[0].segment.source.direction)
+            for row in rows
+            for term in row[0].segment.terms
         )
-        alone = self._outputs(self.reader.read([Source(*term) for term in terms]), call)
-        usual = dict(zip(terms, (row[0].text for row in alone), strict=True))
-        return [[_with_terms(output, usual) for output in row] for row in rows]
+        outputs = self._outputs(self.reader.read([*alone]), call)
+        usual = dict(zip(alone, (row[0].text for row in outputs), strict=True))
+        return [[_exchanged(output, usual) for output in row] for row in rows]
 
     def _placing_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
         """Computes outputs that contain the terms; equally many beams share batches."""
@@ -322,14 +320,18 @@ class Stages:
         )
 
     def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
-        """Aligns the outputs that lack something of their sources, or all if links are wanted."""
+        """Aligns the outputs whose links are needed.
+
+        They are returned, or tell where a missing part goes, or which words a term takes the place
+        of, in languages without spaces.
+        """
         linked = list(outputs)
         wanted = [
             number
             for number, output in enumerate(outputs)
             if call.details.linked
             or (output.copies and output.copies.missing)
-            or (output.segment.matches and not has_spaces(output.segment))
+            or (output.segment.matches and not words_have_spaces(output.segment.target_language))
         ]
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
         if None in aligned:  # the search itself has not aligned them
@@ -397,64 +399,18 @@ class Stages:
             return best_first
         return [best_first[least_risk([output.text for output in best_first], job.metric)]]
 
-    def _join(
-        self,
-        layout: TextLayout,
-        rows: Sequence[Row],
-        rank: int,
-        call: Call,
-    ) -> Translation:
-        """Makes an output of a text from one for each of its segments.
-
-        The language of its target, or else their script, tells how the parts of a long line are
-        joined.
-        """
-        details, outputs = call.details, [rows[number][rank] for number in layout.segments]
-        # The text alone, with its own outputs from 0 on, or the outputs of their sentences.
-        numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
-        split = SplitTexts([numbered], outputs).with_parts(
-            output.pieces or [output] for output in outputs
-        )
-        (layout,), parts = split.layouts, split.segments
-        read = [part.segment for part in parts]
-
-        @cache
-        def language() -> str | None:
-            return read[0].target_language or tag_of_texts(part.text for part in parts)
-
-        source = text = ""
-        sources, targets = list[Span](), list[Span]()
-        aligned, marks = list[int](), list[Mark]()
-        values, stays = list[tuple[Span, Span]](), False
-        for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
-            if isinstance(part, str):
-                source += origin.space if isinstance(origin, Cut) else part
-                text += part
-                continue
-            output, links = parts[part], parts[part].links
-            aligned += [len(sources) + index for index in links.aligned]
-            sources += [(begin + len(source), end + len(source)) for begin, end in links.sources]
-            targets += [(begin + len(text), end + len(text)) for begin, end in links.targets]
-            if details.marks:
-                marks += _marks(output, len(text))
-            values += [
-                ((span[0] + len(source), span[1] + len(source)), (b + len(text), e + len(text)))
-                for span, (b, e) in (output.copies.pairs if output.copies else ())
-            ]
-            source, text = source + output.segment.text, text + output.text
-        links = TokenLinks(sources, targets, aligned)
-        if numbers := edits_to_number(source, text, values):
-            if stays := not has_numbers(read[0].source.flags):
-                text, links, marks = source, NO_LINKS, []
-            else:
-                text, links = apply_edits(text, numbers), links.edited(numbers)
-                marks = [Mark(*moved(mark[:2], numbers), mark.kind) for mark in marks]
+    def _join(self, layout: TextLayout, rows: Sequence[Row], rank: int, call: Call) -> Translation:
+        """Makes an output of a text from one for each of its segments."""
+        details = call.details
+        layout, parts = _with_pieces(layout, [rows[number][rank] for number in layout.segments])
+        joined, read = _joined(layout, parts), [part.segment for part in parts]
+        links = joined.links
         characters = sum(count_characters(segment.text) for segment in read)
         scores = tuple(score for part in parts for score in part.token_scores)
         normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
         tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
         translation = Translation(
-            text=text,
+            text=joined.text,
             score=sum(scores) / normaliser if details.scores else None,
             token_scores=scores if details.scores else None,
             tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
@@ -462,10 +418,12 @@ class Stages:
             source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, read)))
             if details.alignment
             else None,
-            word_alignment=linked_words(source, text, links) if details.word_alignment else None,
+            word_alignment=linked_words(joined.source, joined.text, links)
+            if details.word_alignment
+            else None,
             links=links if details.links else None,
             is_complete=all(part.is_complete for part in parts),
-            stays=stays,
+            stays=joined.stays,
             repeated=any(part.repeats for part in parts),
             unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
             restored=tuple(span for part in parts for span in part.restored),
@@ -475,15 +433,109 @@ class Stages:
                 for match in segment.matches
             ),
             missing_terms=tuple(term for part in parts for term in part.missing_terms),
-            marks=tuple(sorted(marks)),
+            marks=tuple(sorted(joined.marks)) if details.marks else (),
         )
-        if not details.scores or not parts:
-            return translation
+        is_described = details.scores and bool(parts)
+        return self._described(translation, joined.source, read) if is_described else translation
+
+    def _described(
+        self, translation: Translation, source: str, read: Sequence[Segment]
+    ) -> Translation:
+        """Returns an output with its features, and the quality that a calibration expects."""
         num_tokens = sum(len(segment) - segment.num_shown for segment in read)
-        described = describe_output(translation, source, num_tokens)
-        known = self.calibration
+        described, known = describe_output(translation, source, num_tokens), self.calibration
         quality = known.expected(described, read[0].target_language) if known else None
         return replace(translation, described=described, quality=quality)
+
+
+def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLayout, list[Output]]:
+    """Returns the layout of a text with numbers into its own outputs, or those of sentences."""
+    numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
+    split = SplitTexts([numbered], list(outputs)).with_parts(
+        output.pieces or [output] for output in outputs
+    )
+    return split.layouts[0], split.segments
+
+
+@dataclass
+class _Joined:
+    """A text and its output, as far as they are put together.
+
+    Attributes:
+        sources: The spans of the tokens; see `TokenLinks`, also for `targets` and `aligned`.
+        values: A kept part of the source, and the same part of the output.
+        stays: As for `Translation`.
+    """
+
+    source: str = ""
+    text: str = ""
+    sources: list[Span] = field(default_factory=list)
+    targets: list[Span] = field(default_factory=list)
+    aligned: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    values: list[tuple[Span, Span]] = field(default_factory=list)
+    stays: bool = False
+
+    def add(self, output: Output) -> None:
+        """Adds a part and its output."""
+        segment, copies, links = output.segment, output.copies, output.links
+        in_source, in_text = partial(_shifted, len(self.source)), partial(_shifted, len(self.text))
+        self.aligned += [len(self.sources) + index for index in links.aligned]
+        self.sources += map(in_source, links.sources)
+        self.targets += map(in_text, links.targets)
+        kept = copies.found if copies else ()
+        terms = targets_in(output.text, segment.terms, segment.target_language, kept)
+        self.marks += [Mark(*in_text(span), "kept") for span in kept]
+        self.marks += [Mark(*in_text((term.begin, term.end)), "term") for term in terms]
+        pairs = copies.pairs if copies else ()
+        self.values += [(in_source(span), in_text(part)) for span, part in pairs]
+        self.source, self.text = self.source + segment.text, self.text + output.text
+
+    @property
+    def links(self) -> TokenLinks:
+        """The links of the tokens of both texts."""
+        return TokenLinks(self.sources, self.targets, self.aligned)
+
+    def numbered(self, can_number: bool) -> "_Joined":
+        """Returns the text with numbered placeholders, or the source, if their order is another."""
+        edits = edits_to_number(self.source, self.text, self.values)
+        if not edits:
+            return self
+        if not can_number:
+            return _Joined(self.source, self.source, stays=True)
+        links = self.links.edited(edits)
+        return _Joined(
+            self.source,
+            apply_edits(self.text, edits),
+            [*links.sources],
+            [*links.targets],
+            [*links.aligned],
+            [Mark(*moved(mark[:2], edits), mark.kind) for mark in self.marks],
+        )
+
+
+def _shifted(shift: int, span: Span) -> Span:
+    return span[0] + shift, span[1] + shift
+
+
+def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
+    """Puts the outputs of a text together.
+
+    The language of the target, or else its script, tells how parts of a long line are joined.
+    """
+
+    @cache
+    def language() -> str | None:
+        return parts[0].segment.target_language or tag_of_texts(part.text for part in parts)
+
+    joined = _Joined()
+    for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
+        if isinstance(part, int):
+            joined.add(parts[part])
+        else:
+            joined.source += origin.space if isinstance(origin, Cut) else part
+            joined.text += part
+    return joined.numbered(has_numbers(parts[0].segment.source.flags)) if parts else joined
 
 
 def copies_similar(row: Row) -> bool:
@@ -509,27 +561,30 @@ def lacks_terms(row: Row) -> bool:
     return any(output.missing_terms for output in row)
 
 
-def has_spaces(segment: Segment) -> bool:
-    """Returns whether the target language puts spaces between words, so far as it is known."""
-    return segment.target_language is None or words_have_spaces(segment.target_language)
-
-
-def _with_terms(output: Output, usual: Mapping[tuple[str, Direction], str]) -> Output:
+def _exchanged(output: Output, usual: Mapping[Source, str]) -> Output:
     """Returns an output with the terms that it lacks in the place of their usual translations."""
-    segment = output.segment
+    segment, direction = output.segment, output.segment.source.direction
     edits = edits_to_exchange(
         output.text,
         output.links,
         [match for match in segment.matches if match.term.target in output.missing_terms],
-        {term: usual[term, segment.source.direction] for term in {t.source for t in segment.terms}},
+        {term.source: usual[Source(term.source, direction)] for term in segment.terms},
         output.copies.found if output.copies else (),
     )
-    text, copies = apply_edits(output.text, edits), output.copies
-    if copies:
-        copies = Copies.find(segment.text, segment.kept, text, segment.source.flags)
-    missing = missing_targets(segment.terms, text, segment.target_language)
-    links = output.links.edited(edits)
-    return replace(output, text=text, links=links, copies=copies, missing_terms=missing)
+    return _edited(output, edits)
+
+
+def _edited(output: Output, edits: Sequence[Edit]) -> Output:
+    """Returns an output with edits of its text, and the kept parts and terms that it then has."""
+    segment, text = output.segment, apply_edits(output.text, edits)
+    return replace(
+        output,
+        text=text,
+        links=output.links.edited(edits),
+        copies=output.copies
+        and Copies.find(segment.text, segment.kept, text, segment.source.flags),
+        missing_terms=missing_targets(segment.terms, text, segment.target_language),
+    )
 
 
 def has_lost_its_way(output: Output) -> bool:
@@ -548,22 +603,14 @@ def has_other_values(output: Output) -> bool:
 
 def restore(output: Output) -> Output:
     """Puts the kept parts into an output that lacks them, and finds the terms that it lacks."""
-    text, links, copies, segment = output.text, output.links, output.copies, output.segment
-    restored: tuple[str, ...] = ()
-    if copies and not copies.are_right:
-        found = targets_in(text, segment.terms, segment.target_language)
-        edits = edits_to_keep(copies, links, [(match.begin, match.end) for match in found])
-        text, links = apply_edits(text, edits), links.edited(edits)
-        copies = Copies.find(segment.text, segment.kept, text, segment.source.flags)
-        restored = tuple(edit.text.strip() for edit in edits if edit.text)
-    return replace(
-        output,
-        text=text,
-        links=links,
-        copies=copies,
-        restored=restored,
-        missing_terms=missing_targets(segment.terms, text, segment.target_language),
-    )
+    copies, segment = output.copies, output.segment
+    if copies is None or copies.are_right:
+        missing = missing_targets(segment.terms, output.text, segment.target_language)
+        return replace(output, missing_terms=missing)
+    found = targets_in(output.text, segment.terms, segment.target_language)
+    edits = edits_to_keep(copies, output.links, [(match.begin, match.end) for match in found])
+    restored = tuple(edit.text.strip() for edit in edits if edit.text)
+    return replace(_edited(output, edits), restored=restored)
 
 
 def _token_pairs(parts: Sequence[Output]) -> Links:
@@ -574,13 +621,3 @@ def _token_pairs(parts: Sequence[Output]) -> Links:
         sources += len(part.segment)
         targets += len(part.hypothesis.tokens)
     return tuple(links)
-
-
-def _marks(output: Output, begin: int) -> list[Mark]:
-    """Returns the marks of an output that begins at a position of its text."""
-    segment, kept = output.segment, output.copies.found if output.copies else ()
-    terms = targets_in(output.text, segment.terms, segment.target_language, kept)
-    return [
-        *(Mark(begin + first, begin + end, "kept") for first, end in kept),
-        *(Mark(begin + term.begin, begin + term.end, "term") for term in terms),
-    ]

@@ -311,40 +311,15 @@ class Translator:
             total: Number of all texts. None: it is not known.
             progress: As for `translate`, as `name_text` is.
         """
-        num_done = 0
-        cut_off: list[int] = []  # for each output that is, the number of its text
-        staying: list[int] = []
-        num_repeated = longest = 0  # of these outputs
-        num_unknown, num_characters = 0.0, 0
+        defects = _Defects()
         with Progress(total, "texts", shown=progress) as shown:
             for job in jobs:
-                longest = job.call.search.max_new_tokens
                 rows = self.run(job, lambda count: shown.update(shown.done + count))
                 for (text, *_), row in zip(job.texts, rows, strict=True):
-                    cut = [output for output in row if not output.is_complete]
-                    cut_off += [num_done] * len(cut)
-                    num_repeated += sum(output.repeated for output in cut)
-                    staying += [num_done] * row[0].stays
-                    size = count_characters(text)
-                    num_unknown += size * row[0].unknown_share
-                    num_characters += size
-                    num_done += 1
+                    defects.add(text, row, job.call.search.max_new_tokens)
                     yield row
-                shown.update(num_done)
-        if cut_off:
-            names = _named(cut_off, name_text)
-            _warn_of_cut_off(len(cut_off), names, num_repeated, longest)
-        if staying:
-            logger.warning(
-                f"The source stays in {_named(staying, name_text)}: placeholders without numbers, "
-                "such as %s, would be in another order."
-            )
-        if num_unknown:
-            logger.warning(
-                f"The vocabulary lacks {num_unknown:,.0f} of {num_characters:,} characters of the "
-                f"texts ({num_unknown / num_characters:.1%}), so the model does not see them. "
-                "`unknown_share` of a result (--json) tells the share of its text."
-            )
+                shown.update(defects.num_texts)
+        defects.warn(name_text)
 
     def search_of(self, options: TranslateOptions) -> Search:
         """Decides the search of a request."""
@@ -486,17 +461,50 @@ def _named(numbers: Iterable[int], name_text: Callable[[int], str] | None) -> st
     return f"{', '.join(names[:MOST_NAMED])}{others}"
 
 
-def _warn_of_cut_off(count: int, names: str, num_repeated: int, longest: int) -> None:
-    """Warns of outputs that are cut off; `names` are the names of their texts."""
-    logger.warning(
-        f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}, in "
-        f"{names}. "
-        + (
-            f"{num_repeated:,} of them repeat themselves: train the model longer."
-            if num_repeated
-            else "Give a larger `max_new_tokens` (--max-new-tokens)."
-        )
-    )
+class _Defects:
+    """Counts the defects of texts and their outputs, to warn of them once."""
+
+    def __init__(self) -> None:
+        self.num_texts = self.num_repeated = self.longest = self.num_characters = 0
+        self.cut_off: list[int] = []  # for each output that is, the number of its text
+        self.staying: list[int] = []
+        self.num_unknown = 0.0
+
+    def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
+        """Counts the outputs of a text, whose longest length is given in tokens."""
+        cut = [output for output in row if not output.is_complete]
+        self.cut_off += [self.num_texts] * len(cut)
+        self.staying += [self.num_texts] * row[0].stays
+        self.num_repeated += sum(output.repeated for output in cut)
+        size, self.longest = count_characters(text), longest
+        self.num_unknown += size * row[0].unknown_share
+        self.num_characters += size
+        self.num_texts += 1
+
+    def warn(self, name_text: Callable[[int], str] | None) -> None:
+        """Warns of each kind of defect that there is."""
+        if self.cut_off:
+            logger.warning(
+                f"Outputs that are cut off at the longest length of {self.longest} tokens: "
+                f"{len(self.cut_off):,}, in {_named(self.cut_off, name_text)}. "
+                + (
+                    f"{self.num_repeated:,} of them repeat themselves: train the model longer."
+                    if self.num_repeated
+                    else "Give a larger `max_new_tokens` (--max-new-tokens)."
+                )
+            )
+        if self.staying:
+            logger.warning(
+                f"The source stays in {_named(self.staying, name_text)}: placeholders without "
+                "numbers, such as %s, would be in another order."
+            )
+        if self.num_unknown:
+            share = self.num_unknown / self.num_characters
+            logger.warning(
+                f"The vocabulary lacks {self.num_unknown:,.0f} of {self.num_characters:,} "
+                f"characters of the texts ({share:.1%}), so the model does not see them. "
+                "`unknown_share` of a result (--json) tells the share of its text."
+            )
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -338,9 +338,9 @@ def letters_of(tag: str) -> Any:
         return None
 
 
-def words_have_spaces(tag: str) -> bool:
-    """Returns whether a language puts spaces between words."""
-    return script_of(tag) not in WITHOUT_SPACES
+def words_have_spaces(tag: str | None) -> bool:
+    """Returns whether a language puts spaces between words; None: an unknown one, which does."""
+    return tag is None or script_of(tag) not in WITHOUT_SPACES
 
 
 def is_spaced_script_at(text: str, position: int) -> bool:
