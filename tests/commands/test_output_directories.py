@@ -71,6 +71,7 @@ WRITES_A_DIRECTORY = (
     "export --to argos out mine --languages en=English de=German",
     "average out --output mine",
     "adapt out pairs.tsv --output-dir mine",
+    "distil out pairs.tsv --output-dir mine",
     "prepare recipe.yaml --vocab_size 0 --output-dir mine",
     "translate out --corpus pairs.tsv --output mine",
 )
