@@ -7,11 +7,11 @@ from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import (
     Copies,
     TokenLinks,
+    compiled,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_number,
     kept_spans,
-    make_kept_finder,
 )
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
 
@@ -254,11 +254,11 @@ def test_an_unknown_character_is_kept():
 
 
 def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
-    find = make_kept_finder(patterns=[r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
+    patterns = compiled([r"Acme(?: \w+)?", r"\bv\d+(\.\d+)*\b", r"x*", r"Büro \{0\}"])
     text = "Acme Cloud {0} v1.2 at Büro {0} http://v1.org"
     kept = ["Acme Cloud", "{0}", "v1.2", "Büro {0}", "http://v1.org"]
-    assert [text[slice(*span)] for span in find(text)] == kept
-    spans = find(text)
+    assert [text[slice(*span)] for span in kept_spans(text, patterns=patterns)] == kept
+    spans = kept_spans(text, patterns=patterns)
     output = "Im Büro {0} ist Acme Wolke v1.2 {0} http://v1.org"
     assert not Copies.find(text, spans, output).are_right
     assert Copies.find(text, spans, output.replace("Acme Wolke", "Acme Cloud")).are_right
@@ -270,7 +270,7 @@ def test_patterns_of_the_user_are_kept_and_the_longest_part_counts():
 @pytest.mark.parametrize("pattern", [r"(a|aa)+$", "("])
 def test_a_pattern_that_is_wrong_or_would_take_years_is_named(pattern):
     with pytest.raises(ValueError, match=regex.escape(repr(pattern))):
-        make_kept_finder(patterns=[pattern])("a" * 5000 + "b")
+        kept_spans("a" * 5000 + "b", patterns=compiled([pattern]))
 
 
 def test_unknown_characters_beside_a_placeholder_are_spans_of_their_own():

@@ -7,7 +7,6 @@ import pytest
 
 from vanilla_transformer.text.languages import (
     are_related,
-    between_sentences,
     closest_tag,
     detect,
     is_spaced_script_at,
@@ -17,6 +16,7 @@ from vanilla_transformer.text.languages import (
     letters_of,
     score_tokenizer,
     sentence_ends,
+    sentences_have_spaces,
     standard_tag,
     tag_of_texts,
     word_borders,
@@ -243,7 +243,7 @@ def test_spaces():
         True,
         True,
     ]
-    assert [between_sentences(tag) for tag in ("zh", "ja", "th", "bo")] == ["", "", " ", " "]
+    assert [*map(sentences_have_spaces, ("zh", "ja", "th", "bo"))] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from unicodedata import decimal, normalize
 import regex
 
 from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
-from vanilla_transformer.text.patterns import find_patterns, normalized
+from vanilla_transformer.text.patterns import find_patterns
+from vanilla_transformer.text.printf import normalized
 
 _LEAST_LETTERS = 20  # of a side whose language is detected: fewer mislead the detector
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet

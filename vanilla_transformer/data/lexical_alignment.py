@@ -26,6 +26,8 @@ _SEGMENTS = 8000  # words of a script without spaces
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_LONGEST = {"katakana": 6, "joined": 3}
+"""Longest word in a run of letters of a script without spaces, in characters."""
 
 
 class Words:
@@ -35,18 +37,18 @@ class Words:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        runs: dict[int, list[str]] = {}
+        runs: dict[str, list[str]] = {}
         for text in texts:
-            for begin, end, longest in letter_runs(text):
-                if longest:
-                    runs.setdefault(longest, []).append(text[begin:end])
+            for begin, end, kind in letter_runs(text):
+                if kind:
+                    runs.setdefault(kind, []).append(text[begin:end])
         self._cutters = {}
-        for longest, some in runs.items():
+        for kind, some in runs.items():
             trainer = trainers.BpeTrainer(
-                vocab_size=_SEGMENTS, max_token_length=longest, show_progress=False
+                vocab_size=_SEGMENTS, max_token_length=_LONGEST[kind], show_progress=False
             )
-            self._cutters[longest] = Tokenizer(models.BPE())
-            self._cutters[longest].train_from_iterator(some, trainer)
+            self._cutters[kind] = Tokenizer(models.BPE())
+            self._cutters[kind].train_from_iterator(some, trainer)
         counts = Counter(
             text[begin:end].lower() for text in texts for begin, end in self.spans(text)
         )
@@ -57,8 +59,8 @@ class Words:
     def spans(self, text: str) -> list[Span]:
         """Returns where the first words of a text begin and end."""
         spans: list[Span] = []
-        for begin, end, longest in letter_runs(text):
-            if cutter := self._cutters.get(longest):
+        for begin, end, kind in letter_runs(text):
+            if kind and (cutter := self._cutters.get(kind)):
                 parts = cutter.encode(text[begin:end]).offsets
                 spans += [(begin + first, begin + last) for first, last in parts]
             else:

@@ -1,15 +1,15 @@
 """A request with nothing left to decide: `Translator.plan` makes it, and `run` computes it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vanilla_transformer.inference.engine_choice import Engine
 from vanilla_transformer.inference.options import Metric, OutputOptions
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.search import Search
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.kept import make_kept_finder
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import MemoryUse
 from vanilla_transformer.text.terms import Glossary
 
@@ -36,14 +36,20 @@ class Demands(NamedTuple):
     """The decisions on outputs before they are made.
 
     Attributes:
-        find_kept: Finds the parts of a text that its output has too.
         glossary: Terms whose translation is decided.
-        keeps: Whether outputs keep these parts, and have no other placeholders.
+        keeps: Whether outputs keep placeholders and the like, and have no other ones.
+        patterns: Compiled regular expressions of further parts that they keep.
     """
 
-    find_kept: Callable[..., list[Span]] = make_kept_finder()
     glossary: Glossary = Glossary(())
     keeps: bool = True
+    patterns: tuple[Any, ...] = ()
+
+    def find_kept(
+        self, text: str, unknown: Sequence[Span] = (), flags: frozenset[str] = frozenset()
+    ) -> list[Span]:
+        """Finds the parts of a text that its output has too; see `kept_spans`."""
+        return kept_spans(text, unknown, self.patterns, flags=flags) if self.keeps else []
 
 
 NO_DEMANDS = Demands()

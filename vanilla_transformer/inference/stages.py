@@ -42,7 +42,7 @@ from vanilla_transformer.text.kept import (
 )
 from vanilla_transformer.text.languages import tag_of_texts, words_have_spaces
 from vanilla_transformer.text.lines import TextLayout, count_characters
-from vanilla_transformer.text.patterns import has_numbers
+from vanilla_transformer.text.printf import has_numbers
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_exchange, missing_targets, targets_in
 from vanilla_transformer.text.tokenizer_sides import vocabulary_of

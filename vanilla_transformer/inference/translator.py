@@ -48,7 +48,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.kept import make_kept_finder
+from vanilla_transformer.text.kept import compiled
 from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.memory import Memory, MemoryUse, decide
@@ -268,11 +268,10 @@ class Translator:
             reads = [self.reader.reads_memory] * len(texts)
             former = decide(texts, memories, reads, tells=True)
         glossary = Glossary(()) if options.glossary is None else Glossary.of(options.glossary)
-        find_kept = make_kept_finder(options.keep, options.keep_patterns)
         return Job(
             list(map(JobText, texts, directions, former)),
             call,
-            Demands(find_kept, glossary, options.keep),
+            Demands(glossary, options.keep, compiled(options.keep_patterns)),
             None if options.minimum_risk is None else metric_by_name(options.minimum_risk),
             options.in_sentences,
         )

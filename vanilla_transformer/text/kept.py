@@ -20,20 +20,22 @@ from vanilla_transformer.options import option
 from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
-    are_numbered,
     find_patterns,
     is_exact,
     is_invented,
-    is_of_printf,
     is_part_at,
+    is_written_out,
+    pattern_of,
+)
+from vanilla_transformer.text.printf import (
+    are_numbered,
+    is_of_printf,
     is_share_at,
     is_value,
-    is_written_out,
     normalized,
     number_of,
     numbers_of,
     of_value,
-    pattern_of,
     single_signs,
     with_number,
 )
@@ -96,20 +98,17 @@ class TokenLinks:
         return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
 
 
-def make_kept_finder(keep: bool = True, patterns: Iterable[str] = ()) -> Callable[..., list[Span]]:
-    """Returns the function that finds the kept parts of a text, or a function that finds none."""
-    if not keep:
-        return lambda *_, **__: []
+def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
+    """Compiles the patterns of further kept parts."""
     try:
-        compiled = list(map(regex.compile, patterns))
+        return tuple(map(regex.compile, patterns))
     except regex.error as error:
         raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
-    return partial(kept_spans, patterns=compiled)
 
 
 def _pattern(text: str) -> str:
     """Reads a regular expression."""
-    make_kept_finder(patterns=[text])
+    compiled([text])
     return text
 
 

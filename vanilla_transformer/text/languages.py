@@ -69,20 +69,18 @@ JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?=
 
 _CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
-_SPACELESS = regex.compile(
-    "[{}]".format(
-        "".join(
-            rf"\p{{{part}}}"
-            for script in WITHOUT_SPACES
-            for part in SCRIPT_PARTS.get(script, (script,))
-        )
+_SPACELESS_PARTS = "[{}]".format(
+    "".join(
+        rf"\p{{{part}}}"
+        for script in WITHOUT_SPACES
+        for part in SCRIPT_PARTS.get(script, (script,))
     )
 )
+_SPACELESS = regex.compile(_SPACELESS_PARTS)
 _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
 )  # of Unicode, and after an article or pronoun of French or Italian: l'homme
 _TWO_OF_WORD = regex.compile(r"\w\w")
-_SPACELESS_PARTS = _SPACELESS.pattern
 _LETTERS_OF_WORDS = r"\p{L}\p{M}\p{N}_"
 _WORDS = regex.compile(
     rf"{_SPACELESS_PARTS}|[[{_LETTERS_OF_WORDS}]--{_SPACELESS_PARTS}]+|\S", regex.V1
@@ -382,13 +380,12 @@ def unbroken_parts(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _UNBROKEN.finditer(text)]
 
 
-def letter_runs(text: str) -> list[tuple[int, int, int]]:
-    """Returns the spans of runs of letters, each with the longest word in it, in characters.
+def letter_runs(text: str) -> list[tuple[int, int, str | None]]:
+    """Returns the spans of runs of letters with their kinds: "katakana", or "joined" words.
 
-    The length is 0 for scripts with spaces: such a run is one word.
+    The kind is None for scripts with spaces: such a run is one word.
     """
-    longest = {"katakana": 6, "joined": 3, None: 0}
-    return [(*match.span(), longest[match.lastgroup]) for match in _RUNS.finditer(text)]
+    return [(*match.span(), match.lastgroup) for match in _RUNS.finditer(text)]
 
 
 @lru_cache(maxsize=65536)
@@ -415,9 +412,9 @@ def lemma(word: str, tag: str | None) -> str:
     return word if dictionary is None else str(lemmatize(word, dictionary))
 
 
-def between_sentences(tag: str) -> str:
-    """Returns the text between two sentences of a language: a space, or nothing."""
-    return "" if script_of(tag) in WITHOUT_SENTENCE_SPACES else " "
+def sentences_have_spaces(tag: str) -> bool:
+    """Returns whether a language puts spaces between sentences."""
+    return script_of(tag) not in WITHOUT_SENTENCE_SPACES
 
 
 def score_tokenizer(tag: str) -> str:
@@ -436,7 +433,7 @@ def joint_score_tokenizer(names: Collection[str]) -> str:
 def tag_of_texts(texts: Iterable[str]) -> str | None:
     """Returns a language whose script most letters of texts have, if words have no spaces there.
 
-    It is "zh", "ja", "ko", "th", ..., as far as a score needs to know; None for other scripts.
+    It is "zh", "ja", "ko", "th", "lo", "km", "my", "bo" or "jv-Java"; None for other scripts.
     """
     sample = "".join(islice(texts, 1000))
     letters = len(_LETTERS.findall(sample))

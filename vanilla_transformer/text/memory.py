@@ -26,7 +26,8 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TO
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, word_parts
-from vanilla_transformer.text.patterns import find_patterns, is_next
+from vanilla_transformer.text.patterns import find_patterns
+from vanilla_transformer.text.printf import is_next
 
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of a model's.

@@ -2,19 +2,17 @@
 
 import html
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from itertools import count
 from typing import Any, NamedTuple
 
 import regex
 
+from vanilla_transformer.text.printf import FLAGS, SIZE
+
 # Letters of other scripts may touch a part, as in 文件%s无法保存: its own words are Latin.
 _WORD = r"\p{Latin}\p{N}_"
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-# A conversion of printf is %, flags, a width and a size, and a letter.
-_SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
-_FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _CONVERSION = "[diouxXeEfFgGcspn@]"
 # A plural of Xcode, and a macro of C.
 _NAMED = rf"%(?:\d+\$)?(?:#@{_NAME}@|[-+#0]*\d*<PRI[diouxX]\w+>)"
@@ -33,11 +31,6 @@ _OPTIONS = regex.compile(
     r"|(?i:\b(?:use|using|with|without|specify|try|run|see|add|pass|give)\s+--[a-z]"
     r"|option|opci|opç|opzion|opti|argument|param|flag|switch|schalter|command|comando|befehl"
     r"|опци|параметр|команд|ключ|选项|選項|参数|參數|命令|オプション|引数|コマンド|옵션|명령|خيار|विकल्प|seçene)"
-)
-_POSITION = regex.compile(r"%(\d+)\$")
-_SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
-_IN_ORDER = regex.compile(
-    rf"(?:%%)?(%(?:\d+\$)?{_FLAGS}{_SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
 )
 
 
@@ -144,9 +137,9 @@ PATTERNS: Sequence[Pattern] = (
         "placeholder",
         ("%",),
         rf"{_NAMED}|(?<!%)%%(?:\d+\$)?[sd]"
-        rf"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${_FLAGS}{_SIZE}{_CONVERSION}"
-        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){_FLAGS}{_SIZE}{_CONVERSION}(?![{_WORD}])"
-        rf"|(?<!\d\s?%){_FLAGS}(?:{_SIZE}s(?=\p{{Latin}})|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"
+        rf"|(?:(?<!%)%%(?=%)|(?<!(?<!%)%))%(?:\d+\${FLAGS}{SIZE}{_CONVERSION}"
+        rf"|(?![1-9]\d*e|[1-9]\d+[iou]){FLAGS}{SIZE}{_CONVERSION}(?![{_WORD}])"
+        rf"|(?<!\d\s?%){FLAGS}(?:{SIZE}s(?=\p{{Latin}})|[du](?=\p{{Latin}}{{1,3}}(?![{_WORD}]))))"
         r"(?:\s?%%)?|(?<!%)%%(?!%)",
         "%s %1$d %.1f%% %'d %*d %dpx 50%% %2$#@files@",
         "100 % der, 5% discount, %50i, %12e kadar",
@@ -247,7 +240,7 @@ PATTERNS: Sequence[Pattern] = (
 
 
 _PRINTF = (
-    rf"{_NAMED}|(?:%%(?=%[^%]))?%(?:\d+\$)?[-+ #0']*{_SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)"
+    rf"{_NAMED}|(?:%%(?=%[^%]))?%(?:\d+\$)?[-+ #0']*{SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)"
     r"(?:\s?%%)?|%%"
 )
 _STRICT = {  # the placeholders of a message with such a flag: it says that % is no percent sign
@@ -318,90 +311,6 @@ def find_patterns(
 def pattern_of(part: str) -> Pattern | None:
     """Returns the row of a text that is one part as a whole, or None."""
     return next((row for row in PATTERNS if _compiled(row.expression).fullmatch(part)), None)
-
-
-def normalized(part: str, is_numbered: bool = True) -> str:
-    """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
-
-    The numbers of `%1$s` and `%2$s` count if it is numbered.
-    """
-    if not is_numbered:
-        part = _POSITION.sub("%", part)
-    is_share = "%%" in part and _IN_ORDER.fullmatch(part)
-    return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
-
-
-def of_value(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Returns the span of a part without the percent signs beside a placeholder of printf."""
-    match = _IN_ORDER.fullmatch(text, begin, end)
-    return match.span(1) if match and match[1] else (begin, end)
-
-
-def single_signs(text: str, parts: Iterable[tuple[int, int]]) -> list[int]:
-    """Returns the positions of the percent signs of a text that are in none of its parts."""
-    inside = {position for part in parts for position in range(*part)}
-    return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
-
-
-def is_share_at(text: str, position: int) -> bool:
-    """Returns whether a percent sign stands behind a number, or before a space."""
-    return _SHARE.match(text, position) is not None
-
-
-def is_of_printf(part: str) -> bool:
-    """Returns whether a text with this part writes a percent sign as `%%`."""
-    return "%%" in part or part.startswith(("%(", "%<")) or bool(_IN_ORDER.fullmatch(part))
-
-
-def number_of(part: str) -> int:
-    """Returns the number of a placeholder such as `%2$s`; 0: it has none."""
-    match = _POSITION.match(part)
-    return int(match[1]) if match else 0
-
-
-def are_numbered(parts: Iterable[str]) -> bool | None:
-    """Returns whether placeholders such as `%s` have numbers; None: only some have."""
-    found = {bool(_POSITION.search(part)) for part in parts if _IN_ORDER.fullmatch(part)}
-    return None if len(found) > 1 else True in found
-
-
-def is_value(part: str) -> bool:
-    """Returns whether a part is a placeholder of printf for one of several values."""
-    return part != "{}" and not part.endswith("m") and bool(_IN_ORDER.fullmatch(part))
-
-
-def is_next(part: str) -> bool:
-    """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
-    return bool(_IN_ORDER.fullmatch(part)) and not _POSITION.search(part)
-
-
-def numbers_of(parts: Iterable[str]) -> list[int]:
-    """Returns the number of the value of each placeholder; `%*d` has its width before it."""
-    numbers, last = [], 0
-    for part in parts:
-        if number := _POSITION.search(part):
-            numbers.append(int(number[1]))
-        else:
-            last += 1 + part.count("*")
-            numbers.append(last)
-    return numbers
-
-
-def with_number(part: str, number: int) -> str:
-    """Returns a placeholder with the number of its value: `%2$s`, `%3$*2$d`."""
-    widths = count(number - part.count("*"))
-    numbered = regex.sub(r"\*(?!\d)", lambda _: f"*{next(widths)}$", part)
-    return str(regex.sub(r"%(?:\d+\$)?(?=[^%\s])", f"%{number}$", numbered, count=1))
-
-
-_NUMBERED = {"awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"}
-_NUMBERED |= {"numbered", "objc", "perl", "php", "ruby", "tcl"}
-
-
-def has_numbers(flags: Collection[str]) -> bool:
-    """Returns whether a message with these flags may number its placeholders, as `%2$s`."""
-    names = {flag.removesuffix("-format") for flag in flags}
-    return bool(names & _NUMBERED) and "python" not in names
 
 
 def is_exact(part: str) -> bool:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import regex
 
-from vanilla_transformer.text.edits import inner_positions
+from vanilla_transformer.text.edits import Span, inner_positions
 from vanilla_transformer.text.languages import (
     CLAUSE_SIGNS,
-    between_sentences,
     is_spaced_script_at,
     sentence_ends,
+    sentences_have_spaces,
     words_have_spaces,
 )
 
@@ -29,13 +30,13 @@ class Cut:
     """
 
     space: str
-    between: str
+    between: Literal["sentences", "words", "letters"]
 
     def in_language(self, tag: str | None) -> str:
         """Returns the text at the cut in another language; None: in a language with spaces."""
         if self.between == "letters":
             return self.space
-        has_space = between_sentences if self.between == "sentences" else words_have_spaces
+        has_space = sentences_have_spaces if self.between == "sentences" else words_have_spaces
         if tag is not None and not has_space(tag):
             return ""
         return self.space.replace("\u3000", " ") or " "
@@ -46,7 +47,7 @@ def cut_line(
     count_tokens: Callable[[str], int],
     limit: int,
     language: str | None = None,
-    whole: Sequence[tuple[int, int]] = (),
+    whole: Sequence[Span] = (),
 ) -> list[str | Cut]:
     """Cuts a line into pieces that are short enough, with as few cuts as possible.
 
@@ -59,7 +60,7 @@ def cut_line(
         Pieces and cuts alternately. With the spaces of the cuts they are the line.
     """
     # The larger the units between cuts, the more of its context each piece keeps.
-    kinds: list[tuple[str, Callable[[str], list[int]]]] = [
+    kinds: list[tuple[Literal["sentences", "words", "letters"], Callable[[str], list[int]]]] = [
         ("sentences", lambda text: sentence_ends(text, language)),
         ("sentences", lambda text: [match.end() for match in CLAUSE_SIGNS.finditer(text)]),
         ("words", lambda text: [match.end() for match in _SPACE.finditer(text)]),
@@ -79,11 +80,9 @@ def cut_line(
         units = _units(text, ends)
         start = first = 0
         while first < len(units):
-
-            def fits(end: int, begin: int = units[first][0]) -> bool:
-                return count_tokens(text[begin:end]) <= limit
-
-            last = _last_that_fits(units, first, fits)
+            last = _last_that_fits(
+                units, first, lambda begin, end: count_tokens(text[begin:end]) <= limit
+            )
             begin, end = units[first][0], units[last][1]
             if parts:
                 is_letters = between == "letters" and is_spaced_script_at(text, begin)
@@ -99,7 +98,7 @@ def cut_line(
 
 
 def split_sentences(
-    line: str, language: str | None = None, whole: Sequence[tuple[int, int]] = ()
+    line: str, language: str | None = None, whole: Sequence[Span] = ()
 ) -> list[str | Cut]:
     """Returns the sentences of a line and the cuts alternately; see `cut_line`."""
     inner = inner_positions(whole)
@@ -112,9 +111,9 @@ def split_sentences(
     return parts[1:]
 
 
-def _units(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
+def _units(text: str, ends: Sequence[int]) -> list[Span]:
     """Returns where each unit begins and ends, without the white space after all but the last."""
-    units: list[tuple[int, int]] = []
+    units: list[Span] = []
     start, last = 0, len(text.rstrip())
     for end in ends:
         content = start + len(text[start:end].rstrip())
@@ -125,16 +124,14 @@ def _units(text: str, ends: Sequence[int]) -> list[tuple[int, int]]:
     return units
 
 
-def _last_that_fits(
-    units: Sequence[tuple[int, int]], first: int, fits: Callable[[int], bool]
-) -> int:
+def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int], bool]) -> int:
     """Finds the last unit up to whose end a piece fits, in few steps; `first` is always taken."""
     last, step = first, 1
-    while last + step < len(units) and fits(units[last + step][1]):
+    while last + step < len(units) and fits(units[first][0], units[last + step][1]):
         last += step
         step *= 2
     while step > 1:
         step //= 2
-        if last + step < len(units) and fits(units[last + step][1]):
+        if last + step < len(units) and fits(units[first][0], units[last + step][1]):
             last += step
     return last

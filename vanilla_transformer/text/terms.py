@@ -214,13 +214,14 @@ def edits_to_exchange(
 
 
 def _words_in(text: str, parts: Sequence[Span]) -> list[Span]:
-    """Returns the words that parts of a text touch, in order; Kanji and the like only in a part.
+    """Returns the words that parts of a text touch, in order.
 
-    Hiragana count only where nothing else does: they are particles and endings.
+    Of joined characters, only those within a part count. Hiragana count only where nothing else
+    does: they are particles and endings.
     """
     words = [
-        (max(begin, first), min(end, last)) if longest == 3 else (begin, end)
-        for begin, end, longest in letter_runs(text)
+        (max(begin, first), min(end, last)) if kind == "joined" else (begin, end)
+        for begin, end, kind in letter_runs(text)
         for first, last in parts
         if meets((begin, end), [(first, last)])
     ]

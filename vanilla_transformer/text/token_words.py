@@ -24,7 +24,8 @@ _LETTER = regex.compile(r"\X")
 def unknown_spans(tokenizer: Any, texts: list[str], side: str = "source") -> list[list[Span]]:
     """Finds the parts of each text that are unknown to the vocabulary, whole letters.
 
-    A tokenizer that is not fast does not tell them: a character is unknown if it alone is.
+    A slow tokenizer does not report spans: each character is encoded alone to see whether it is
+    unknown.
     """
     of_side = target_side(tokenizer) if side == "target" else tokenizer
     call = partial(call_tokenizer, of_side, side, truncation=False)

@@ -56,13 +56,10 @@ def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
 
     The tokenizers of Marian and FSMT have both vocabularies, but do not return the target's.
     """
-    vocabulary: dict[str, int]
     if side == "target" and hasattr(tokenizer, "get_tgt_vocab"):
-        vocabulary = {token: index for index, token in tokenizer.decoder.items()}
-    elif side == "target":
-        vocabulary = target_side(tokenizer).get_vocab()
-    else:
-        vocabulary = tokenizer.get_vocab()
+        return {token: index for index, token in tokenizer.decoder.items()}
+    of_side = target_side(tokenizer) if side == "target" else tokenizer
+    vocabulary: dict[str, int] = of_side.get_vocab()
     return vocabulary
 
 

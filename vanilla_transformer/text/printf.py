@@ -1,0 +1,104 @@
+"""Placeholders of printf, such as `%s` and `%2$d`: their numbers and their percent signs."""
+
+from collections.abc import Collection, Iterable
+from itertools import count
+
+import regex
+
+from vanilla_transformer.text.edits import Span
+
+# A conversion of printf is %, flags, a width and a size, and a letter.
+SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
+FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
+_POSITION = regex.compile(r"%(\d+)\$")
+_SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
+_PRINTF_PART = regex.compile(
+    rf"(?:%%)?(%(?:\d+\$)?{FLAGS}{SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
+)
+
+
+def normalized(part: str, is_numbered: bool = True) -> str:
+    """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
+
+    The numbers of `%1$s` and `%2$s` count if it is numbered.
+    """
+    if not is_numbered:
+        part = _POSITION.sub("%", part)
+    is_share = "%%" in part and _PRINTF_PART.fullmatch(part)
+    return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
+
+
+def of_value(text: str, begin: int, end: int) -> Span:
+    """Returns the span of a part without the percent signs beside a placeholder of printf."""
+    match = _PRINTF_PART.fullmatch(text, begin, end)
+    return match.span(1) if match and match[1] else (begin, end)
+
+
+def single_signs(text: str, parts: Iterable[Span]) -> list[int]:
+    """Returns the positions of the percent signs of a text that are in none of its parts."""
+    inside = {position for part in parts for position in range(*part)}
+    return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
+
+
+def is_share_at(text: str, position: int) -> bool:
+    """Returns whether a percent sign stands behind a number, or before a space."""
+    return _SHARE.match(text, position) is not None
+
+
+def is_of_printf(part: str) -> bool:
+    """Returns whether a text with this part writes a percent sign as `%%`."""
+    return "%%" in part or part.startswith(("%(", "%<")) or bool(_PRINTF_PART.fullmatch(part))
+
+
+def number_of(part: str) -> int:
+    """Returns the number of a placeholder such as `%2$s`; 0: it has none."""
+    match = _POSITION.match(part)
+    return int(match[1]) if match else 0
+
+
+def are_numbered(parts: Iterable[str]) -> bool | None:
+    """Returns whether placeholders such as `%s` have numbers; None: only some have."""
+    found = {bool(_POSITION.search(part)) for part in parts if _PRINTF_PART.fullmatch(part)}
+    return None if len(found) > 1 else True in found
+
+
+def is_value(part: str) -> bool:
+    """Returns whether a part is a placeholder of printf for one of several values.
+
+    `%m` is none: it is the message of errno.
+    """
+    return part != "{}" and not part.endswith("m") and bool(_PRINTF_PART.fullmatch(part))
+
+
+def is_next(part: str) -> bool:
+    """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
+    return bool(_PRINTF_PART.fullmatch(part)) and not _POSITION.search(part)
+
+
+def numbers_of(parts: Iterable[str]) -> list[int]:
+    """Returns the number of the value of each placeholder; `%*d` has its width before it."""
+    numbers, last = [], 0
+    for part in parts:
+        if number := _POSITION.search(part):
+            numbers.append(int(number[1]))
+        else:
+            last += 1 + part.count("*")
+            numbers.append(last)
+    return numbers
+
+
+def with_number(part: str, number: int) -> str:
+    """Returns a placeholder with the number of its value: `%2$s`, `%3$*2$d`."""
+    widths = count(number - part.count("*"))
+    numbered = regex.sub(r"\*(?!\d)", lambda _: f"*{next(widths)}$", part)
+    return str(regex.sub(r"%(?:\d+\$)?(?=[^%\s])", f"%{number}$", numbered, count=1))
+
+
+_NUMBERED = {"awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"}
+_NUMBERED |= {"numbered", "objc", "perl", "php", "ruby", "tcl"}
+
+
+def has_numbers(flags: Collection[str]) -> bool:
+    """Returns whether a message with these flags may number its placeholders, as `%2$s`."""
+    names = {flag.removesuffix("-format") for flag in flags}
+    return bool(names & _NUMBERED) and "python" not in names
