@@ -15,13 +15,13 @@ from vanilla_transformer.text.languages import (
     lemma,
     letters_of,
     score_tokenizer,
-    sentence_ends,
     sentences_have_spaces,
     standard_tag,
     tag_of_texts,
     word_borders,
     words_have_spaces,
 )
+from vanilla_transformer.text.sentences import sentence_ends
 
 
 @pytest.mark.parametrize(

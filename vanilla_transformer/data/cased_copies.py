@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.row_languages import languages_of
-from vanilla_transformer.text.languages import to_title, to_upper
+from vanilla_transformer.text.capitals import to_title, to_upper
 
 _WORDS = regex.compile(
     r"(?<!\S)(?!--?\p{L}|\S*\p{L}[.:]+\p{L}{2})[^\s\d<>{}\[\]$%@\\/_#&|=]+(?!\S)"

@@ -8,7 +8,9 @@ import regex
 _TIMES = 3
 """Times in a row from which words, or a part of a word, count as repeated."""
 _TOKENS, _LETTERS, _ALPHABET = 3, 12, 1000
-"""Tokens of which a second search allows no second copy; as many letters; most letters there are.
+"""A second search repeats no three tokens, or no twelve if tokens are letters.
+
+Fewer than 1000 tokens are an alphabet.
 
 Of the German references of Multi30k, 0.7% have three subwords twice, 1.1% twelve letters, and 91%
 three letters. Chinese characters, which are more than an alphabet, hold as much as subwords.

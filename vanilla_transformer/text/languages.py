@@ -1,16 +1,14 @@
-"""Languages: their tags, scripts, words and sentences, and the tokenizers of their scores.
+"""Languages: their tags, scripts and words, and the tokenizers of their scores.
 
 Tags are of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
-`eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `sentencex` finds the
-sentences of some 300 languages, `py3langid` tells some 130 languages apart, and Unicode's
-properties tell the script of a letter.
+`eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `py3langid` tells
+some 130 languages apart, and Unicode's properties tell the script of a letter.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
-from unicodedata import normalize
 
 import langcodes
 import regex
@@ -49,25 +47,11 @@ WITHOUT_SPACES = WITHOUT_SENTENCE_SPACES | {
 }
 """Scripts that put no space between words."""
 
-_CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
-_SENTENCE_SIGNS = regex.compile(
-    rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
-)
-_GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
-"""Positions at which a sentence goes on: at a comma of Burmese, and behind words that Japanese
-quotes."""
-CLAUSE_SIGNS = regex.compile(
-    r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
-    rf"(?!\p{{Nd}})){_CLOSING}\s*"
-)
-"""The end of a clause, after which a long sentence may be cut, and the white space there."""
-
 _IDEOGRAPHIC = r"[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\uff01-\uff60]"
 _IDEOGRAPH = regex.compile(_IDEOGRAPHIC)
 JOINED_LINES = regex.compile(rf"(?<={_IDEOGRAPHIC})[ \t\f\r]*+\n[ \t\f\r\n]*+(?={_IDEOGRAPHIC})")
 """A line break of HTML between Chinese or Japanese characters, which stands for no space."""
 
-_CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]")
 _SPACELESS_PARTS = "[{}]".format(
     "".join(
@@ -199,53 +183,6 @@ def are_related(one: str, other: str) -> bool:
         str(langcodes.Language.get(standard_tag(tag)).language) for tag in (one, other)
     )
     return {first, second} <= _SOUTH_SLAVIC or langcodes.tag_distance(first, second) < _RELATIVES
-
-
-_FIRST_LETTER = regex.compile(r"^\P{L}*\K\p{L}")
-_FIRST_IJ = regex.compile(r"^\P{L}*\Kij")
-_GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
-_TWO_VOWELS = regex.compile(
-    r"([\u03b1\u03b5\u03b7\u03bf\u03c5]\u0301)([\u03b9\u03c5])(?!\u0308)", regex.I
-)
-_ACCENTS = regex.compile(r"[\u0300\u0301\u0313\u0314\u0342]")
-
-
-def to_upper(text: str, tag: str | None = None) -> str:
-    """Returns a text in capital letters, as its language writes them.
-
-    A Turkish or Azerbaijani i keeps its dot, and Greek letters lose their accents.
-
-    Args:
-        tag: The tag of the language; None: it is unknown.
-    """
-    return str(_GREEK.sub(_without_accents, _with_dots(text, tag))).upper()
-
-
-def to_title(word: str, tag: str | None = None) -> str:
-    """Returns a word that begins with a capital letter, of Dutch also with IJ."""
-    if _is_in(tag, "nl") and _FIRST_IJ.search(word):
-        return str(_FIRST_IJ.sub("IJ", word))
-    return str(_FIRST_LETTER.sub(lambda letter: _with_dots(letter[0], tag).title(), word))
-
-
-def _with_dots(text: str, tag: str | None) -> str:
-    return text.replace("i", "\u0130") if _is_in(tag, "tr", "az") else text
-
-
-def _is_in(tag: str | None, *languages: str) -> bool:
-    if tag is None:
-        return False
-    language = langcodes.Language.get(standard_tag(tag)).prefer_macrolanguage()
-    return language.language in languages
-
-
-def _without_accents(word: regex.Match[str]) -> str:
-    """Returns a Greek word without accents; two vowels that one divides get a diaeresis."""
-    letters = normalize("NFD", word[0])
-    if letters in ("\u03b7\u0301", "\u0397\u0301"):  # "or"; without its accent the article
-        return "\u0389"
-    letters = _TWO_VOWELS.sub("\\1\\2\u0308", letters)
-    return normalize("NFC", _ACCENTS.sub("", letters))
 
 
 def language_name(tag: str) -> str:
@@ -443,20 +380,3 @@ def tag_of_texts(texts: Iterable[str]) -> str | None:
         if share > 0.5 and (tag != "ja" or _KANA.search(sample)):
             return tag
     return None
-
-
-def sentence_ends(text: str, tag: str | None) -> list[int]:
-    """Returns where the sentences of a text end, after their closing quotes and white space.
-
-    Args:
-        tag: The language of the text, whose abbreviations end no sentence. None: English's.
-    """
-    from sentencex import get_sentence_boundaries
-
-    language = langcodes.Language.get(standard_tag(tag)).language if tag else "en"
-    ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
-    # Signs of other scripts end a sentence in each language: texts mix them.
-    ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
-    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
-    inner = (end for end in whole if 0 < end < len(text) and not _GOES_ON.match(text, end))
-    return [*sorted(inner), len(text)]

@@ -23,9 +23,10 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import extract
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN
+from vanilla_transformer.text.capitals import to_upper
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.languages import is_spaced_script_at, to_upper, word_parts
+from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 from vanilla_transformer.text.patterns import find_patterns
 from vanilla_transformer.text.printf import is_next
 

@@ -1,20 +1,37 @@
-"""Cuts a line that is too long for a model: between sentences, clauses, words or letters."""
+"""Cuts a line that is too long for a model: between sentences, clauses, words or letters.
+
+`sentencex` finds the sentences of some 300 languages.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import langcodes
 import regex
 
 from vanilla_transformer.text.edits import Span, inner_positions
 from vanilla_transformer.text.languages import (
-    CLAUSE_SIGNS,
     is_spaced_script_at,
-    sentence_ends,
     sentences_have_spaces,
+    standard_tag,
     words_have_spaces,
 )
 
+_CLOSING = r"[\p{Pe}\p{Pf}\"'\u300d\u300f]*"
+_SENTENCE_SIGNS = regex.compile(
+    rf"[[\p{{SB=STerm}}--[!?\uff01\uff1f]]\u0f0d-\u0f12]+{_CLOSING}\s*", regex.V1
+)
+_GOES_ON = regex.compile(r"(?<=\u104a\s*)|(?<=[\u300d\u300f])(?=\u3068|\u3063\u3066)")
+"""Positions at which a sentence goes on: at a comma of Burmese, and behind words that Japanese
+quotes."""
+_CLAUSE_SIGNS = regex.compile(
+    r"(?:[,;:](?=[\s\p{Pe}\p{Pf}\"'])|[\u060c\u061b\u3001\uff0c\uff1b\uff1a\u104a\u17d6\u1363-\u1365]"
+    rf"(?!\p{{Nd}})){_CLOSING}\s*"
+)
+"""The end of a clause, after which a long sentence may be cut, and the white space there."""
+
+_CLOSING_SIGNS = regex.compile(rf"(?:(?<!\s){_CLOSING})?\s*")
 _SPACE = regex.compile(r"\s+")
 _CLUSTER = regex.compile(r"\X(?:(?=[\p{Po}\p{Pe}\p{Pf}])\X)*")  # with the signs behind it
 _CHARACTER = regex.compile(r".", regex.DOTALL)
@@ -62,7 +79,7 @@ def cut_line(
     # The larger the units between cuts, the more of its context each piece keeps.
     kinds: list[tuple[Literal["sentences", "words", "letters"], Callable[[str], list[int]]]] = [
         ("sentences", lambda text: sentence_ends(text, language)),
-        ("sentences", lambda text: [match.end() for match in CLAUSE_SIGNS.finditer(text)]),
+        ("sentences", lambda text: [match.end() for match in _CLAUSE_SIGNS.finditer(text)]),
         ("words", lambda text: [match.end() for match in _SPACE.finditer(text)]),
         ("letters", lambda text: [match.end() for match in _CLUSTER.finditer(text)]),
         ("letters", lambda text: [match.end() for match in _CHARACTER.finditer(text)]),
@@ -135,3 +152,20 @@ def _last_that_fits(units: Sequence[Span], first: int, fits: Callable[[int, int]
         if last + step < len(units) and fits(units[first][0], units[last + step][1]):
             last += step
     return last
+
+
+def sentence_ends(text: str, tag: str | None) -> list[int]:
+    """Returns where the sentences of a text end, after their closing quotes and white space.
+
+    Args:
+        tag: The language of the text, whose abbreviations end no sentence. None: English's.
+    """
+    from sentencex import get_sentence_boundaries
+
+    language = langcodes.Language.get(standard_tag(tag)).language if tag else "en"
+    ends = {boundary["end_index"] for boundary in get_sentence_boundaries(language, text)}
+    # Signs of other scripts end a sentence in each language: texts mix them.
+    ends |= {match.end() for match in _SENTENCE_SIGNS.finditer(text)}
+    whole = {_CLOSING_SIGNS.match(text, end).end() for end in ends}  # with the closing quotes
+    inner = (end for end in whole if 0 < end < len(text) and not _GOES_ON.match(text, end))
+    return [*sorted(inner), len(text)]
