@@ -57,6 +57,13 @@ def test_it_obeys_the_glossary_of_the_readme(translator):
     assert output == "Die Mitteilung konnte nicht gesendet werden."
 
 
+@pytest.mark.parametrize("name", ["lineWidth", "setup.py", "LC_ALL"])
+def test_a_glossary_translates_what_is_kept_otherwise(translator, name):
+    options = {"tgt_lang": "de", "glossary": {name: "Breite"}}
+    texts = [name, f"Change {name} here."]
+    assert all("Breite" in output for output in translator.translate(texts, **options))
+
+
 @pytest.mark.parametrize("code", TRANSLATED)
 def test_what_it_does_not_copy_is_put_back(translator, code):
     texts = ["Unknown user me@example.org", "Saved. \U0001f60a", "Open %(name)s in ~/x.txt"]
@@ -67,6 +74,13 @@ def test_what_it_does_not_copy_is_put_back(translator, code):
         assert [output.text.count(span) for span in kept] == [1] * len(kept)
         assert set(output.restored) <= set(kept)
         assert max(target for _, target in output.word_alignment) < len(output.text.split())
+
+
+@pytest.mark.parametrize("key", ["media.na_10x11_10x11in", "MAX_FILE_SIZE", "lineWidth"])
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_a_name_of_code_stays(translator, code, key):
+    assert translator.translate([key, "/etc/hosts"], tgt_lang=code) == [key, "/etc/hosts"]
+    assert translator.translate(f"The value of {key} is wrong.", tgt_lang=code).count(key) == 1
 
 
 @pytest.mark.parametrize(

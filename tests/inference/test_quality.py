@@ -50,6 +50,20 @@ def test_the_quality_ranks_outputs_and_is_their_chrf():
         assert math.isclose(*means, abs_tol=10)
 
 
+@pytest.mark.parametrize(
+    ("source", "text", "scores", "whole", "length", "characters"),
+    [
+        ("Open", "Öffnen", (-0.5, -0.5), -1.0, 6 / 4, 6),
+        ("Delete it", "削除", (-0.1,) * 3, -0.3, 9 / 2, 2),
+        ("", "", (), 0.0, 1, 0),
+    ],
+)
+def test_what_a_whole_output_and_its_length_tell(source, text, scores, whole, length, characters):
+    described = describe_output(Translation(text, token_scores=scores), source, 2)
+    for value in (math.exp(whole), math.log(length), math.log1p(characters)):
+        assert pytest.approx(value) in described
+
+
 def test_a_better_output_never_has_a_lower_quality():
     calibration = Calibration.fit(outcomes(300, noise=30))
     (line,) = calibration.lines.values()
@@ -134,9 +148,9 @@ def made_outputs(count, seed=None):
     """Outputs that are better the lower their number; with a seed, nothing tells how good."""
     chance = random.Random(seed)
     for n in range(count):
-        row = (0.1 * n,) + (0.0,) * 11
+        row = (0.1 * n,) + (0.0,) * 12
         if seed is not None:
-            row = (*(chance.random() for _ in range(10)), 0.0, 0.0)
+            row = (*(chance.random() for _ in range(11)), 0.0, 0.0)
         yield Translation(f"das ist Text {n}", described=row), "das ist Text"[: 12 - n % 12]
 
 
@@ -222,3 +236,13 @@ def test_the_model_of_the_repository_knows_its_quality():
     assert translator.translate(texts[:1], tgt_lang="de", return_tokens=True)[0].quality is None
     ensemble = Translator.from_pretrained([FOLDER, FOLDER], device="cpu")
     assert ensemble.translate(texts[0], tgt_lang="de", return_scores=True).quality is None
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("DEBUG", "de"), ("DEBUG", "fr"), ("RAW", "de"), ("AVI", "ja")]
+)
+def test_abbreviations_that_stay_are_not_what_to_check_first(text, language):
+    translator = Translator.from_pretrained(FOLDER, "transformers", "cpu")
+    output = translator.translate(text, tgt_lang=language, return_scores=True)
+    assert output.text == text
+    assert output.quality > 40

@@ -108,6 +108,7 @@ def test_each_row_of_the_table_has_what_it_keeps_and_what_it_leaves_to_prose(pat
         ("\\emph{this}, {one, two}, { x }, @media{a}, {x: y}"),
         ("5 m/s, km/h, dd, JJJJ-MM-TT, no. #5, #face, __a b__, snake_case__"),
         ("a@b, @home, www., http, mailto us, tel: none"),
+        ("Benutzer_innen, gtk-open, Tab_let, a_ttachments, Export_Text, GitHub, dB, pH"),
     ],
 )
 def test_prose_that_looks_like_code_is_none(text):
@@ -135,6 +136,8 @@ def test_prose_that_looks_like_code_is_none(text):
         ("%2$#@total@ in %#@all_files@", ["%2$#@total@", "%#@all_files@"]),
         ("{0, choice, 0#none|1<{0} files} of {1}", ["{0, choice, 0#none|1<{0} files}", "{1}"]),
         ("Write '{' before {n}", ["'{'", "{n}"]),
+        ("请看userName和MAX_SIZE。", ["userName", "MAX_SIZE"]),
+        ("Call run_command0(), or to_be_run.", ["run_command0", "to_be_run"]),
     ],
 )  # fmt: skip
 def test_siblings_of_the_table_are_kept(text, spans):

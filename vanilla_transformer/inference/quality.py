@@ -43,19 +43,18 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> tup
     """Returns the features of an output with scores that a calibration weighs."""
     scores = np.nan_to_num(np.asarray(output.token_scores or [0.0], np.float64), nan=-_LEAST)
     scores = scores.clip(-_LEAST, 0.0)
-    lowest = np.sort(scores)[: max(1, len(scores) // 4)]
-    words = output.text.split()
-    copied = {word for word in words if word.isalpha()} & {*source.split()}
+    longer = max(len(output.text), 1) / max(len(source), 1)
     return (
         float(np.sqrt(-scores).mean()),
-        float(lowest.mean()),
         float(np.exp(scores).mean()),
+        float(np.exp(scores.sum())),  # of the whole output: counts in labels of few tokens
         # Words that a vocabulary cuts into many tokens are rare ones, or invented.
         source_tokens / max(len(source), 1),
         len(scores) / max(len(output.text), 1),
         float(np.log(max(source_tokens, 1) / len(scores))),
         float(np.log1p(source_tokens)),
-        len(copied) / max(len(words), 1),
+        float(abs(np.log(longer))),
+        float(np.log1p(len(output.text))),
         len(output.restored),
         output.unknown_share,
         float(output.repeated),

@@ -232,7 +232,7 @@ class Reader:
                 [line] if line.similar else self.sentences(line) for line in split.segments
             )
         read = self.read(split.segments)
-        return without_unknown(
+        return without_kept(
             SplitTexts(split.layouts, read).with_parts(
                 [segment] if len(segment) <= self.limit else self._pieces(segment.source)
                 for segment in read
@@ -281,7 +281,10 @@ class Reader:
             (unknown,) = unknown_spans(self.tokenizer, [text])
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = demands.find_kept(text, kept_unknown, flags=source.flags)
-        matches = demands.glossary.find(text, known_tag(source.direction.source), kept)
+        language = known_tag(source.direction.source)
+        terms = {(term.begin, term.end) for term in demands.glossary.find(text, language)}
+        kept = [span for span in kept if span not in terms]  # the user wants another text
+        matches = demands.glossary.find(text, language, kept)
         spaces = edits_of_invisible_spaces(text)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded)
@@ -439,15 +442,15 @@ class Reader:
         return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
 
 
-def without_unknown(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
-    """Takes out segments in which the model would read nothing, such as an emoji; their text stays.
+def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
+    """Takes out segments of kept parts alone, such as an emoji or a path; their text stays.
 
-    A model that reads no token in their place would write words out of nothing.
+    A model that reads no token in their place would write other words, or add some.
     """
 
     def is_alone(segment: Segment) -> bool:
         others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        return bool(segment.num_unknown) and not segment.edits and not others.strip()
+        return not segment.edits and not others.strip()
 
     return split.with_parts(
         [segment.text if is_alone(segment) else segment] for segment in split.segments

@@ -219,6 +219,17 @@ PATTERNS: Sequence[Pattern] = (
         "mail.example.org setup.py os.path *.tar.gz (*)",
         "end.Start, 3.5, U.S., 2 * 3",
     ),
+    # With one underscore, it may be a word of a label whose letter of the keyboard has a mark.
+    Pattern(
+        "code",
+        (),
+        rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"
+        r"|(?=[A-Za-z._]*\d|[A-Z._]{4,}+(?![a-z])|[A-Za-z.]*_[A-Za-z.]*_)"
+        r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9])"
+        rf"(?![{_WORD}@/\\-]|\.[{_WORD}])",
+        "lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in",
+        "c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000",
+    ),
     Pattern(
         "option",
         ("--",),
