@@ -200,6 +200,7 @@ def test_of_two_flags_the_first_in_the_table_counts(first, second):
         ("%s is 50% full", "%s ist zu 50 % voll", "%s ist zu 50 % voll", ""),
         ("%1 is full", "%1 ist 100 % voll", "%1 ist 100 % voll", "qt"),
         ("{0} is full", "{0} ist 100 % voll", "{0} ist 100 % voll", ""),
+        ("{} is full", "{} ist 100 % voll", "{} ist 100 % voll", ""),
     ],
 )
 def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, result, flag):

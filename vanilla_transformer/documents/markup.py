@@ -53,7 +53,7 @@ class MarkedText:
     """A text and its tags, in their order. Pairs are nested.
 
     Attributes:
-        is_doubtful: Whether a person should check it, which PO and XLIFF can say.
+        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
         is_known: Whether it is from a memory, which XLIFF can say.
         part: Its part of the file, if that is to be written as it is.
         context: A name that tells it from equal texts; "": it has none. None: nobody knows.

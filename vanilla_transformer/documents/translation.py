@@ -30,7 +30,7 @@ class MarkedJob:
     """The job of texts with tags.
 
     Attributes:
-        answers: The translations that memories have for them. None: the model makes it.
+        answers: Their former translations, kept or of memories. None: the model makes it.
         language: The tag of the target language of a document. None: it is unknown.
     """
 
@@ -52,8 +52,8 @@ class TranslatedDocument:
     Attributes:
         outputs: The output of each text, without tags.
         written: The translation of each text, with tags. None: the source stays.
-        untranslated: The places of these texts, whose outputs are cut off, and of those that
-            the document keeps.
+        untranslated: The places of these texts, whose outputs are cut off or would have values in
+            another order, and of those that the document keeps.
     """
 
     content: bytes

@@ -21,8 +21,9 @@ class Call:
     Requests with equal options share one, so that their segments may share batches.
 
     Attributes:
-        retries: Whether outputs that repeat themselves are searched once more, and lines whose
-            outputs are cut off are translated sentence by sentence.
+        retries: Whether outputs that repeat themselves, or have values in another order, are
+            searched once more, and lines whose outputs are cut off are translated sentence by
+            sentence.
     """
 
     search: Search

@@ -76,8 +76,8 @@ class TranslateOptions(LanguageOptions, KeptOptions, GenerationOptions, OutputOp
     )
     candidates: int = option("outputs per text that minimum risk compares", 16, ge=1)
     keep: bool = option(
-        "put placeholders, addresses, paths, options, emoji and unknown characters into an output "
-        "that lacks them",
+        "put placeholders, addresses, paths, options, names of code, emoji and unknown characters "
+        "into an output that lacks them",
         True,
     )
     glossary: Any = option(

@@ -1,4 +1,4 @@
-"""The expected chrF of an output, from the scores of its tokens and its words.
+"""The expected chrF of an output, from the scores of its tokens and its length.
 
 A calibration is fitted to outputs with references that the model has not been trained on, by
 least squares and a monotone map (Barlow et al. 1972). It ranks outputs: a mistake of which the

@@ -135,7 +135,8 @@ class Output:
         hypothesis: The tokens that the search has found, or those of a given target.
         given: A given target. None: the search has found it.
         written: The text of the hypothesis.
-        put_back: Edits of `written` that put parts of the source in the place of placeholders.
+        put_back: Edits of `written` that put parts of the source in the place of stand-ins, and
+            double percent signs.
         text: `written` with these edits, and with the kept parts that the model did not copy.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
         links: Links of source tokens with the text. Empty: they were not needed.

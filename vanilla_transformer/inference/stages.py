@@ -42,7 +42,7 @@ from vanilla_transformer.text.kept import (
 )
 from vanilla_transformer.text.languages import tag_of_texts, words_have_spaces
 from vanilla_transformer.text.lines import TextLayout, count_characters
-from vanilla_transformer.text.printf import has_numbers
+from vanilla_transformer.text.printf import may_be_numbered
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_exchange, missing_targets, targets_in
 from vanilla_transformer.text.tokenizer_sides import vocabulary_of
@@ -535,7 +535,7 @@ def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
         else:
             joined.source += origin.space if isinstance(origin, Cut) else part
             joined.text += part
-    return joined.numbered(has_numbers(parts[0].segment.source.flags)) if parts else joined
+    return joined.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else joined
 
 
 def copies_similar(row: Row) -> bool:
@@ -596,7 +596,7 @@ def has_lost_its_way(output: Output) -> bool:
 def has_other_values(output: Output) -> bool:
     """Returns whether placeholders, which nothing can number, are in another order."""
     source, copies = output.segment.source, output.copies
-    if copies is None or has_numbers(source.flags):
+    if copies is None or may_be_numbered(source.flags):
         return False
     return bool(edits_to_number(source.text, output.text, copies.pairs))
 

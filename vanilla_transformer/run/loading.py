@@ -1,4 +1,4 @@
-"""Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
+"""Tokenizer, config and teachers of a run: loaded and checked against the options, or made anew."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ def make_tokenizer(
 ) -> Any:
     """Loads the tokenizer of a run, or trains one on a sample of its pairs.
 
-    A new one gets as tokens the tags that sources begin with, and placeholders.
+    A new one gets as tokens the tags of sources, also of terms and memories, and stand-ins.
     """
     named = options.tokenizer_name_or_path
     if (path := named or init_from) is not None:

@@ -29,7 +29,7 @@ from vanilla_transformer.text.patterns import (
 )
 from vanilla_transformer.text.printf import (
     are_numbered,
-    is_of_printf,
+    doubles_percent,
     is_share_at,
     is_value,
     normalized,
@@ -401,7 +401,7 @@ def edits_to_double_signs(
 ) -> list[Edit]:
     """Finds the edits that double the percent signs of an output, if its source doubles its own."""
     parts = [source[slice(*span)] for span in spans]
-    if "%" not in output or not any(map(is_of_printf, parts)) or single_signs(source, spans):
+    if "%" not in output or not any(map(doubles_percent, parts)) or single_signs(source, spans):
         return []
     others = [
         (begin, end)

@@ -12,6 +12,7 @@ SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 _SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
+# `{}` also stands for the next one of several values.
 _PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?{FLAGS}{SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
 )
@@ -45,9 +46,10 @@ def is_share_at(text: str, position: int) -> bool:
     return _SHARE.match(text, position) is not None
 
 
-def is_of_printf(part: str) -> bool:
+def doubles_percent(part: str) -> bool:
     """Returns whether a text with this part writes a percent sign as `%%`."""
-    return "%%" in part or part.startswith(("%(", "%<")) or bool(_PRINTF_PART.fullmatch(part))
+    is_of_printf = part != "{}" and _PRINTF_PART.fullmatch(part)
+    return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 
 def number_of(part: str) -> int:
@@ -98,7 +100,7 @@ _NUMBERED = {"awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javas
 _NUMBERED |= {"numbered", "objc", "perl", "php", "ruby", "tcl"}
 
 
-def has_numbers(flags: Collection[str]) -> bool:
+def may_be_numbered(flags: Collection[str]) -> bool:
     """Returns whether a message with these flags may number its placeholders, as `%2$s`."""
     names = {flag.removesuffix("-format") for flag in flags}
     return bool(names & _NUMBERED) and "python" not in names
