@@ -174,7 +174,7 @@ def test_a_sample_is_scored_where_the_time_is_over(
     monkeypatch.setattr(assembly, "SCORED_WITHIN_MINUTES", 5)
     options = {"minutes": 1000, "num_train_epochs": 2, "logging_steps": 1}
     argv = arguments(corpus, tmp_path / "out", "train", "validation", "test", **options)
-    figures = run(parse_arguments(argv))
+    figures = main(argv)
     assert (figures["eval_samples"], figures["test_samples"]) == (least, least)
     told = f"Test (a sample of {least} of 16 texts, for want of time)"
     assert (told in caplog.text) == (least < 16)

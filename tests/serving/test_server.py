@@ -53,7 +53,7 @@ def terms(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calibrated(trained, tmp_path_factory):
     folder = shutil.copytree(trained, tmp_path_factory.mktemp("calibrated") / "toy")
-    described = [[n / 200, *[0.0] * 11] for n in range(200)]
+    described = [[n / 200, *[0.0] * 12] for n in range(200)]
     Calibration.fit([(row, row[0] * 100, None) for row in described]).save(folder)
     return folder
 

@@ -304,7 +304,7 @@ class Translator:
         progress: bool = False,
         name_text: Callable[[int], str] | None = None,
     ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text of jobs; warns at the end of cut, unread and unchanged texts.
+        """Yields the outputs of each text of jobs; warns of cut, unread and unchanged ones.
 
         Args:
             total: Number of all texts. None: it is not known.
