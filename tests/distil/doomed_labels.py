@@ -1,4 +1,4 @@
-"""Labels texts with a teacher at an address; test_kills.py kills it, and limits its files."""
+"""Labels texts with a teacher at an address; `test_interruptions.py` kills it, or limits files."""
 
 import resource
 import signal

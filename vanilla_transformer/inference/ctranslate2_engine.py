@@ -12,7 +12,7 @@ from typing import Any
 import ctranslate2
 from transformers import GenerationConfig
 
-from vanilla_transformer.files.atomic_files import replaced_directory
+from vanilla_transformer.files.atomic_files import explained_full_disk, replaced_directory
 from vanilla_transformer.files.file_contents import content_digest
 from vanilla_transformer.files.loading import load_weights
 from vanilla_transformer.files.model_directory import model_files
@@ -283,7 +283,7 @@ def positions_of(config: Any, tokenizer: Any) -> int:
 def engine_of_weights(model: Any, tokenizer: Any) -> CTranslate2Engine:
     """Makes an engine of the present weights of a model in memory."""
     positions = positions_of(model.config, tokenizer)
-    with TemporaryDirectory() as parent:
+    with TemporaryDirectory() as parent, explained_full_disk(Path(parent)):
         folder = Path(parent, "export")
         convert_to_ctranslate2(model, tokenizer, folder, "float32", positions, holds_start=False)
         return CTranslate2Engine(folder, model.config, tokenizer)
