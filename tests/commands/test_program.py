@@ -165,6 +165,11 @@ def test_a_person_at_a_terminal_reads_why_nothing_happens(seconds, told, monkeyp
         ("translate runs/nothing a", "'runs/nothing', and the Hub"),
         ("train --train-file pairs.csv --output-dir x", "`source_column`"),
         (f"translate {REPOSITORY}/model_cards/pronounce --memory pairs.csv a", "behind `--`"),
+        (
+            f"translate {REPOSITORY}/model_cards/pronounce --corpus pairs.csv --output out "
+            "--memory no.tsv",
+            "No such file",
+        ),
         (f"evaluate {REPOSITORY}/model_cards/pronounce", "`test_file`"),
     ],
 )

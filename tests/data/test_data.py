@@ -307,7 +307,7 @@ def test_data_sets_of_the_hubs_form(tmp_path):
     name = str(tmp_path)
     data = load(dataset_name=name, source_column="translation.de", target_column="translation.en")
     assert sorted(data) == ["test", "train"]
-    assert texts_of(data["train"]) == {"source": ["b", "d"], "target": ["a", "c"]}
+    assert texts_of(data["test"]) == {"source": ["b", "d"], "target": ["a", "c"]}
     message = r"no column 'translation.fr'; its columns are .*'translation.de'"
     with pytest.raises(ValueError, match=message):
         load(dataset_name=name, source_column="translation.de", target_column="translation.fr")

@@ -6,7 +6,7 @@ import pytest
 from made_up_language import arguments, main
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.near_twins import TWIN
+from vanilla_transformer.data.near_twins import TWIN, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data
 
 TRAINED = (
@@ -41,12 +41,13 @@ def write(path, sources):
 def test_texts_of_which_four_of_five_words_are_those_of_a_training_text_are_twins(
     tmp_path, text, has_twin
 ):
-    files = DataArguments(
-        train_file=write(tmp_path / "train.tsv", TRAINED),
-        test_file=write(tmp_path / "test.tsv", [text]),
-    )
-    splits = load_parallel_data(files).splits
-    assert (TWIN in splits["test"].column_names) == has_twin
+    files = {
+        "train_file": write(tmp_path / "train.tsv", TRAINED),
+        "test_file": write(tmp_path / "test.tsv", [text]),
+    }
+    splits = load_parallel_data(DataArguments(**files)).splits
+    marked = mark_twins(splits["test"], splits["train"], ())
+    assert (TWIN in marked.column_names) == has_twin
     assert TWIN not in splits["train"].column_names
 
 
@@ -61,7 +62,8 @@ def test_the_filter_drops_twins_of_held_out_texts(tmp_path):
         )
         splits = load_parallel_data(DataArguments(corpora=[entry])).splits
         assert splits["train"]["source"] == list(kept)
-        assert (TWIN in splits["test"].column_names) == (not filters)
+        marked = mark_twins(splits["test"], splits["train"], ())
+        assert (TWIN in marked.column_names) == (not filters)
 
 
 def test_a_run_tells_its_scores_without_twins(corpus, tmp_path, caplog):

@@ -41,8 +41,9 @@ def check(options: Options) -> None:
     for model in (options.model, *options.computation.ensemble_with):
         check_model_directory(model)
     read_from = {"--input": files.input, "--document": files.document}
-    if not (options.lines or any(read_from.values()) or all(map(os.path.exists, request.memory))):
-        raise UsageError(f"{request.memory[-1]!r} is no file: put texts behind `--`")
+    missing = [path for path in request.memory if not os.path.exists(path)]
+    if missing and not (options.lines or options.corpus.files or any(read_from.values())):
+        raise UsageError(f"{missing[0]!r} is no file: put texts behind `--`")
     check_readable(*read_from.values(), *options.corpus.files, *request.memory)
     check_readable(files.previous, files.existing, request.glossary)
     if not options.corpus.files:  # its output is a directory

@@ -23,7 +23,7 @@ from vanilla_transformer.data.corpus_reports import (
 )
 from vanilla_transformer.data.file_formats import add_links, cached_table, open_data_set, read_pairs
 from vanilla_transformer.data.filters import Languages, are_swapped, pair_key, reasons_to_drop
-from vanilla_transformer.data.near_twins import is_twin, mark_twins, memory_of_sources
+from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows, split_tag
 from vanilla_transformer.files.file_contents import content_digest, text_digest
 from vanilla_transformer.files.text_files import suffix_of
@@ -55,7 +55,7 @@ class ParallelData:
         splits: "train", "validation" and "test", as far as they are given, with the columns
             "source" (with the tag of its corpus), "target" and "line"; and where any row has them,
             "corpus" (a name), "document", the languages of the row, "references" (a list of texts)
-            and "alignment"; the others have `near_twins.TWIN` beside training data.
+            and "alignment".
         reports: A report of each corpus of the training data that has a name.
         shares: The share of each corpus in an epoch, by its name; None: each pair is used once.
     """
@@ -112,9 +112,6 @@ def load_parallel_data(
                 if entry.name
             ]
         splits[split] = _joined(parts)
-    if training := splits.get("train"):
-        for split in splits.keys() - {"train"}:
-            splits[split] = mark_twins(splits[split], training, args.tags)
     return ParallelData(DatasetDict(splits), reports, shares)
 
 

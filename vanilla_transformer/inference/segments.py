@@ -283,9 +283,10 @@ class Reader:
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = demands.find_kept(text, kept_unknown, flags=source.flags)
         language = known_tag(source.direction.source)
-        terms = {(term.begin, term.end) for term in demands.glossary.find(text, language)}
-        kept = [span for span in kept if span not in terms]  # the user wants another text
-        matches = demands.glossary.find(text, language, kept)
+        matches = demands.glossary.find(text, language)
+        terms = {(term.begin, term.end) for term in matches}
+        if kept := [span for span in kept if span not in terms]:  # the user wants another text
+            matches = demands.glossary.find(text, language, kept)
         spaces = edits_of_invisible_spaces(text)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded)

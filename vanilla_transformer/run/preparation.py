@@ -14,7 +14,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
-from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS
+from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.row_languages import (
@@ -120,7 +120,6 @@ def _load_data(
         )
     sample = tokenizer_sample(splits["train"], arguments.preparation.tokenizer_sample)
     _warn_of_known_pairs(sample, splits)
-    _tell_twins(splits)
     facts = RunFacts.on_this_machine(
         pairs=len(splits["train"]),
         characters=count_alphabet(sample),
@@ -131,6 +130,7 @@ def _load_data(
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
+    _mark_twins(splits, arguments.data.tags)
     return LoadedData(directory, init_from, replace(parallel, splits=splits), facts)
 
 
@@ -243,9 +243,10 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
             )
 
 
-def _tell_twins(texts: DatasetDict) -> None:
-    """Tells how many held-out texts are nearly equal to training texts."""
-    for name, rows in texts.items():
+def _mark_twins(splits: DatasetDict, tags: Sequence[str]) -> None:
+    """Marks held-out texts that are nearly equal to training texts, and tells their number."""
+    for name in (split for split in list(splits) if split != "train"):
+        rows = splits[name] = mark_twins(splits[name], splits["train"], tags)
         if TWIN in rows.column_names:
             logger.info(
                 f"{name.capitalize()}: {sum(rows[TWIN]):,} of {len(rows):,} texts are nearly equal "

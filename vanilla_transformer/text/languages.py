@@ -198,6 +198,11 @@ def _detector() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+@lru_cache(maxsize=8)  # a text is asked for its languages in several ways
+def _ranked(text: str) -> list[tuple[str, float]]:
+    return list(_detector().rank(text))
+
+
 @lru_cache(maxsize=1024)
 def is_detectable(tag: str) -> bool:
     """Returns whether the detector of languages knows a language."""
@@ -206,7 +211,7 @@ def is_detectable(tag: str) -> bool:
 
 def likeliest_language(text: str) -> tuple[str, float]:
     """Returns the most probable language of a text among all, and its probability."""
-    label, share = _detector().rank(text)[0]
+    label, share = _ranked(text)[0]
     return str(label), float(share)
 
 
@@ -222,7 +227,7 @@ def detect(text: str, supported: Sequence[str]) -> list[tuple[str, float]]:
     text in another language. Languages that the detector does not know are left out.
     """
     shares: dict[str, float] = {}
-    for label, share in _detector().rank(text):
+    for label, share in _ranked(text):
         match = _detected_tag(label, _script_in(text, label), tuple(supported))
         if match is not None:
             shares[match] = shares.get(match, 0.0) + share
