@@ -167,7 +167,7 @@ def test_steps_are_counted_of_batches_that_are_as_full_as_those_of_all_pairs(
 
 @pytest.mark.parametrize(("scored", "least"), [(3, 3), (1000, 16)])
 def test_a_sample_is_scored_where_the_time_is_over(
-    corpus, tmp_path, timed, monkeypatch, caplog, scored, least
+    corpus, tmp_path, timed, monkeypatch, capsys, scored, least
 ):
     monkeypatch.setattr(training_run, "_LEAST_SCORED", scored)
     monkeypatch.setattr(training_run, "_SHARE_OF_MINUTES", 0.0)
@@ -177,13 +177,13 @@ def test_a_sample_is_scored_where_the_time_is_over(
     figures = main(argv)
     assert (figures["eval_samples"], figures["test_samples"]) == (least, least)
     told = f"Test (a sample of {least} of 16 texts, for want of time)"
-    assert (told in caplog.text) == (least < 16)
+    assert (told in capsys.readouterr().err) == (least < 16)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert (f"a sample of {least} of the 16" in card) == (least < 16)
 
 
 def test_scoring_that_is_interrupted_is_done_by_the_same_command(
-    corpus, tmp_path, monkeypatch, caplog
+    corpus, tmp_path, monkeypatch, capsys
 ):
     argv = arguments(corpus, tmp_path, "train", "validation", "test", num_train_epochs=1)
 
@@ -194,7 +194,7 @@ def test_scoring_that_is_interrupted_is_done_by_the_same_command(
         patched.setattr(training_run, "warn_of_copies", interrupt)
         with pytest.raises(KeyboardInterrupt):
             main(argv)
-    assert "The scoring ended early" in caplog.text
+    assert "The scoring ended early" in capsys.readouterr().err
     assert not (tmp_path / "README.md").exists()
     figures = main([*argv, "--resume_from_checkpoint", "True"])
     assert {"eval_chrf", "test_chrf"} <= figures.keys()
