@@ -117,6 +117,7 @@ class Progress:
         Args:
             note: Makes a further text to show, only when it is shown. None: the speed.
         """
+        self._bar.total = self.total
         self._bar.update(done - self.done)
         self.done, now = done, monotonic()
         if self._warms_up:

@@ -37,6 +37,7 @@ from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import LoadedData, load_data, prepare_texts
+from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -133,9 +134,13 @@ class Pace:
         """Returns how often so many steps see the pairs."""
         return steps * self.pairs_per_step / self.num_pairs
 
+    def without_last_scores(self, seconds: float) -> float:
+        """Returns what of a time is not for the last scores."""
+        return seconds - min(self.last_scores, _MOST_OF_SCORES * seconds)
+
     def steps_within(self, seconds: float) -> int:
         """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
-        seconds -= min(self.last_scores, _MOST_OF_SCORES * seconds)
+        seconds = self.without_last_scores(seconds)
         count = bisect_right(range(1, self.num_steps + 1), seconds, key=self.seconds_of)
         multiple = count // EVALUATIONS_IN_MINUTES * EVALUATIONS_IN_MINUTES
         return count if count == self.num_steps else multiple or count
@@ -287,8 +292,13 @@ def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Si
     return rows if "d_model" in arguments.defaults else rows[-1:]
 
 
-def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> RunArguments:
-    """Chooses the options by which a run ends in `minutes`, counted from its beginning."""
+def fit_minutes(
+    arguments: RunArguments, loaded: LoadedData, began: float
+) -> tuple[RunArguments, Deadline]:
+    """Chooses the options by which a run ends in `minutes`, counted from its beginning.
+
+    The deadline keeps the training to its time where the machine becomes slower.
+    """
     minutes = cast(float, arguments.model.minutes)
     logger.info(f"Timing the first steps, for a run of {minutes:g} minutes.")
 
@@ -309,7 +319,10 @@ def fit_minutes(arguments: RunArguments, loaded: LoadedData, began: float) -> Ru
         logger.log(level, sentence)
     chosen = {"max_steps": steps} if steps < pace.num_steps else {}
     facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
-    return arguments.changed(choose_defaults({**arguments.given, **chosen}, facts) | chosen)
+    until = monotonic() + pace.without_last_scores(60 * minutes - spent())
+    deadline = Deadline(until, pace.seconds_per_step, pace.per_evaluation)
+    chosen = choose_defaults({**arguments.given, **chosen}, facts) | chosen
+    return arguments.changed(chosen), deadline
 
 
 def dry_run(arguments: RunArguments) -> None:

@@ -31,6 +31,7 @@ from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import load_data, prepare_texts
 from vanilla_transformer.run.score_tokenizers import references_of
 from vanilla_transformer.training.callbacks import PICKLES
+from vanilla_transformer.training.deadline import Deadline
 from vanilla_transformer.training.store import (
     FILE_SIZES,
     RESULTS,
@@ -94,19 +95,23 @@ def run(
     began = monotonic() if began is None else began
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
         arguments, loaded = load_data(arguments, data)
-        minutes = arguments.model.minutes if loaded.directory.checkpoint is None else None
+        minutes, scores_until = arguments.model.minutes, None
+        added = list(callbacks)
         if minutes is not None:
-            arguments = fit_minutes(arguments, loaded, began)
+            deadline = Deadline()  # of a run that is resumed: it ends as it was planned
+            if loaded.directory.checkpoint is None:
+                arguments, deadline = fit_minutes(arguments, loaded, began)
+                scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
+            added.append(deadline)
         plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
         made = Assembly.of(plan)
-        for callback in callbacks:
+        for callback in added:
             made.trainer.add_callback(callback)
         logger.info(_describe_data(plan, made.encoded, made.trainer.model))
         for report in loaded.data.reports:
             logger.log(INFO if report.tells_something else DEBUG, report.describe())
         if "validation" not in loaded.data.splits:
             logger.info("No validation data: nothing is scored, and the last step is kept.")
-        scores_until = began + _SHARE_OF_MINUTES * 60 * minutes if minutes else None
         training_run = _Run(made, scores_until)
         return training_run.figures_if_finished() or training_run.train_and_score()
 

@@ -84,6 +84,7 @@ class TrainingLog(TrainerCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
         """Shows the progress; called by Trainer."""
         if self._progress is not None:
+            self._progress.total = state.max_steps  # it may have become less
             self._progress.update(state.global_step, self._describe_recent_steps)
 
     def on_evaluate(
