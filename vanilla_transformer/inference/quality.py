@@ -31,6 +31,12 @@ _PARTS = (0.02, *(part / 10 for part in range(1, 10)), 0.98)
 """Where the outputs, sorted by their sums, are cut into groups: the points of the monotone map."""
 _LEAST = 100.0  # a token of no probability, in nats below 0
 _RIDGE = 3.0  # strength of the penalty of the weights
+_LOW = 0.7
+"""Exponent of the ranks that a calibration learns: low ones weigh more, they are read first.
+
+On catalogues of five languages, 1 finds 58 to 74% of the worst tenth, with a rank correlation of
+0.55 in the mean; 0.7 finds 63 to 76%, with 0.54; 0.5 finds 65 to 77%, with 0.53.
+"""
 _REPEATED = -2  # its position in the features of an output
 _ALL = ""  # name of the calibration for languages that have none
 
@@ -78,7 +84,7 @@ class _Line:
     @classmethod
     def fit(cls, features: Floats, values: Floats) -> "_Line":
         """Fits the sum to the ranks of values, (outputs,), and the map to the values."""
-        ranks = _mean_ranks(values) / len(values)
+        ranks = (_mean_ranks(values) / len(values)) ** _LOW
         mean, deviation = features.mean(0), features.std(0)
         scale = np.where(deviation > 0, deviation, 1.0)
         scaled = (features - mean) / scale
