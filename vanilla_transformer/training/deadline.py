@@ -22,6 +22,7 @@ _SHARE_OF_THE_LAST = 0.3
 
 Both numbers are chosen, not measured: a change of speed is half seen after 4% of a training.
 """
+_NOTABLE = 0.95  # share of the steps below which a training says that it was shorter
 
 
 class Deadline(TrainerCallback, ExportableState):
@@ -91,7 +92,7 @@ class Deadline(TrainerCallback, ExportableState):
 
     def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Says how much shorter the training was; called by Trainer."""
-        if state.global_step == state.max_steps < self.length:
+        if state.global_step == state.max_steps < _NOTABLE * self.length:
             logger.info(
                 f"The steps took longer than those that were timed: the training ends after "
                 f"{state.global_step:,} of {self.length:,}."
