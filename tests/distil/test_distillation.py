@@ -50,6 +50,9 @@ def test_a_student_of_a_saved_model(texts, trained, corpus, capsys):
     assert scores["models"]["copying"]["chrf"] < scores["models"]["student"]["chrf"]
     assert report()["references"] == "by people"
     assert report()["bytes in 8 bits"] < 500_000
+    export = ["out/model", "ct2", "--to", "ctranslate2", "--quantization", "int8"]
+    run_subcommand("export", export)
+    assert sum(path.stat().st_size for path in Path("ct2").iterdir()) < 500_000
     assert {*report()["seconds"]} == {
         f"{who} {how}" for who in ("student", "teacher") for how in ("one by one", "together")
     }

@@ -97,8 +97,10 @@ def make_components(models: PageModels, text: str) -> Components:
 
 
 def layer_choices(heads: Heads, kind: str) -> list[tuple[str, int]]:
-    """Lists the layers of a kind of attention."""
-    return [(f"layer {layer}", layer) for layer in heads[KINDS[kind][0]]]
+    """Lists the layers of a kind of attention, with the numbers that `attention_heads` has."""
+    layers = heads[KINDS[kind][0]]
+    ends = {0: " (first)", len(layers) - 1: " (last)"} if len(layers) > 1 else {}
+    return [(f"layer {layer}{ends.get(layer, '')}", layer) for layer in layers]
 
 
 def head_choices(heads: Heads, kind: str, layer: int) -> list[tuple[str, int]]:
