@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.documents.formats import read_document
+from vanilla_transformer.documents.marked_text import marked_text, split_text
 from vanilla_transformer.documents.markup import place_tags
-from vanilla_transformer.documents.places import marked_text, split_text
 from vanilla_transformer.documents.translation import translate_document
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"

@@ -26,7 +26,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from vanilla_transformer import Translator
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions

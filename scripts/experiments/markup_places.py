@@ -22,7 +22,8 @@ from sacrebleu import corpus_bleu
 
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
-from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.marked_text import MarkedText, Tag
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.text.kept import TokenLinks
 
 Span = tuple[int, int]

@@ -11,7 +11,8 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerTokenizer
 from vanilla_transformer.documents.formats import FORMATS, read_document
-from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis

@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.text.kept import TokenLinks
 
 PAGE = r"""---

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.marked_text import MarkedText, Tag
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import TokenLinks, kept_spans
 

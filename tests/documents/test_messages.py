@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText
 
 
 def in_capitals(document):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.memory import Pair
 

@@ -9,7 +9,8 @@ import pytest
 from capital_texts import in_capitals
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText, place_tags
+from vanilla_transformer.documents.marked_text import MarkedText
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Memory
 

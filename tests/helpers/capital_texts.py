@@ -1,6 +1,6 @@
 """Documents whose texts are written in capitals, so that a test sees all that is changed."""
 
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText
 
 
 def in_capitals(document, *arguments):

@@ -4,14 +4,14 @@ import html
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.markdown import read_markdown
-from vanilla_transformer.documents.markup import MarkedText, Tag
+from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
 from vanilla_transformer.documents.messages import MessageDocument
 from vanilla_transformer.documents.places import (
     Document,
@@ -20,7 +20,6 @@ from vanilla_transformer.documents.places import (
     decode_markup,
     decode_text,
     find_place,
-    split_text,
 )
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
@@ -97,7 +96,7 @@ class _Cue(Place):
                 last = min(behind, key=lambda border: abs(border - ideal))
                 tags.append(Tag(last, line_break))
         tags.sort(key=lambda tag: tag.position)
-        written = self.with_edges(MarkedText(text, tuple(tags))).write(self.escape)
+        written = self.with_edges(replace(output, tags=tuple(tags))).write(self.escape)
         return _SPACE_OF_LINE.sub(r"\1", written)
 
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
 
-from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import (
-    FileTemplate,
+from vanilla_transformer.documents.marked_text import (
     Item,
-    Place,
+    MarkedText,
+    Tag,
     join_codes,
     partners_of,
-    replaced_signs,
     split_edges,
 )
+from vanilla_transformer.documents.places import FileTemplate, Place, replaced_signs
 from vanilla_transformer.documents.tags import HTML, Dialect, Token, read_attributes, split_tags
 from vanilla_transformer.text.languages import JOINED_LINES
 
@@ -71,7 +70,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
         for last, index in pairwise([-1, *lone, len(tokens)]):
             yield from _places(tokens[last + 1 : index])
         return
-    before, marked, after = split_edges(join_codes(items))
+    marked = split_edges(join_codes(items))
     if not any(map(str.isalnum, marked.text)):
         return
     texts = [token for token in tokens if token.kind in _TEXT]
@@ -81,7 +80,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
     marked = marked if texts[0].kind == "raw" else _collapsed(marked)
     begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
-    yield Place(begin, end, marked, before, after, escape=partial(replaced_signs, signs=signs))
+    yield Place(begin, end, marked, escape=partial(replaced_signs, signs=signs))
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
@@ -102,7 +101,7 @@ def _collapsed(marked: MarkedText) -> MarkedText:
                 # An image or `code`, which has spaces on both sides.
                 tags[-1] = replace(last, text=f"{last.text} ")
         text += part
-    return MarkedText(text, tuple(tags))
+    return replace(marked, text=text, tags=tuple(tags))
 
 
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:

@@ -14,15 +14,19 @@ from unicodedata import category
 import regex
 import yaml
 
-from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TagKind,
+    join_codes,
+    marked_text,
+)
 from vanilla_transformer.documents.places import (
     FileTemplate,
-    Item,
     Place,
     decode_text,
     find_place,
-    join_codes,
-    marked_text,
     replaced_signs,
 )
 from vanilla_transformer.documents.tags import HTML, split_tags

@@ -5,10 +5,9 @@ translations of the texts before it and behind it. Pairs stay nested, and no tag
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, takewhile
-from typing import Literal
+from itertools import pairwise
 from unicodedata import normalize
 
 import numpy as np
@@ -16,108 +15,15 @@ import regex
 from numpy.typing import NDArray
 
 from vanilla_transformer.documents.aligned_words import AlignedWords
+from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, moved, stripped
 from vanilla_transformer.text.kept import TokenLinks
-from vanilla_transformer.text.languages import is_ideographic, is_spaced_script_at, word_borders
+from vanilla_transformer.text.languages import word_borders
 
 _OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
-TagKind = Literal["begin", "end", "empty"]
-
-
-@dataclass(frozen=True)
-class Tag:
-    """A piece of markup in a text.
-
-    Attributes:
-        position: Number of the text's characters before it.
-        text: The markup, as it is written.
-        kind: Each "begin" has an "end".
-        name: A tag that opens and the tag that closes it have the same.
-        span: Its part of the file, if there may be other texts in it.
-        is_spaced: Whether the source has white space before it, and behind it.
-    """
-
-    position: int
-    text: str
-    kind: TagKind = "empty"
-    name: str = ""
-    span: Span | None = None
-    is_spaced: tuple[bool, bool] = field(default=(False, False), kw_only=True)
-
-
-@dataclass(frozen=True)
-class MarkedText:
-    """A text and its tags, in their order. Pairs are nested.
-
-    Attributes:
-        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
-        is_known: Whether it is from a memory, which XLIFF can say.
-        part: Its part of the file, if that is to be written as it is.
-        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
-        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
-            numbered.
-    """
-
-    text: str
-    tags: tuple[Tag, ...] = ()
-    is_doubtful: bool = False
-    is_known: bool = False
-    part: str | None = None
-    context: str | None = field(default=None, compare=False)
-    flags: frozenset[str] = field(default=frozenset(), compare=False)
-
-    def parts(self) -> Iterator[str | Tag]:
-        """Yields the texts between the tags, and the tags, in order."""
-        position = 0
-        for tag in self.tags:
-            yield self.text[position : tag.position]
-            yield tag
-            position = tag.position
-        yield self.text[position:]
-
-    def with_spaces(self) -> "MarkedText":
-        """Returns a text with the spaces that its source has between tags and words.
-
-        No space stands between a tag and a Chinese or Japanese character.
-        """
-        text, tags, needs_space = "", list[Tag](), False
-        for part in self.parts():
-            if isinstance(part, str):
-                if _is_behind(tags, text) and is_ideographic(part[1:2]):
-                    part = part.removeprefix(" ")
-                if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
-                    opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
-                    shifted = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
-                    tags[len(tags) - len(opened) :] = shifted
-                    text += " "
-                text += part
-                needs_space = needs_space and not part
-                continue
-            if part.kind == "empty":
-                if text[-1:] == " " and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
-                    text = text[:-1]
-                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text))
-                touches = _is_behind(tags, text)
-                spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
-                spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"
-                text += " " if spaced and (is_letter or touches) else ""
-                needs_space = part.is_spaced[1] and not part.text.endswith(" ")
-            tags.append(replace(part, position=len(text)))
-        return MarkedText(text, tuple(tags))
-
-    def write(self, escape: Callable[[str], str] = str) -> str:
-        """Returns the text with its tags; `escape` writes text so that it is no markup."""
-        return "".join(
-            escape(part) if isinstance(part, str) else part.text for part in self.parts()
-        )
-
-
-def _is_behind(tags: Sequence[Tag], text: str) -> bool:
-    """Returns whether a text ends directly behind a tag without a partner."""
-    return bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
 
 
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:

@@ -10,7 +10,7 @@ from rapidfuzz.distance import Indel
 from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.markup import MarkedText
+from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.messages import pair_of_messages
 from vanilla_transformer.documents.places import Document, Row
 from vanilla_transformer.documents.translation import target_of_document
@@ -111,9 +111,9 @@ def read_versions(
         source, target = sources.get(kept.get(name), message), targets.get(kept.get(name), ())
         part = target[0].part if target and source[0].part == message[0].part else None
         if _fit(message, target):
-            former += [replace(row.text, is_known=True, part=part) for row in target]
+            former += [replace(row.text, edges=None, is_known=True, part=part) for row in target]
         else:  # a message as a whole may have other branches
-            whole = [replace(row.text, is_known=True, part=part) for row in message]
+            whole = [replace(row.text, edges=None, is_known=True, part=part) for row in message]
             former += whole if part else [None for _ in message]
     return former, Memory(
         Pair(row.text.write(), translated.text.write())

@@ -9,17 +9,18 @@ from typing import NamedTuple
 
 import regex
 
-from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import (
-    Document,
+from vanilla_transformer.documents.marked_text import (
     Item,
-    edge_tags,
+    MarkedText,
+    Tag,
     free_names,
     is_translated,
     marked_text,
     split_edges,
     split_text,
+    without_equal_edges,
 )
+from vanilla_transformer.documents.places import Document
 from vanilla_transformer.text.edits import meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.memory import Pair
@@ -57,11 +58,8 @@ def pair_of_messages(pair: Pair, words: str = "") -> Pair:
     # A translator may put the sign before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
     target = _without_sign(target, find_key(target, words))[0]
-    (before, own, after), (other_before, translated, other_after) = (
-        split_edges(split_text(text)) for text in (source, target)
-    )
-    if edge_tags(before, after) == edge_tags(other_before, other_after):
-        source, target = own.write(), translated.write()
+    sides = (split_edges(split_text(text)) for text in (source, target))
+    source, target = without_equal_edges(*sides)
     return pair._replace(source=source, target=target)
 
 
@@ -156,7 +154,7 @@ class _Text:
         if position is None:  # as Chinese and Japanese programs have it
             position, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
         written = f"{text[:position]}{added}{text[position:]}"
-        return MarkedText(written, _moved(output.tags, position, len(added)))
+        return replace(output, text=written, tags=_moved(output.tags, position, len(added)))
 
 
 def _moved(tags: Sequence[Tag], begin: int, count: int) -> tuple[Tag, ...]:
@@ -166,16 +164,14 @@ def _moved(tags: Sequence[Tag], begin: int, count: int) -> tuple[Tag, ...]:
 
 
 class _Branch(NamedTuple):
-    """A text of a message, between white space and tags.
+    """A text of a message.
 
     Attributes:
         contents: The parts of the message that each placeholder of the text stands for; a number
             stands for a branch.
     """
 
-    before: tuple[Item, ...]
     text: MarkedText
-    after: tuple[Item, ...]
     contents: Mapping[str, Sequence[str | int]]
 
 
@@ -225,9 +221,9 @@ class _Choices:
                 items.append(name)
             else:
                 items.append(token[0].replace("''", "'"))
-        before, marked, after = split_edges(items)
-        marked = replace(marked, context=self._marked.context, flags=self._marked.flags)
-        self._branches.append(_Branch(before, marked, after, contents))
+        marked, message = split_edges(items), self._marked
+        marked = replace(marked, context=message.context, flags=message.flags)
+        self._branches.append(_Branch(marked, contents))
         return stop
 
     def _read_choice(self, begin: re.Match[str], is_plural: bool) -> tuple[list[str | int], int]:
@@ -264,7 +260,8 @@ class _Choices:
         return marked_text(self._written(len(texts) - 1, texts))
 
     def _written(self, number: int, texts: Sequence[MarkedText]) -> Iterator[Item]:
-        before, _, after, contents = self._branches[number]
+        own, contents = self._branches[number]
+        before, after = texts[number].edges or own.edges or ((), ())
         text = self._marked.text
         is_of_java = "java-format" in self._marked.flags
         doubles_all = "''" in text or (is_of_java and "'" not in text)

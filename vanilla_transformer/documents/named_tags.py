@@ -5,8 +5,7 @@ from itertools import chain
 
 import regex
 
-from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.places import Item, free_names, marked_text
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, free_names, marked_text
 
 _BEFORE, _BEHIND = (
     regex.compile(r"$|[\s\p{Ps}\p{Pi}\"'/]"),

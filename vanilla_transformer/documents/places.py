@@ -3,14 +3,16 @@
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import NamedTuple
 
-from vanilla_transformer.documents.markup import MarkedText, Tag
-from vanilla_transformer.documents.tags import TEXT, split_tags
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    is_translated,
+    split_edges,
+)
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
@@ -18,10 +20,6 @@ _LINE_BREAK = re.compile(r"\r\n?|\n")
 _DECLARED = re.compile(
     rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]+charset)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
 )
-_BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
-_EDGES = re.compile(r"(\A\s+|\s+\Z)")
-
-Item = str | Tag
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,6 @@ class Place:
     Attributes:
         begin, end: The span of this part in the file.
         text: The text to translate.
-        before: White space and tags before the text.
-        after: White space and tags behind it.
         stays: Whether nothing changes where the output equals the text.
         escape: Writes text so that it is no markup.
         encode: Writes text and tags as strings of the format are written.
@@ -42,8 +38,6 @@ class Place:
     begin: int
     end: int
     text: MarkedText
-    before: tuple[Item, ...] = ()
-    after: tuple[Item, ...] = ()
     stays: bool = True
     escape: Callable[[str], str] = str
     encode: Callable[[str], str] = str
@@ -54,12 +48,12 @@ class Place:
         return self.encode(self.with_edges(output).write(self.escape))
 
     def with_edges(self, output: MarkedText) -> MarkedText:
-        """Returns an output between the items before and behind the text.
+        """Returns an output with what is at the edges of the text, or at its own.
 
         A stored translation has the spaces that a person gave it.
         """
-        text = marked_text([*self.before, *output.parts(), *self.after])
-        return text if output.is_known else text.with_spaces()
+        whole = replace(output, edges=output.edges or self.text.edges).whole
+        return whole if output.is_known else whole.with_spaces()
 
 
 class Row(NamedTuple):
@@ -151,20 +145,14 @@ class FileTemplate(Document):
             elif output.part is not None:
                 written = output.part
             else:
-                before, tags, after = (
-                    tuple(self._filled(item, inner) for item in items)
-                    for items in (place.before, output.tags, place.after)
+                whole = place.with_edges(output)
+                tags = (
+                    replace(tag, text=self._part(tag.span, inner)) if tag.span else tag
+                    for tag in whole.tags
                 )
-                place = replace(place, before=before, after=after)
-                written = place.write(replace(output, tags=tags))  # type: ignore[arg-type]
+                written = place.write(replace(whole, tags=tuple(tags)))
             edits[first:] = [Edit(place.begin, place.end, written)]
         return apply_edits(self._source, edits)
-
-    def _filled(self, item: Item, edits: Sequence[Edit]) -> Item:
-        """Returns an item in or around a text, with the outputs of places within a tag."""
-        if isinstance(item, str) or not item.span:
-            return item
-        return replace(item, text=self._part(item.span, edits))
 
     def _part(self, span: Span, edits: Sequence[Edit]) -> str:
         """Returns a part of the file with the edits within it."""
@@ -201,126 +189,10 @@ def replaced_signs(text: str, signs: Mapping[str, str]) -> str:
     return "".join(signs.get(sign, sign) for sign in text)
 
 
-def split_text(text: str) -> list[Item]:
-    """Returns a text and the tags in it, in order; an opening tag needs no partner."""
-    return [
-        token.text
-        if token.kind == "text"
-        else Tag(0, token.text, "end" if token.kind == "end" else "begin", token.name)
-        for token in split_tags(text, TEXT)
-    ]
-
-
-def is_translated(text: str) -> bool:
-    """Returns whether a text has letters."""
-    return any(map(str.isalpha, text))
-
-
-def split_edges(items: Sequence[Item]) -> tuple[tuple[Item, ...], MarkedText, tuple[Item, ...]]:
-    """Returns the white space and tags before a text, the text, and the ones behind it."""
-    split: list[Item] = []
-    for item in items:
-        split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]
-    partners = partners_of(split)
-    begin, end = 0, len(split)
-
-    def is_edge(index: int) -> bool:
-        item = split[index]
-        return index not in partners if isinstance(item, Tag) else item.isspace()
-
-    while begin < end:
-        if is_edge(begin):
-            begin += 1
-        elif is_edge(end - 1):
-            end -= 1
-        elif partners.get(begin) == end - 1:
-            begin, end = begin + 1, end - 1
-        else:
-            break
-    inner = [
-        replace(item, kind=item.kind if begin <= partners.get(index, -1) < end else "empty")
-        if isinstance(item, Tag)
-        else item
-        for index, item in enumerate(split[:end])
-    ]
-    return tuple(split[:begin]), marked_text(inner[begin:]), tuple(split[end:])
-
-
-def edge_tags(before: Iterable[Item], after: Iterable[Item]) -> list[list[str]]:
-    """Returns the tags before and behind a text."""
-    return [[item.text for item in edge if isinstance(item, Tag)] for edge in (before, after)]
-
-
-def marked_text(items: Iterable[Item]) -> MarkedText:
-    """Makes a text of its parts."""
-    text, tags = "", list[Tag]()
-    for item in items:
-        if isinstance(item, str):
-            text += item
-        else:
-            tags.append(replace(item, position=len(text)))
-    return MarkedText(text, tuple(tags))
-
-
-def join_codes(items: Sequence[Item]) -> list[Item]:
-    """Joins tags that enclose no text to one tag, and tags with only signs between them."""
-    joined: list[Item] = []
-    for item in items:
-        if isinstance(item, Tag) and item.kind == "end":
-            row = [item]
-            for before in reversed(joined):
-                if not isinstance(before, Tag) or before.kind == "end":
-                    break
-                row.insert(0, before)
-                if before.kind == "begin":
-                    break
-            if (row[0].kind, row[0].name) == ("begin", item.name):
-                del joined[1 - len(row) :]
-                item = Tag(0, "".join(tag.text for tag in row))
-        if len(joined) > 1 and isinstance(item, Tag) and item.kind == "empty":
-            code, between = joined[-2:]
-            is_code = isinstance(code, Tag) and code.kind == "empty"
-            if is_code and isinstance(between, str) and _BETWEEN.fullmatch(between):
-                del joined[-2:]
-                item = Tag(0, f"{code.text}{between}{item.text}")  # type: ignore[union-attr]
-        joined.append(item)
-    texts = ["", *(item if isinstance(item, str) else "" for item in joined), ""]
-    return [
-        item
-        if isinstance(item, str) or item.kind != "empty"
-        else replace(item, is_spaced=(before[-1:].isspace(), behind[:1].isspace()))
-        for before, item, behind in zip(texts, joined, texts[2:], strict=False)
-    ]
-
-
-def free_names(text: str) -> Iterator[str]:
-    """Yields placeholders that a text does not have."""
-    return (name for number in count() if (name := f"{{{number}}}") not in text)
-
-
 def find_place(
     span: Span, items: Sequence[Item], make: Callable[..., Place] = Place
 ) -> Iterator[Place]:
     """Yields the place of a text, made by `make`, if the text has letters."""
-    before, text, after = split_edges(items)
+    text = split_edges(items)
     if is_translated(text.text):
-        yield make(*span, text, before, after)
-
-
-def partners_of(items: Sequence[Item]) -> dict[int, int]:
-    """Returns the index of the partner of each tag of a pair; pairs that cross others are none."""
-    partners: dict[int, int] = {}
-    waiting: list[tuple[str, int]] = []
-    counts = Counter[str]()
-    for index, item in enumerate(items):
-        if isinstance(item, str) or item.kind == "empty":
-            continue
-        if item.kind == "begin":
-            waiting.append((item.name, index))
-            counts[item.name] += 1  # so that an end without a begin closes nothing
-        while item.kind == "end" and counts[item.name] and index not in partners:
-            name, first = waiting.pop()
-            counts[name] -= 1
-            if name == item.name:
-                partners |= {first: index, index: first}
-    return partners
+        yield make(*span, text)

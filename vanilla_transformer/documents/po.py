@@ -7,14 +7,8 @@ from dataclasses import replace
 from functools import partial
 from gettext import c2py
 
-from vanilla_transformer.documents.markup import MarkedText
-from vanilla_transformer.documents.places import (
-    FileTemplate,
-    Place,
-    decode_text,
-    find_place,
-    split_text,
-)
+from vanilla_transformer.documents.marked_text import MarkedText, split_text
+from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, find_place
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 

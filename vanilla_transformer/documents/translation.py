@@ -8,9 +8,10 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer.documents.markup import MarkedText, Tag, place_tags
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, marked_text
+from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.documents.places import Document, Item, marked_text
+from vanilla_transformer.documents.places import Document
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.options import TranslateOptions
@@ -18,7 +19,7 @@ from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.memory import Memory, MemoryUse, Suggestion, decide
+from vanilla_transformer.text.memory import Memory, MemoryUse, decide
 
 logger = logging.get_logger(__name__)
 
@@ -139,28 +140,33 @@ def plan_marked(
     # With tags in a text, the model would link them with words of the similar one.
     reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
     contexts = [marked.context for marked in texts]
-    decided = decide(
-        [marked.write() for marked in texts],
-        memories,
-        reads,
-        marks_doubt=marks_doubt,
-        contexts=contexts,
-    )
-    answers: list[MarkedText | None] = []
-    for number, (kept, marked, found) in enumerate(zip_longest(former, texts, decided)):
-        answer = kept or _answer(marked, found)
-        if kept:
-            decided[number] = MemoryUse(Suggestion(marked.text, kept.text, 1.0, True), kept.text)
-        elif found and not found.is_read:
-            decided[number] = found._replace(answer=answer.text) if answer else None
+    written = [marked.write() for marked in texts]
+    decided = decide(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
+    answers, uses, asked = list[MarkedText | None](), list[MemoryUse | None](), list[str]()
+    for kept, marked, found in zip_longest(former, texts, decided):
+        equal = _equal_whole(marked, memories)
+        answer = kept or _answer(marked.whole, equal) or _answer(marked, found)
+        is_read = found is not None and found.is_read
         answers.append(answer)
+        uses.append(None if kept else equal or (found if answer or is_read else None))
+        # The job has nothing to do for a translation that is kept.
+        read = name_tags(marked)[0] if options.keep else marked
+        asked.append("" if kept else read.text)
     options = replace(options, links=True, in_sentences=True)
-    read = [name_tags(marked)[0] if options.keep else marked for marked in texts]
-    job = translator.plan([marked.text for marked in read], options, former=decided)
+    job = translator.plan(asked, options, former=uses)
     with_flags = [
         text._replace(flags=marked.flags) for text, marked in zip(job.texts, texts, strict=True)
     ]
     return MarkedJob(texts, answers, replace(job, texts=with_flags))
+
+
+def _equal_whole(marked: MarkedText, memories: Sequence[Memory]) -> MemoryUse | None:
+    """Returns the translation of an equal text that a person gave other tags at its edges."""
+    whole = marked.whole
+    if whole.tags == marked.tags:  # it has none there
+        return None
+    equal = (memory.exact(whole.write(), marked.context) for memory in memories)
+    return next((MemoryUse(found, found.target) for found in equal if found), None)
 
 
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
@@ -181,7 +187,7 @@ def _answer(text: MarkedText, former: MemoryUse | None) -> MarkedText | None:
     marked, is_exact = _with_tags_of(text, former.answer), former.suggestion.is_exact
     if marked is None and is_exact:
         marked = _with_own_tags(text, former.answer)
-    return marked and replace(marked, is_known=True, is_doubtful=not is_exact)
+    return marked and replace(marked, edges=text.edges, is_known=True, is_doubtful=not is_exact)
 
 
 def _with_tags_of(text: MarkedText, target: str) -> MarkedText | None:

@@ -15,18 +15,22 @@ from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from xml.parsers import expat
 
-from vanilla_transformer.documents.markup import MarkedText, Tag, TagKind
+from vanilla_transformer.documents.marked_text import (
+    Item,
+    MarkedText,
+    Tag,
+    TagKind,
+    is_translated,
+    split_text,
+    without_equal_edges,
+)
 from vanilla_transformer.documents.places import (
     Document,
     FileTemplate,
-    Item,
     Place,
     Row,
     decode_markup,
-    edge_tags,
     find_place,
-    is_translated,
-    split_text,
 )
 from vanilla_transformer.documents.tags import XML, read_attributes, split_tags
 from vanilla_transformer.documents.xml_schemas import ATTRIBUTES, XmlSchema
@@ -380,11 +384,9 @@ class _Reader:
         self, source: _Element, target: _Element, context: str, is_doubtful: bool
     ) -> Iterator[Pair]:
         """Yields the pair of a unit that is translated."""
-        places = [place for side in (source, target) for place in self._block(side)]
-        edges = [edge_tags(place.before, place.after) for place in places]
-        if len(places) == 2 and edges[0] == edges[1]:
-            source_text, target_text = (place.text.write() for place in places)
-            yield Pair(source_text, target_text, context, is_doubtful)
+        texts = [place.text for side in (source, target) for place in self._block(side)]
+        if len(texts) == 2:
+            yield Pair(*without_equal_edges(*texts), context, is_doubtful)
 
     def _block(self, block: _Element, context: str | None = None) -> Iterator[Place]:
         """Yields the place of the content of a block, if it has a text."""

@@ -1,0 +1,245 @@
+"""Texts with tags in them, and with the tags and white space at their edges."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
+from typing import Literal
+
+from vanilla_transformer.documents.tags import TEXT, split_tags
+from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.languages import is_ideographic, is_spaced_script_at
+
+_BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
+_EDGES = re.compile(r"(\A\s+|\s+\Z)")
+TagKind = Literal["begin", "end", "empty"]
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A piece of markup in a text.
+
+    Attributes:
+        position: Number of the text's characters before it.
+        text: The markup, as it is written.
+        kind: Each "begin" has an "end".
+        name: A tag that opens and the tag that closes it have the same.
+        span: Its part of the file, if there may be other texts in it.
+        is_spaced: Whether the source has white space before it, and behind it.
+    """
+
+    position: int
+    text: str
+    kind: TagKind = "empty"
+    name: str = ""
+    span: Span | None = None
+    is_spaced: tuple[bool, bool] = field(default=(False, False), kw_only=True)
+
+
+Item = str | Tag
+"""A part of a text: what is between two tags, or a tag."""
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text and its tags, in their order. Pairs are nested.
+
+    Attributes:
+        edges: White space and tags before the text, and behind it. None: those of the text that it
+            is a translation of.
+        is_doubtful: Whether a person should check it, which PO, XLIFF and Qt can say.
+        is_known: Whether it is from a memory, which XLIFF can say.
+        part: Its part of the file, if that is to be written as it is.
+        context: A name that tells it from equal texts; "": it has none. None: nobody knows.
+        flags: Flags of gettext, such as `c-format`; or `numbered-format`: placeholders may be
+            numbered.
+    """
+
+    text: str
+    tags: tuple[Tag, ...] = ()
+    edges: tuple[tuple[Item, ...], tuple[Item, ...]] | None = field(default=None, compare=False)
+    is_doubtful: bool = False
+    is_known: bool = False
+    part: str | None = None
+    context: str | None = field(default=None, compare=False)
+    flags: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def whole(self) -> "MarkedText":
+        """The text with its edges in it."""
+        before, after = self.edges or ((), ())
+        whole = marked_text([*before, *self.parts(), *after])
+        return replace(self, text=whole.text, tags=whole.tags, edges=((), ()))
+
+    def parts(self) -> Iterator[Item]:
+        """Yields the texts between the tags, and the tags, in order."""
+        position = 0
+        for tag in self.tags:
+            yield self.text[position : tag.position]
+            yield tag
+            position = tag.position
+        yield self.text[position:]
+
+    def with_spaces(self) -> "MarkedText":
+        """Returns a text with the spaces that its source has between tags and words.
+
+        No space stands between a tag and a Chinese or Japanese character.
+        """
+        text, tags, needs_space = "", list[Tag](), False
+        for part in self.parts():
+            if isinstance(part, str):
+                if _is_behind(tags, text) and is_ideographic(part[1:2]):
+                    part = part.removeprefix(" ")
+                if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
+                    opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
+                    shifted = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
+                    tags[len(tags) - len(opened) :] = shifted
+                    text += " "
+                text += part
+                needs_space = needs_space and not part
+                continue
+            if part.kind == "empty":
+                if text[-1:] == " " and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
+                    text = text[:-1]
+                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text))
+                touches = _is_behind(tags, text)
+                spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
+                spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"
+                text += " " if spaced and (is_letter or touches) else ""
+                needs_space = part.is_spaced[1] and not part.text.endswith(" ")
+            tags.append(replace(part, position=len(text)))
+        return replace(self, text=text, tags=tuple(tags))
+
+    def write(self, escape: Callable[[str], str] = str) -> str:
+        """Returns the text with its tags; `escape` writes text so that it is no markup."""
+        return "".join(
+            escape(part) if isinstance(part, str) else part.text for part in self.parts()
+        )
+
+
+def _is_behind(tags: Sequence[Tag], text: str) -> bool:
+    """Returns whether a text ends directly behind a tag without a partner."""
+    return bool(tags) and (tags[-1].kind, tags[-1].position) == ("empty", len(text))
+
+
+def split_text(text: str) -> list[Item]:
+    """Returns a text and the tags in it, in order; an opening tag needs no partner."""
+    return [
+        token.text
+        if token.kind == "text"
+        else Tag(0, token.text, "end" if token.kind == "end" else "begin", token.name)
+        for token in split_tags(text, TEXT)
+    ]
+
+
+def is_translated(text: str) -> bool:
+    """Returns whether a text has letters."""
+    return any(map(str.isalpha, text))
+
+
+def split_edges(items: Sequence[Item]) -> MarkedText:
+    """Makes a text of its parts, with the white space and tags around it at its edges."""
+    split: list[Item] = []
+    for item in items:
+        split += filter(None, _EDGES.split(item)) if isinstance(item, str) else [item]
+    partners = partners_of(split)
+    begin, end = 0, len(split)
+
+    def is_edge(index: int) -> bool:
+        item = split[index]
+        return index not in partners if isinstance(item, Tag) else item.isspace()
+
+    while begin < end:
+        if is_edge(begin):
+            begin += 1
+        elif is_edge(end - 1):
+            end -= 1
+        elif partners.get(begin) == end - 1:
+            begin, end = begin + 1, end - 1
+        else:
+            break
+    inner = [
+        replace(item, kind=item.kind if begin <= partners.get(index, -1) < end else "empty")
+        if isinstance(item, Tag)
+        else item
+        for index, item in enumerate(split[:end])
+    ]
+    edges = tuple(split[:begin]), tuple(split[end:])
+    return replace(marked_text(inner[begin:]), edges=edges)
+
+
+def without_equal_edges(source: MarkedText, target: MarkedText) -> tuple[str, str]:
+    """Returns a text and its translation as a memory has them: without edges of the same tags."""
+    edge_tags = [
+        [[item.text for item in edge if isinstance(item, Tag)] for edge in side.edges or ((), ())]
+        for side in (source, target)
+    ]
+    sides = (source, target) if edge_tags[0] == edge_tags[1] else (source.whole, target.whole)
+    return sides[0].write(), sides[1].write()
+
+
+def marked_text(items: Iterable[Item]) -> MarkedText:
+    """Makes a text of its parts."""
+    text, tags = "", list[Tag]()
+    for item in items:
+        if isinstance(item, str):
+            text += item
+        else:
+            tags.append(replace(item, position=len(text)))
+    return MarkedText(text, tuple(tags))
+
+
+def join_codes(items: Sequence[Item]) -> list[Item]:
+    """Joins tags that enclose no text to one tag, and tags with only signs between them."""
+    joined: list[Item] = []
+    for item in items:
+        if isinstance(item, Tag) and item.kind == "end":
+            row = [item]
+            for before in reversed(joined):
+                if not isinstance(before, Tag) or before.kind == "end":
+                    break
+                row.insert(0, before)
+                if before.kind == "begin":
+                    break
+            if (row[0].kind, row[0].name) == ("begin", item.name):
+                del joined[1 - len(row) :]
+                item = Tag(0, "".join(tag.text for tag in row))
+        if len(joined) > 1 and isinstance(item, Tag) and item.kind == "empty":
+            code, between = joined[-2:]
+            is_code = isinstance(code, Tag) and code.kind == "empty"
+            if is_code and isinstance(between, str) and _BETWEEN.fullmatch(between):
+                del joined[-2:]
+                item = Tag(0, f"{code.text}{between}{item.text}")  # type: ignore[union-attr]
+        joined.append(item)
+    texts = ["", *(item if isinstance(item, str) else "" for item in joined), ""]
+    return [
+        item
+        if isinstance(item, str) or item.kind != "empty"
+        else replace(item, is_spaced=(before[-1:].isspace(), behind[:1].isspace()))
+        for before, item, behind in zip(texts, joined, texts[2:], strict=False)
+    ]
+
+
+def free_names(text: str) -> Iterator[str]:
+    """Yields placeholders that a text does not have."""
+    return (name for number in count() if (name := f"{{{number}}}") not in text)
+
+
+def partners_of(items: Sequence[Item]) -> dict[int, int]:
+    """Returns the index of the partner of each tag of a pair; pairs that cross others are none."""
+    partners: dict[int, int] = {}
+    waiting: list[tuple[str, int]] = []
+    counts = Counter[str]()
+    for index, item in enumerate(items):
+        if isinstance(item, str) or item.kind == "empty":
+            continue
+        if item.kind == "begin":
+            waiting.append((item.name, index))
+            counts[item.name] += 1  # so that an end without a begin closes nothing
+        while item.kind == "end" and counts[item.name] and index not in partners:
+            name, first = waiting.pop()
+            counts[name] -= 1
+            if name == item.name:
+                partners |= {first: index, index: first}
+    return partners
