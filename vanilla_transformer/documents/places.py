@@ -16,7 +16,7 @@ from vanilla_transformer.documents.marked_text import (
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
 from vanilla_transformer.text.memory import Pair
 
-_LINE_BREAK = re.compile(r"\r\n?|\n")
+LINE_BREAK = re.compile(r"\r\n?|\n")
 _DECLARED = re.compile(
     rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]+charset)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
 )
@@ -117,7 +117,7 @@ class FileTemplate(Document):
 
     def __init__(self, source: str, places: Sequence[Place], encoding: str = "utf-8") -> None:
         self._source, self._places, self._encoding = source, places, encoding
-        breaks = [match.end() for match in _LINE_BREAK.finditer(source)]
+        breaks = [match.end() for match in LINE_BREAK.finditer(source)]
         self.rows = [
             Row(
                 place.text,

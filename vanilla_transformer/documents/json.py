@@ -1,0 +1,47 @@
+"""JSON: the strings that are values, with their paths as names."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from vanilla_transformer.documents.marked_text import split_text
+from vanilla_transformer.documents.places import FileTemplate, Place, decode_text, find_place
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[\[\]{},]')
+
+
+def read_json(content: bytes, has_notes: bool = False) -> FileTemplate:
+    """Reads JSON; fields whose names begin with @ may be notes on others, as in `.arb`."""
+    source = decode_text(content)
+    json.loads(source.removeprefix("\ufeff"))
+    is_ascii = source.isascii() and "\\u" in source  # outputs are written like it
+    encode = partial(json.dumps, ensure_ascii=is_ascii)
+    places: list[Place] = []
+    for begin, end, path in _strings(source):
+        if has_notes and any(str(step).startswith('"@') for step in path):
+            continue
+        text = json.loads(source[begin:end])
+        if _SURROGATE.search(text):
+            line = source.count("\n", 0, begin) + 1
+            raise ValueError(f"line {line}: one half of a pair of surrogates is no character.")
+        make = partial(Place, encode=encode, key=path)
+        places += find_place((begin, end), split_text(text), make)
+    return FileTemplate(source, places)
+
+
+def _strings(source: str) -> Iterator[tuple[int, int, tuple[str | int, ...]]]:
+    """Yields the begin and the end of each value, and its path of names and indices."""
+    path: list[str | int] = []
+    for token in _TOKEN.finditer(source):
+        if token[2]:
+            path[-1] = token[1]
+        elif token[1]:
+            yield *token.span(), tuple(path)
+        elif token[0] in "[{":
+            path.append(0)
+        elif token[0] in "]}":
+            path.pop()
+        elif isinstance(path[-1], int):
+            path[-1] += 1  # a comma of an array

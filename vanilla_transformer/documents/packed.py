@@ -1,0 +1,81 @@
+"""Zip files of office programs and books, of which some members are documents."""
+
+import html
+import io
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from vanilla_transformer.documents.marked_text import MarkedText, is_translated
+from vanilla_transformer.documents.places import Document, FileTemplate, Row
+from vanilla_transformer.documents.xml import read_xml
+from vanilla_transformer.documents.xml_schemas import XmlSchema
+
+_STRING = r'"((?:[^"]|"")*)"'  # in a formula
+
+
+class PackedDocument(Document):
+    """A zip file, of which some members are documents, which `read` reads, or `read_xml`."""
+
+    def __init__(
+        self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
+    ) -> None:
+        self._parts: list[tuple[zipfile.ZipInfo, bytes]] = []
+        self._members: dict[str, FileTemplate] = {}
+        name = "no intact zip file"
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                for info in packed.infolist():
+                    name = info.filename
+                    self._parts.append((info, packed.read(info)))
+        except Exception as error:  # a damaged zip file raises many kinds
+            raise ValueError(f"{name}: {error}") from error
+        try:
+            parts = {info.filename: part for info, part in self._parts}
+            names: list[str] = []
+            for name in filter(re.compile(schema.names[0]).fullmatch, parts):
+                names += _names_in(parts[name].decode(), schema.names[1])
+            # Programs pack them in different orders.
+            for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
+                part = parts[name]
+                self._members[name] = read(part) if read else read_xml(part, schema, names)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        if not any(map(re.compile(schema.main).fullmatch, self._members)):
+            main = schema.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
+            raise ValueError(f"this zip file has no part {main}, where the texts are.")
+        # Parts name links and pictures by numbers, which differ from file to file.
+        self.rows = [
+            Row(row.text, f"{name}, text {number}", None)
+            for name, member in self._members.items()
+            for number, row in enumerate(member.rows, start=1)
+        ]
+        self.kept = [
+            f'{name}, "{text}", with which the file compares'
+            for name, member in self._members.items()
+            for text in dict.fromkeys(member.kept)
+        ]
+
+    def write(self, outputs: Sequence[MarkedText | None], language: str | None = None) -> bytes:
+        """As for `Document`; these files do not name a language."""
+        remaining, result = iter(outputs), io.BytesIO()
+        written = {
+            name: member.write(list(islice(remaining, len(member.rows))))
+            for name, member in self._members.items()
+        }
+        with zipfile.ZipFile(result, "w") as packed:
+            for info, part in self._parts:
+                packed.writestr(info, written.get(info.filename) or part)  # packed as before
+        return result.getvalue()
+
+
+def _names_in(source: str, pattern: str) -> Iterator[str]:
+    """Yields patterns of the texts with which formulas, lists of choices and filters compare."""
+    for found in re.finditer(pattern, source):
+        content = html.unescape(found[found.lastindex or 0])
+        strings = [string.replace('""', '"') for string in re.findall(_STRING, content)]
+        for string in [content, *strings, *",".join(strings).split(",")]:
+            name = string.lstrip("<>=").strip()
+            if is_translated(name):
+                yield re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")

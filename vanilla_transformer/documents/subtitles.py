@@ -1,0 +1,105 @@
+"""Subtitles of SubRip and WebVTT: the lines of a cue are one text, but for those of speakers."""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from vanilla_transformer.documents.marked_text import MarkedText, Tag, split_text
+from vanilla_transformer.documents.places import (
+    LINE_BREAK,
+    FileTemplate,
+    Place,
+    decode_text,
+    find_place,
+)
+from vanilla_transformer.text.languages import JOINED_LINES, is_spaced_script_at
+
+_TIMES = re.compile(r"[ \t]*[\d:.,]+[ \t]*-->[ \t]*[\d:.,]+")
+_NUMBER = re.compile(r"[ \t]*\d+[ \t]*")
+_LINE = re.compile(r"[^\r\n]+")
+_DASH = re.compile(r"(?:<[^<>]*>|\s)*[-\u2013\u2014]")
+_SPACE_OF_LINE = re.compile(r"([\r\n]) ")
+
+
+def read_subtitles(content: bytes, is_web_vtt: bool = False) -> FileTemplate:
+    """Reads SubRip, or WebVTT, which has references such as `&amp;`, names of cues, and notes."""
+    source = decode_text(content)
+    unescape = html.unescape if is_web_vtt else str
+    places: list[Place] = []
+    for lines in _texts(source, is_web_vtt):
+        begin, end = lines[0].start(), lines[-1].end()
+        dash = _DASH.match(source, begin, end)
+        after = dash.end() if dash else begin
+        text = JOINED_LINES.sub("", LINE_BREAK.sub("\n", source[after:end])).replace("\n", " ")
+        items = [unescape(item) if isinstance(item, str) else item for item in split_text(text)]
+        make = partial(
+            _Cue,
+            sizes=[len(line[0]) for line in lines],
+            breaks=LINE_BREAK.findall(source, begin, end),
+            escape=partial(html.escape, quote=False) if is_web_vtt else str,
+        )
+        places += find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
+    return FileTemplate(source, places)
+
+
+def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
+    """Yields the lines of each text, which is a cue, or what one of its speakers says."""
+    for cue in _cues(source, is_web_vtt):
+        has_speakers = _DASH.match(cue[0][0])  # each of their lines begins with a dash
+        begins = [n for n, line in enumerate(cue) if n and has_speakers and _DASH.match(line[0])]
+        for first, last in pairwise([0, *begins, len(cue)]):
+            yield cue[first:last]
+
+
+def _cues(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:
+    """Yields the lines below times, up to a blank line or the next cue.
+
+    In SubRip, the lines behind a blank line are texts, too. In WebVTT, they may be names and notes.
+    """
+    lines = list(_LINE.finditer(source))
+    times = [number for number, line in enumerate(lines) if _TIMES.match(line[0])]
+    for first, last in pairwise([*times, len(lines)]):
+        if last < len(lines) and _NUMBER.fullmatch(lines[last - 1][0]):
+            last -= 1  # the number of the next cue
+        rows: list[list[re.Match[str]]] = [[]]
+        for before, line in pairwise(lines[first:last]):
+            is_next = len(LINE_BREAK.findall(source, before.end(), line.start())) == 1
+            if not (is_next and line[0].strip()):
+                rows.append([])
+            if line[0].strip():
+                rows[-1].append(line)
+        yield from filter(None, rows[:1] if is_web_vtt else rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cue(Place):
+    """A text of subtitles.
+
+    Attributes:
+        sizes: Number of characters of each of its lines.
+        breaks: The line breaks between them.
+    """
+
+    sizes: Sequence[int]
+    breaks: Sequence[str]
+
+    def write(self, output: MarkedText) -> str:
+        """Breaks an output into as many lines as its source has, with nearly the same shares."""
+        text, tags, last = output.text, list(output.tags), 0
+        borders = [index for index, character in enumerate(text) if character == " "] or [
+            index
+            for index, character in enumerate(text)
+            if character.isalnum() and not is_spaced_script_at(text, index)
+        ]
+        for number, line_break in enumerate(self.breaks, start=1):
+            ideal = len(text) * sum(self.sizes[:number]) / sum(self.sizes)
+            behind = [border for border in borders if border > last]
+            if behind:
+                last = min(behind, key=lambda border: abs(border - ideal))
+                tags.append(Tag(last, line_break))
+        tags.sort(key=lambda tag: tag.position)
+        written = self.with_edges(replace(output, tags=tuple(tags))).write(self.escape)
+        return _SPACE_OF_LINE.sub(r"\1", written)
