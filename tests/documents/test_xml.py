@@ -142,6 +142,37 @@ def test_a_target_of_white_space_and_empty_segments_is_no_translation(target, se
     assert re.sub("(<target)[^>]*", r"\1", result) == frame.format(expected)
 
 
+MIXED = [  # segments of a source; those of its target; what is written
+    (["a", "b"], ["Ä", ""], ["Ä", "B"]),
+    (["a", "b", "c"], [" ", "Ä", ""], ["A", "Ä", "C"]),
+    (["a <x id='1'/> b", "1", "c"], ["", "", "Ä"], ["A <x id='1'/> B", "", "Ä"]),
+]
+
+
+@pytest.mark.parametrize(("sources", "targets", "written"), MIXED)
+def test_segments_without_a_translation_are_translated_beside_others(sources, targets, written):
+    rows = [
+        "".join(MRK.format(number, text) for number, text in enumerate(row))
+        for row in (sources, targets, written)
+    ]
+    frame = f"<xliff><trans-unit><source>a</source><seg-source>{rows[0]}</seg-source>"
+    frame += "<target{}>{}</target></trans-unit></xliff>"
+    document = read_document("a.xlf", frame.format("", rows[1]).encode())
+    assert document.write([None] * len(document.texts)).decode() == frame.format("", rows[1])
+    state = ' state="translated" state-qualifier="mt-suggestion"'
+    assert in_capitals(document).decode() == frame.format(state, rows[2])
+    pairs = [row for row in zip(sources, targets, strict=True) if row[1].strip()]
+    assert [pair[:2] for pair in document.pairs] == pairs
+
+
+@pytest.mark.parametrize("state", [' approved="yes"', ' translate="no"'])
+def test_segments_of_a_finished_unit_stay_empty(state):
+    rows = MRK.format(0, "a") + MRK.format(1, "b"), MRK.format(0, "A") + MRK.format(1, "")
+    unit = "<source>a</source><seg-source>{}</seg-source><target>{}</target>".format(*rows)
+    source = f"<xliff><trans-unit{state}>{unit}</trans-unit></xliff>"
+    assert not read_document("a.xlf", source.encode()).texts
+
+
 def test_pairs_of_segments():
     for segments, target in [(MRK.format(0, "a"), MRK.format(0, "b")), (MRK.format(0, "a"), "b")]:
         unit = f"<source>a</source><seg-source>{segments}</seg-source><target>{target}</target>"

@@ -20,7 +20,7 @@ from vanilla_transformer.documents.places import (
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.subtitles import read_subtitles
 from vanilla_transformer.documents.tags import HTML, XHTML, Dialect
-from vanilla_transformer.documents.xml import read_xml
+from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import SCHEMAS
 
 
@@ -69,7 +69,7 @@ def _read_lines(content: bytes) -> FileTemplate:
 _READ_XHTML = partial(_read_html, dialect=XHTML)
 FORMATS: dict[str, Callable[..., Document]] = {
     **{
-        suffix: partial(PackedDocument if schema.members else read_xml, schema=schema)
+        suffix: partial(PackedDocument if schema.members else XmlFile, schema=schema)
         for suffix, schema in SCHEMAS.items()
     },
     ".arb": partial(read_json, has_notes=True),

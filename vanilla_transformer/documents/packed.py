@@ -9,14 +9,14 @@ from itertools import islice
 
 from vanilla_transformer.documents.marked_text import MarkedText, is_translated
 from vanilla_transformer.documents.places import Document, FileTemplate, Row
-from vanilla_transformer.documents.xml import read_xml
+from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import XmlSchema
 
 _STRING = r'"((?:[^"]|"")*)"'  # in a formula
 
 
 class PackedDocument(Document):
-    """A zip file, of which some members are documents, which `read` reads, or `read_xml`."""
+    """A zip file, of which some members are documents, which `read` reads, or `XmlFile`."""
 
     def __init__(
         self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
@@ -39,7 +39,7 @@ class PackedDocument(Document):
             # Programs pack them in different orders.
             for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
                 part = parts[name]
-                self._members[name] = read(part) if read else read_xml(part, schema, names)
+                self._members[name] = read(part) if read else XmlFile(part, schema, names)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         if not any(map(re.compile(schema.main).fullmatch, self._members)):

@@ -1,0 +1,257 @@
+"""The text of an element of XML that holds one: read with its tags and runs, and written so."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TagKind, split_text
+from vanilla_transformer.documents.places import Place, find_place
+from vanilla_transformer.documents.xml_elements import Element
+from vanilla_transformer.documents.xml_schemas import XmlSchema
+from vanilla_transformer.text.edits import Span
+
+_LINE_BREAK = re.compile(r"[\r\n]")
+_ESCAPE = re.compile(r"\\((?:u[dD][89abAB][0-9a-fA-F]{2}\\)?u[0-9a-fA-F]{4}|.)|\"")
+_EDGES = re.compile(r"((?:\s|\\u0020)*)(.*?)((?:\s|\\u0020)*)", re.DOTALL)
+_KINDS_OF_TAGS: dict[str, TagKind] = {  # elements of XLIFF, and values of Word's `fldCharType`
+    **dict.fromkeys(("bpt", "bx", "sc", "sm", "begin"), "begin"),
+    **dict.fromkeys(("ept", "ex", "ec", "em", "end"), "end"),
+}
+
+
+@dataclass(frozen=True)
+class _XmlTag(Tag):
+    """An element within a text; or, if its text is empty, the begin or end of other runs.
+
+    Attributes:
+        run: The start of the run around it, with its properties. Empty: it is in no run.
+    """
+
+    run: str = ""
+
+
+class _Piece(NamedTuple):
+    """A piece of a text.
+
+    Attributes:
+        run: The start of the run around it, with its properties. Empty: it is in no run.
+        breaks: The part of the file for each line break of the item.
+    """
+
+    item: Item
+    run: str = ""
+    breaks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class XmlPlace(Place):
+    """A place in XML.
+
+    Attributes:
+        prefix: The prefix of the names of its elements, such as "w:".
+        run: The start of the runs outside of its pairs of tags.
+        breaks: The part of the file for each line break of the text.
+        frame: Returns the texts around an output, which is written between each two of them.
+    """
+
+    schema: XmlSchema
+    prefix: str
+    run: str
+    breaks: Sequence[str]
+    frame: Callable[[MarkedText], Sequence[str]] = lambda _: ("", "")
+
+    def write(self, output: MarkedText) -> str:
+        """As for `Place`: with runs around texts, and what is around the output."""
+        begin = f"<{self.prefix}{self.schema.run_text}>"
+        written = []
+        for run, parts in groupby(self._parts(output), key=itemgetter(0)):
+            content = "".join(part for _, part in parts)
+            if run:
+                content = f"{run}{begin}{content}</{self.prefix}t></{self.prefix}{self.schema.run}>"
+            written.append(content)
+        return "".join(written).join(self.frame(output))
+
+    def _parts(self, output: MarkedText) -> Iterator[tuple[str, str]]:
+        """Yields the start of the run of each text, or "" for a tag, and the text or tag."""
+        breaks, runs = iter(self.breaks), [self.run]
+        for item in self.with_edges(output).parts():
+            if not isinstance(item, _XmlTag):  # a tag that is none here is a text
+                text = item if isinstance(item, str) else html.unescape(item.text)
+                for number, line in enumerate(text.split("\n")):
+                    if number:
+                        yield "", next(breaks, r"\n" if self.schema.escapes else "\n")
+                    if self.schema.escapes:
+                        line = re.sub(r"""[\\'"]|\A[@?]""", r"\\\g<0>", line)
+                    if line:
+                        yield runs[-1], html.escape(line, quote=False)
+            elif item.text:
+                end = f"</{self.prefix}{self.schema.run}>" if item.run else ""
+                yield "", f"{item.run}{item.text}{end}"
+            elif item.kind == "begin":
+                runs.append(item.run)
+            else:
+                runs.pop()
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Reads the texts of elements of a file."""
+
+    source: str
+    schema: XmlSchema
+
+    def source_of(self, element: Element) -> str:
+        """Returns an element as the file has it."""
+        return self.source[element.begin : element.end]
+
+    def places_of(
+        self, block: Element, context: str | None = None, span: Span | None = None, **more: Any
+    ) -> Iterator[Place]:
+        """Yields the place of the content of an element, if it has a text.
+
+        Args:
+            span: The part of the file that an output replaces. None: it is this content.
+            more: Further fields of the place.
+        """
+        pieces = list(self._pieces(block, block.begin))
+        has_runs = self.schema.run and block.name != "t"
+        plain = f"<{block.prefix}{self.schema.run}>" if has_runs else ""
+        sizes = Counter[str]()
+        for item, run, _ in pieces:
+            sizes[run or plain] += len(item) if isinstance(item, str) else 0
+        usual = max(sizes, key=sizes.__getitem__, default="")  # most of the text needs no tags
+        breaks = [part for piece in pieces for part in piece.breaks]
+        fields = {"schema": self.schema, "prefix": block.prefix, "run": usual, "breaks": breaks}
+        make: Callable[..., Place] = partial(XmlPlace, **fields, **more)  # type: ignore[arg-type]
+        items = list(_with_runs(pieces, usual))
+        for place in find_place(span or (block.inside, block.close), items, make):
+            text = replace(_with_spaced_tags(place.text), context=context, flags=self.schema.flags)
+            yield replace(place, text=text)
+
+    def _pieces(self, parent: Element, begin: int) -> Iterator[_Piece]:
+        """Yields the pieces of a text.
+
+        Args:
+            begin: The begin of the element whose tags may be pairs: `parent`, or the element around
+                it if `parent` is a run.
+        """
+        schema, run = self.schema, ""
+        if schema.run and parent.name == schema.run:
+            own = parent.child("rPr")
+            run = f"<{parent.prefix}{schema.run}>{self.source_of(own) if own else ''}"
+        end = f"</{parent.prefix}{schema.run}>" if run else ""
+        for element in parent.children:
+            if element.text is not None:
+                if schema.escapes:
+                    yield from _unescaped(element, parent)
+                elif schema.root:  # tags in it are written as text
+                    for item in split_text(element.text):
+                        yield self._lines(item) if isinstance(item, str) else _as_text(item, begin)
+                elif not schema.run or parent.name == "t":
+                    yield self._lines(element.text)
+            elif run and element.name == "t":
+                text = "".join(part.text or "" for part in element.children)
+                yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
+            elif element.name in schema.breaks:
+                yield _Piece("\n", run, [f"{run}{self.source_of(element)}{end}"])
+            elif schema.run and element.name == schema.run:
+                yield from self._pieces(element, begin)
+            elif element.name in schema.inline and element.children and not element.is_kept:
+                name = str(element.begin)
+                yield _Piece(_XmlTag(0, element.tag, "begin", name))
+                yield from self._pieces(element, element.begin)
+                yield _Piece(_XmlTag(0, self.source[element.close : element.end], "end", name))
+            elif element.name != "rPr":
+                kind = _KINDS_OF_TAGS.get(element.attribute("fldCharType") or element.name, "empty")
+                names = map(element.attribute, ("startRef", "rid", "id"))
+                name = f"{begin} {next(filter(None, names), '')}"
+                span = element.begin, element.end
+                yield _Piece(_XmlTag(0, self.source_of(element), kind, name, span, run), run)
+
+    def _lines(self, text: str, run: str = "", frame: tuple[str, str] = ("", "")) -> _Piece:
+        """Returns a text with a line break for each sign that parts it, which is in a frame.
+
+        Other line breaks are spaces.
+        """
+        parts = re.split(f"({self.schema.lines})", text)
+        breaks = [sign.join(frame) for sign in parts[1::2]]
+        return _Piece("\n".join(_LINE_BREAK.sub(" ", part) for part in parts[::2]), run, breaks)
+
+
+def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
+    """Yields texts and tags, with a pair of tags around texts whose run is not the usual one."""
+    current, name = usual, ""  # no run is open
+    for number, (item, run, _) in enumerate(pieces):
+        if isinstance(item, Tag):  # the runs of a pair of tags are within it
+            run = current if item.kind == "empty" else usual
+        elif not item.strip():
+            run = current
+        if run != current:
+            if current != usual:
+                yield _XmlTag(0, "", "end", name)
+            name = f"run {number}"
+            if run != usual:
+                yield _XmlTag(0, "", "begin", name, run=run)
+            current = run
+        yield item
+    if current != usual:
+        yield _XmlTag(0, "", "end", name)
+
+
+def _with_spaced_tags(marked: MarkedText) -> MarkedText:
+    """Returns a text in which tags between two spaces are marked as spaced.
+
+    A tag with one space may be a tag that nobody sees, such as a bookmark.
+    """
+    tags: list[Tag] = []
+    for position, row in groupby(marked.tags, key=attrgetter("position")):
+        same = list(row)
+        if marked.text[max(position - 1, 0) : position + 1] == "  ":
+            same[0] = replace(same[0], is_spaced=(True, False))
+            same[-1] = replace(same[-1], is_spaced=(same[-1].is_spaced[0], True))
+        tags += same
+    return replace(marked, tags=tuple(tags))
+
+
+def _as_text(tag: Tag, parent: int) -> _Piece:
+    """Returns a tag that XML holds as text: it is escaped, and pairs within `parent`."""
+    text = html.escape(tag.text, quote=False)
+    return _Piece(_XmlTag(0, text, tag.kind, f"{parent} {tag.name}"))
+
+
+def _unescaped(element: Element, block: Element) -> Iterator[_Piece]:
+    r"""Yields the content of a text of Android; `\n` parts it, and quotes around it are tags.
+
+    White space at an edge of a string is a tag, too: it may be an escape.
+    """
+    before, text, behind = _EDGES.fullmatch(element.text or "").groups()  # type: ignore[union-attr]  # it matches any text
+    if not (block.is_block and element is block.children[0]):
+        before, text = "", before + text
+    if not (block.is_block and element is block.children[-1]):
+        text, behind = text + behind, ""
+    if before:
+        yield _Piece(_XmlTag(0, before))
+    for item in split_text(text):
+        if isinstance(item, Tag):
+            yield _as_text(item, block.begin)
+            continue
+        position = 0
+        for match in _ESCAPE.finditer(item):
+            yield _Piece(_LINE_BREAK.sub(" ", item[position : match.start()]))
+            position, sign = match.end(), match[1]
+            if not sign:
+                yield _Piece(_XmlTag(0, match[0]))
+            elif sign in "nt":
+                yield _Piece("\n", breaks=[match[0]])
+            else:
+                code = bytes.fromhex(re.sub(r"\\?u", "", sign)) if sign[1:] else None
+                yield _Piece(sign if code is None else code.decode("utf-16-be", "replace"))
+        yield _Piece(_LINE_BREAK.sub(" ", item[position:]))
+    if behind:
+        yield _Piece(_XmlTag(0, behind))

@@ -1,0 +1,174 @@
+"""Units of XLIFF and Qt: a text, its translation, and the state of that."""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from vanilla_transformer.documents.marked_text import MarkedText, without_equal_edges
+from vanilla_transformer.documents.places import Place
+from vanilla_transformer.documents.xml_elements import Element
+from vanilla_transformer.documents.xml_texts import BlockReader
+from vanilla_transformer.text.edits import Span
+from vanilla_transformer.text.memory import Pair
+
+_STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
+_MEANING = re.compile(r"""<(?:\w+:)?note\s[^>]*?(?:from|category)=["']meaning["'][^>]*>([^<]*)""")
+_PLURAL = re.compile(r"<numerusform[^>]*>(?:[^<]*</numerusform>)?")  # of Qt
+_IN_PLURAL = re.compile("(?<=<numerusform>)(?=</numerusform>)")
+_READ, _OF_MACHINES = ("", "exact-match", "id-match"), ("leveraged-mt", "mt-suggestion")
+"""Qualifiers of states of XLIFF: of what a person has read, and of outputs of a model."""
+
+
+class UnitReader:
+    """Reads the units of a file.
+
+    Attributes:
+        pairs: The texts that are translated already.
+    """
+
+    def __init__(self, reader: BlockReader) -> None:
+        self._reader, self._source, self._target = reader, reader.source, reader.schema.target
+        self.pairs: list[Pair] = []
+
+    def places_of(self, unit: Element) -> Iterator[Place]:
+        """Yields the places of the texts of a unit that are to be translated."""
+        source, target, segments = map(unit.child, ("source", self._target, "seg-source"))
+        is_approved = unit.attribute("approved") == "yes"
+        if source is None or (target is None and is_approved):  # it is empty on purpose
+            return
+        if segments and (target is None or target.child("mrk") or not target.has_content):
+            source = segments
+        if target is None or not (is_approved or _is_finished(unit, target)):
+            yield from self._places_of_all(unit, source, target)
+            return
+        segments_of_both = list(_segments(source, target))
+        if is_approved or all(own.has_content for _, own in segments_of_both):
+            self._add_pairs(unit, target, [(source, target)])
+        else:
+            yield from self._places_of_rest(unit, target, segments_of_both)
+            self._add_pairs(unit, target, segments_of_both)
+
+    def _places_of_all(
+        self, unit: Element, source: Element, target: Element | None
+    ) -> Iterator[Place]:
+        """Yields the place of a source and its target, from the begin of the unit around them."""
+        name = f"{source.prefix}{self._target}"
+        if target is None:
+            end, tag, old = source.end, f"<{name}>", ""
+            indent = self._source[unit.inside : source.begin]
+            before = self._source[unit.inside : end] + indent[len(indent.rstrip()) :]
+        else:
+            end, tag, old = target.end, target.tag, self._source[target.inside : target.close]
+            before = self._source[unit.inside : target.begin]
+        plurals, count = _PLURAL.subn("<numerusform></numerusform>", old)
+
+        def frame(output: MarkedText) -> Sequence[str]:
+            state = _state_of(unit.name, output)
+            if unit.name == "segment":  # XLIFF 2 tells the state of the unit
+                head = f"{_with_state(unit.tag, state)}{before}{_with_state(tag, '')}"
+            else:
+                head = f"{unit.tag}{before}{_with_state(tag, state)}"
+            plural = _IN_PLURAL.split(f"{head}{plurals}</{name}>")
+            return plural if count else [head, f"</{name}>"]
+
+        yield from self._read(unit, source, (unit.begin, end), frame)
+
+    def _places_of_rest(
+        self, unit: Element, target: Element, segments: Sequence[tuple[Element, Element]]
+    ) -> Iterator[Place]:
+        """Yields the places of segments without a translation, where others have one.
+
+        The first place begins with the target, whose state is that of its output.
+        """
+        begin = target.begin
+        for source, own in segments:
+            if own.has_content:
+                continue
+
+            def frame(output: MarkedText, begin: int = begin, own: Element = own) -> Sequence[str]:
+                head = self._source[begin : own.begin]
+                if begin == target.begin:
+                    state = _with_state(target.tag, _state_of(unit.name, output))
+                    head = f"{state}{head.removeprefix(target.tag)}"
+                return [f"{head}{_with_state(own.tag, '')}", f"</{own.prefix}mrk>"]
+
+            for place in self._read(unit, source, (begin, own.end), frame):
+                yield place
+                begin = own.end
+
+    def _read(
+        self,
+        unit: Element,
+        source: Element,
+        span: Span,
+        frame: Callable[[MarkedText], Sequence[str]],
+    ) -> Iterator[Place]:
+        """Yields the place of a source whose translation has a span of the file."""
+        yield from self._reader.places_of(
+            source, self._context_of(unit), span, stays=False, frame=frame
+        )
+
+    def _context_of(self, unit: Element) -> str:
+        """Returns the part of a unit that tells it from others of the same source.
+
+        This is a comment of Qt, or a note of Angular.
+        """
+        if comment := unit.child("comment"):
+            return self._reader.source_of(comment)
+        begin = unit.begin
+        if unit.name == "segment":  # notes of XLIFF 2 are before the segments of a unit
+            begin = self._source.rfind(f"<{unit.prefix}unit", 0, begin)
+        meaning = _MEANING.search(self._source, begin, unit.end)
+        return html.unescape(meaning[1]) if meaning else ""
+
+    def _add_pairs(
+        self, unit: Element, target: Element, sides: Sequence[tuple[Element, Element]]
+    ) -> None:
+        """Adds the texts of a unit that are translated, but for outputs that nobody has read."""
+        origin = target.attribute("state-qualifier")
+        is_final = _state_in(unit, target) in ("final", "signed-off")
+        is_read = is_final or origin in _READ or unit.attribute("approved") == "yes"
+        if not is_read and origin in _OF_MACHINES:
+            return
+        for both in sides:
+            texts = [place.text for side in both for place in self._reader.places_of(side)]
+            if len(texts) == 2:
+                pair = without_equal_edges(*texts)
+                self.pairs.append(Pair(*pair, self._context_of(unit), not is_read))
+
+
+def _segments(source: Element, target: Element) -> Iterator[tuple[Element, Element]]:
+    """Yields the segments of a source, each with the one of the target of the same number."""
+    of_target = {mrk.attribute("mid"): mrk for mrk in target.children if mrk.name == "mrk"}
+    for mrk in source.children:
+        if mrk.name == "mrk" and (own := of_target.get(mrk.attribute("mid"))):
+            yield mrk, own
+
+
+def _state_in(unit: Element, target: Element) -> str:
+    """Returns the state of a translation; XLIFF 2 tells it of the unit, Qt calls it a type."""
+    states = target.attribute("state"), unit.attribute("state"), target.attribute("type")
+    return next(filter(None, states), "")
+
+
+def _is_finished(unit: Element, target: Element) -> bool:
+    """Returns whether a unit has a translation for which no other one is asked, or is gone."""
+    state = _state_in(unit, target)
+    is_asked = state in ("new", "initial", "unfinished") or state.startswith("needs-")
+    return state in ("vanished", "obsolete") or (target.has_content and not is_asked)
+
+
+def _state_of(unit: str, output: MarkedText) -> str:
+    """Returns the attributes of a unit of XLIFF 2 or 1.2, or of Qt, with such a translation."""
+    if unit == "message":
+        return ' type="unfinished"' if output.is_doubtful else ""
+    if unit == "segment":
+        return f' state="{"initial" if output.is_doubtful else "translated"}"'
+    state = "needs-review-translation" if output.is_doubtful else "translated"
+    match = "fuzzy-match" if output.is_doubtful else "exact-match"
+    return f' state="{state}" state-qualifier="{match if output.is_known else "mt-suggestion"}"'
+
+
+def _with_state(tag: str, state: str) -> str:
+    """Returns a start tag with another state of its translation."""
+    return re.sub(r"\s*/?>$", f"{state}>", _STATE.sub("", tag))
