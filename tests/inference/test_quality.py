@@ -144,6 +144,19 @@ def test_a_damaged_calibration_is_named_and_the_translation_goes_on(tmp_path, he
         assert str(tmp_path / QUALITY) in heard.text
 
 
+@pytest.mark.parametrize("count", [-1, 1, 2])
+def test_a_calibration_of_other_features_is_named_and_the_translation_goes_on(
+    tmp_path, heard, count
+):
+    Calibration.fit(outcomes(200)).save(saved(tmp_path))
+    content = json.loads((tmp_path / QUALITY).read_text())
+    weights = content["lines"][""]["weights"]
+    content["lines"][""]["weights"] = weights[:count] if count < 0 else weights + [0.1] * count
+    (tmp_path / QUALITY).write_text(json.dumps(content))
+    assert Calibration.load(tmp_path) is None
+    assert str(tmp_path / QUALITY) in heard.text
+
+
 def made_outputs(count, seed=None):
     """Outputs that are better the lower their number; with a seed, nothing tells how good."""
     chance = random.Random(seed)

@@ -68,6 +68,9 @@ def describe_output(output: Translation, source: str, source_tokens: int) -> tup
     )
 
 
+_NUM_FEATURES = len(describe_output(Translation(""), "", 0))
+
+
 @dataclass(frozen=True)
 class _Line:
     """A weighted sum of the features of an output, and the chrF that belongs to it.
@@ -163,7 +166,14 @@ class Calibration:
             return None
         if content.get("model") != _fingerprint(folder):
             return None
-        return cls({tag: _Line(**line) for tag, line in content["lines"].items()})
+        lines = {tag: _Line(**line) for tag, line in content["lines"].items()}
+        if any(len(line.weights) != _NUM_FEATURES + 1 for line in lines.values()):
+            logger.warning(
+                f"Outputs have no quality: {folder / QUALITY} weighs other features than this "
+                "version: `evaluate --calibrate` makes it anew."
+            )
+            return None
+        return cls(lines)
 
 
 def _fingerprint(folder: Path) -> str:
