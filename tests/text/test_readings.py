@@ -1,9 +1,12 @@
 """What a model reads of a text, and the way back."""
 
+import re
+
 import pytest
 
 from vanilla_transformer.text.edits import Edit, apply_edits
-from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.kept import TokenLinks, kept_spans
+from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.readings import (
     Reading,
     StandIns,
@@ -58,6 +61,22 @@ def test_a_reading_may_lack_parts(text, read):
 def test_a_space_without_a_width_between_words_is_read_as_a_space(text, read):
     reading = TOKENS.reading(text, ()).with_edits(edits_of_invisible_spaces(text))
     assert reading.text == read
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "links", "restored"),
+    [
+        ("Open the\u200bfile", "Ouvrir le fichier", [0, 1, 2], "Ouvrir le\u200bfichier"),
+        ("Open\u2060the\u200bfile", "Abre el archivo", [0, 1, 2], "Abre\u2060el\u200barchivo"),
+        ("Open the\u200bfile", "Datei öffnen", [2, 0], "Datei öffnen"),
+        ("Open the\u200bfile", "le ouvrir fichier", [1, 0, 2], "le ouvrir fichier"),
+    ],
+)
+def test_a_space_without_a_width_returns_between_the_same_words(text, output, links, restored):
+    reading = Reading(text, edits_of_invisible_spaces(text))
+    words = [match.span() for match in re.finditer("[^ \u200b\u2060]+", text)]
+    edits = reading.edits_of_spaces(output, TokenLinks(words, unbroken_parts(output), links))
+    assert apply_edits(output, edits) == restored
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,14 @@ class _Placement:
     """
 
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
-        self.source = marked.text.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
-        self.output = output
+        self.source, self.output = (
+            text.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
+            for text in (marked.text, output)
+        )
         self.tag_positions = [tag.position for tag in marked.tags]
         self.source_words = sorted({0, *word_borders(self.source)})
         between = (stripped(self.source, span) for span in pairwise(self.tag_positions))
-        self.aligned = AlignedWords(self.source, output, links, between)
+        self.aligned = AlignedWords(self.source, self.output, links, between)
         self.copies: dict[int, int] = {}  # the unit that is a word of the source, by its begin
 
     def place(self, root: _Node) -> None:

@@ -322,8 +322,8 @@ class Stages:
     def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
         """Aligns the outputs whose links are needed.
 
-        They are returned, or tell where a missing part goes, or which words a term takes the place
-        of, in languages without spaces.
+        They are returned, or tell where a missing part or an invisible space goes, or which words a
+        term takes the place of, in languages without spaces.
         """
         linked = list(outputs)
         wanted = [
@@ -331,6 +331,7 @@ class Stages:
             for number, output in enumerate(outputs)
             if call.details.linked
             or (output.copies and output.copies.missing)
+            or output.segment.reading.spaces
             or (output.segment.matches and not words_have_spaces(output.segment.target_language))
         ]
         aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
@@ -602,7 +603,9 @@ def has_other_values(output: Output) -> bool:
 
 
 def restore(output: Output) -> Output:
-    """Puts the kept parts into an output that lacks them, and finds the terms that it lacks."""
+    """Puts invisible spaces, and kept parts that it lacks, into an output; finds missing terms."""
+    if spaces := output.segment.reading.edits_of_spaces(output.text, output.links):
+        output = _edited(output, spaces)
     copies, segment = output.copies, output.segment
     if copies is None or copies.are_right:
         missing = missing_targets(segment.terms, output.text, segment.target_language)

@@ -1,6 +1,6 @@
 """Spans of a text and edits of it: other texts for some of its parts."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]
@@ -50,7 +50,7 @@ def moved(span: Span, edits: Sequence[Edit]) -> Span:
     return begin + shift_begin, end + shift_end
 
 
-def meets(part: Span, others: Collection[Span]) -> bool:
+def meets(part: Span, others: Iterable[Span]) -> bool:
     """Returns whether a part of a text overlaps with one of others."""
     return any(part[0] < end and begin < part[1] for begin, end in others)
 

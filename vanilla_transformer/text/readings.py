@@ -4,14 +4,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, Self
 
 import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
-from vanilla_transformer.text.kept import kept_spans, with_needed_spaces
-from vanilla_transformer.text.languages import is_spaced_script_at
+from vanilla_transformer.text.kept import TokenLinks, kept_spans, with_needed_spaces
+from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 
 _TOKEN = regex.compile(r"<ph\d>")
 _INVISIBLE = regex.compile(rf"(?<=\w)[{ZERO_WIDTH}]+(?=\w)")
@@ -69,6 +70,24 @@ class Reading:
         """Returns a reading with further changes, which do not overlap with its own."""
         changed = sorted([*self.edits, *edits], key=lambda edit: edit.begin)
         return Reading(self.original, changed)
+
+    @property
+    def spaces(self) -> list[Edit]:
+        """The edits that put a space for white space without a width; others are longer."""
+        return [edit for edit in self.edits if edit.text == " "]
+
+    def edits_of_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
+        """Returns the edits that put white space without a width between the same output words."""
+        words, edits = word_parts(self.original), list[Edit]()
+        for space in self.spaces:
+            before = [links.of_source(word) for word in words if word[1] == space.begin]
+            behind = [links.of_source(word) for word in words if word[0] == space.end]
+            for first, second in pairwise(word_parts(output)):
+                is_linked = meets(first, chain(*before)) and meets(second, chain(*behind))
+                if is_linked and output[first[1] : second[0]] == " ":
+                    edits.append(Edit(first[1], second[0], self.original[slice(*space.span)]))
+                    break
+        return sorted(edits, key=lambda edit: edit.begin)
 
     def edits_to_restore(self, output: str) -> list[Edit]:
         """Returns the edits that put parts of the original into an output with their tokens."""
