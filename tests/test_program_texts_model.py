@@ -114,6 +114,8 @@ def test_the_first_lines_of_the_readme(capsys):
         ("Text files (*.txt)|*.txt|All files|*.*", "Textdateien (*.txt)|*.txt|Alle Dateien|*.*"),
         ("Open the\u200bfile", "Datei öffnen"),
         ("Close the\u2060window", "Fenster schließen"),
+        ("Save the new\u200bfile", "Die neue\u200bDatei speichern"),
+        ("Delete all\u2060files?", "Alle\u2060Dateien löschen?"),
     ],
 )
 def test_kinds_of_files_and_invisible_spaces(translator, source, expected):

@@ -115,10 +115,8 @@ class _Placement:
     """
 
     def __init__(self, marked: MarkedText, output: str, links: TokenLinks) -> None:
-        self.source, self.output = (
-            text.translate(dict.fromkeys(map(ord, ZERO_WIDTH), " "))
-            for text in (marked.text, output)
-        )
+        spaces = dict.fromkeys(map(ord, ZERO_WIDTH), " ")
+        self.source, self.output = marked.text.translate(spaces), output.translate(spaces)
         self.tag_positions = [tag.position for tag in marked.tags]
         self.source_words = sorted({0, *word_borders(self.source)})
         between = (stripped(self.source, span) for span in pairwise(self.tag_positions))
