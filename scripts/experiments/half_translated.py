@@ -30,8 +30,8 @@ from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.po import PoFile
 from vanilla_transformer.documents.translation import plan_marked
 from vanilla_transformer.inference.options import TranslateOptions
-from vanilla_transformer.text.languages import score_tokenizer
 from vanilla_transformer.text.memory import Memory, Pair
+from vanilla_transformer.training.metrics import score_tokenizer
 
 CLASSES = (0.8, 0.6, 0.4, 0.0)
 BLOCK = 10

@@ -25,10 +25,11 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.data.term_rows import aligned_terms
+from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import Copies, kept_spans
-from vanilla_transformer.text.languages import score_tokenizer
 from vanilla_transformer.text.terms import Glossary, Match, Term, missing_targets
+from vanilla_transformer.training.metrics import score_tokenizer
 
 _SIZE, _LEAST = 200, 5  # terms, and pairs that have one
 _CONSISTENT = 0.7  # share of the pairs with a source term that translate it so
@@ -113,7 +114,7 @@ def score(options: argparse.Namespace) -> None:
     source_language, language = languages_of(options.pairs)
     pairs = read_pairs(options.pairs)[: options.limit]
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    glossary, translator = Glossary.of(options.glossary), Translator.from_pretrained(options.model)
+    glossary, translator = as_glossary(options.glossary), Translator.from_pretrained(options.model)
     if options.constrained:
         translator.reader.reads_terms = False
     asked = [

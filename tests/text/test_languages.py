@@ -10,11 +10,9 @@ from vanilla_transformer.text.languages import (
     closest_tag,
     detect,
     is_spaced_script_at,
-    joint_score_tokenizer,
     language_name,
     lemma,
     letters_of,
-    score_tokenizer,
     sentences_have_spaces,
     standard_tag,
     tag_of_texts,
@@ -22,6 +20,7 @@ from vanilla_transformer.text.languages import (
     words_have_spaces,
 )
 from vanilla_transformer.text.sentences import sentence_ends
+from vanilla_transformer.training.metrics import joint_score_tokenizer, score_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import TokenLinks, kept_spans
 from vanilla_transformer.text.terms import (
@@ -74,7 +75,7 @@ def test_the_same_form_comes_before_an_inflected_one():
 def test_a_file_of_terms(tmp_path, text):
     path = tmp_path / "a.tsv"
     path.write_text(text, encoding="utf-8", newline="")
-    assert Glossary.of(path).terms == (
+    assert as_glossary(path).terms == (
         Term("file", "Datei"),
         Term("log file", "Protokoll", exact=True),
         Term("UNO", "UNO", case=True),
@@ -96,15 +97,15 @@ def test_a_wrong_line_is_named(tmp_path, content, lines):
     path = tmp_path / "a.tsv"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"a.tsv, {lines}"):
-        Glossary.of(str(path))
+        as_glossary(str(path))
 
 
 def test_pairs_and_mappings_are_glossaries():
-    glossary = Glossary.of({"file": "Datei"})
-    assert glossary.terms == Glossary.of([["file", "Datei"], ["file", "Datei"]]).terms[:1]
-    assert Glossary.of(glossary) is glossary
+    glossary = as_glossary({"file": "Datei"})
+    assert glossary.terms == as_glossary([["file", "Datei"], ["file", "Datei"]]).terms[:1]
+    assert as_glossary(glossary) is glossary
     with pytest.raises(ValueError, match="Term 1 and Term 2"):
-        Glossary.of([["file", "Datei"], ["File", "Akte"]])
+        as_glossary([["file", "Datei"], ["File", "Akte"]])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_pairs_and_mappings_are_glossaries():
     ],
 )
 def test_what_a_model_reads(text, terms, read):
-    matches = Glossary.of(terms).find(text, "en")
+    matches = as_glossary(terms).find(text, "en")
     edits = edits_to_annotate(text, [((m.begin, m.end), m.term.target) for m in matches])
     assert apply_edits(text, edits) == read
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
+from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.files.loading import (
     default_device,
     load_generation_settings,
@@ -229,7 +230,7 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """Yields the outputs of each text, best first; the arguments are those of `translate`."""
         if options.glossary is not None:  # its file is read once, not for each chunk
-            options = replace(options, glossary=Glossary.of(options.glossary))
+            options = replace(options, glossary=as_glossary(options.glossary))
         count = len(texts) if isinstance(texts, Sequence) else 1
         # A stream has one direction for all of its texts.
         directions, remaining = cycle(self.directions(count, options)), iter(texts)
@@ -267,7 +268,7 @@ class Translator:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
             reads = [self.reader.reads_memory] * len(texts)
             former = decide(texts, memories, reads, tells=True)
-        glossary = Glossary(()) if options.glossary is None else Glossary.of(options.glossary)
+        glossary = Glossary(()) if options.glossary is None else as_glossary(options.glossary)
         return Job(
             list(map(JobText, texts, directions, former)),
             call,

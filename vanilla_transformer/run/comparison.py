@@ -9,11 +9,11 @@ from sacrebleu.significance import PairedTest
 
 from vanilla_transformer.inference.results import without_infinities
 from vanilla_transformer.names import ERROR_RATES
-from vanilla_transformer.text.languages import joint_score_tokenizer
 from vanilla_transformer.training.metrics import (
     References,
     as_lists,
     interval_ends,
+    joint_score_tokenizer,
     make_metric,
     number_of_resamples,
     reference_streams,

@@ -23,10 +23,11 @@ from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.calibration import calibrate
 from vanilla_transformer.run.comparison import ModelComparison, compare_outputs
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers, references_of
-from vanilla_transformer.text.languages import joint_score_tokenizer, known_tag
+from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.training.metrics import (
     GenerationMetrics,
+    joint_score_tokenizer,
     number_of_resamples,
     score_texts,
 )

@@ -8,8 +8,8 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.names import SCORES_OF_WORDS
-from vanilla_transformer.text.languages import score_tokenizer, tag_of_texts
-from vanilla_transformer.training.metrics import as_lists, make_metric
+from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.training.metrics import as_lists, make_metric, score_tokenizer
 
 logger = logging.get_logger(__name__)
 

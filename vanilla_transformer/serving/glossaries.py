@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.serving.bodies import Text
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.monitoring import log_event
@@ -23,7 +24,7 @@ class Glossaries:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
-        self._read = {name: (_state_of(path), Glossary.of(path)) for name, path in files.items()}
+        self._read = {name: (_state_of(path), as_glossary(path)) for name, path in files.items()}
 
     @property
     def names(self) -> list[str]:
@@ -39,7 +40,7 @@ class Glossaries:
             return None
         if not isinstance(asked, str):
             try:
-                return Glossary.of(asked)
+                return as_glossary(asked)
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
         if asked not in self._files:
@@ -48,7 +49,7 @@ class Glossaries:
         path, (state, glossary) = self._files[asked], self._read[asked]
         try:
             if (now := _state_of(path)) != state:
-                state, glossary = now, Glossary.of(path)
+                state, glossary = now, as_glossary(path)
         except (OSError, ValueError) as error:
             log_event("glossary", problem=str(error))
         self._read[asked] = state, glossary

@@ -1,4 +1,4 @@
-"""Languages: their tags, scripts and words, and the tokenizers of their scores.
+"""Languages: their tags, scripts and words.
 
 Tags are of BCP 47 ("en", "zh-Hant", "pt-BR"), in any spelling that models and clients use:
 `eng_Latn`, `en_XX`, `EN`, `iw`, `cmn`. `langcodes` reads and matches them, `py3langid` tells
@@ -78,8 +78,6 @@ _RUNS = regex.compile(
 )
 _PARTICLE = regex.compile(r"(?<=\p{Hangul}{2})(?:에서|에게|으로|[은는이가을를의에도와과로])$")
 _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
-_OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
-_TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 _FARTHEST = 9  # of langcodes' distances: another script or spelling
 _OTHER_LANGUAGE = 8  # the distance of languages whose speakers understand another: lb, de; bs, hr
 _SOUTH_SLAVIC = {"bs", "hr", "sh", "sr", "cnr"}
@@ -357,19 +355,6 @@ def lemma(word: str, tag: str | None) -> str:
 def sentences_have_spaces(tag: str) -> bool:
     """Returns whether a language puts spaces between sentences."""
     return script_of(tag) not in WITHOUT_SENTENCE_SPACES
-
-
-def score_tokenizer(tag: str) -> str:
-    """Returns sacrebleu's tokenizer for texts of a language: "zh", "ja-mecab", "char", "13a"."""
-    script = script_of(tag)
-    return _TOKENIZERS.get(script, "char" if script in WITHOUT_SPACES else "13a")
-
-
-def joint_score_tokenizer(names: Collection[str]) -> str:
-    """Returns one tokenizer for texts that have several: "zh" for zh and 13a, otherwise "char"."""
-    if len(names) == 1:
-        return next(iter(names))
-    return "zh" if "zh" in names and _OF_SPACED_SCRIPTS.issuperset(names) else "char"
 
 
 def tag_of_texts(texts: Iterable[str]) -> str | None:

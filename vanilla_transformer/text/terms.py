@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 from unicodedata import normalize
 
 import regex
@@ -21,7 +20,6 @@ from vanilla_transformer.text.languages import is_spaced_script_at, lemma, lette
 
 _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
-_COLUMNS = ("source", "target", "case", "exact")
 
 Key = tuple[str, ...]
 
@@ -81,23 +79,6 @@ class Glossary:
                     f"{same.target!r} and as {term.target!r}: leave one out."
                 )
 
-    @classmethod
-    def of(cls, glossary: "GlossaryLike") -> "Glossary":
-        """Returns a glossary; reads one from a file, a mapping or a list of pairs.
-
-        The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two
-        may lack. A first line with these names puts them in another order.
-        """
-        if isinstance(glossary, Glossary):
-            return glossary
-        if isinstance(glossary, str | Path):
-            return cls(_read(Path(glossary)))
-        pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
-        return cls(
-            Term(source, target, location=f"Term {number}")
-            for number, (source, target) in enumerate(pairs, start=1)
-        )
-
     def find(self, text: str, language: str | None, kept: Sequence[Span] = ()) -> list[Match]:
         """Finds the terms of a text, in order: if some overlap, the longest, then the first.
 
@@ -139,10 +120,6 @@ class Glossary:
                 if table:
                     tables[case, inflected] = table
         return self._tables[language]
-
-
-GlossaryLike = Glossary | str | Path | Mapping[str, str] | Sequence[Sequence[str]]
-"""A glossary; its file; or targets by their sources, or pairs of both."""
 
 
 def _key_of(word: str, language: str | None, case: bool, inflected: bool) -> str:
@@ -241,27 +218,3 @@ def edits_to_annotate(text: str, terms: Iterable[tuple[Span, str]]) -> list[Edit
         gap = " " if is_spaced_script_at(target, 0) else ""
         edits.append(Edit(first, end, f"{begin_token}{term}{between}{gap}{target}{end_token}"))
     return edits
-
-
-def _read(path: Path) -> list[Term]:
-    columns: tuple[str, ...] = _COLUMNS
-    terms: list[Term] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        location = f"{path}, line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{location}: {error}.") from error
-        cells = [cell.strip() for cell in text.split("\t")]
-        if number == 1 and set(_COLUMNS[:2]) <= set(cells) <= set(_COLUMNS):
-            columns = tuple(cells)
-        elif any(cells):
-            row = dict(zip(columns, cells, strict=False))
-            if not (row.get("source") and row.get("target")) or len(cells) > len(columns):
-                raise ValueError(f"{location}: {text!r} must be a source, a tab, and a target.")
-            flags = [row.get(name, "") for name in _COLUMNS[2:]]
-            if not {*flags} <= {"", "0", "1"}:
-                raise ValueError(f"{location}: `case` and `exact` are 1 or 0.")
-            case, exact = (flag == "1" for flag in flags)
-            terms.append(Term(row["source"], row["target"], case, exact, location))
-    return terms

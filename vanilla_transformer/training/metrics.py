@@ -6,7 +6,7 @@ of sacrebleu too: sacrebleu does the statistics of all. Texts are compared in Un
 form (NFC).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -24,7 +24,7 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.names import is_error_rate
-from vanilla_transformer.text.languages import joint_score_tokenizer, score_tokenizer, tag_of_texts
+from vanilla_transformer.text.languages import WITHOUT_SPACES, script_of, tag_of_texts
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
@@ -32,6 +32,10 @@ References = Sequence[str] | Sequence[Sequence[str]]
 _MOST_RESAMPLES, _LEAST_RESAMPLES = 1000, 100  # sacrebleu's number, and a tenth of it
 _RESAMPLED_TEXTS = 10**7
 """Texts of all resamples together: sacrebleu holds up to 72 bytes for each in memory."""
+
+
+_OF_SPACED_SCRIPTS = frozenset(("13a", "intl", "zh"))  # tokenizers; zh is 13a for other letters
+_TOKENIZERS = {"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "ja-mecab", "Kore": "ko-mecab"}
 
 
 class _ErrorRate(Score):
@@ -162,6 +166,19 @@ def make_metric(name: str, tokenize: str, **options: Any) -> Metric:
     if tokenize in _OF_CHARACTERS and name in _OF_SCRIPTS_WITHOUT_SPACES:
         return _OF_SCRIPTS_WITHOUT_SPACES[name](**options)
     return METRICS[name](**options)
+
+
+def score_tokenizer(tag: str) -> str:
+    """Returns sacrebleu's tokenizer for texts of a language: "zh", "ja-mecab", "char", "13a"."""
+    script = script_of(tag)
+    return _TOKENIZERS.get(script, "char" if script in WITHOUT_SPACES else "13a")
+
+
+def joint_score_tokenizer(names: Collection[str]) -> str:
+    """Returns one tokenizer for texts that have several: "zh" for zh and 13a, otherwise "char"."""
+    if len(names) == 1:
+        return next(iter(names))
+    return "zh" if "zh" in names and _OF_SPACED_SCRIPTS.issuperset(names) else "char"
 
 
 def tokenizer_of_texts(references: References) -> str:

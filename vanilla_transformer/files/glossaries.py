@@ -1,0 +1,46 @@
+"""Glossaries: from files of tabs, mappings, and pairs of terms."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from vanilla_transformer.files.text_files import read_lines
+from vanilla_transformer.text.terms import Glossary, Term
+
+GlossaryLike = Glossary | str | Path | Mapping[str, str] | Sequence[Sequence[str]]
+"""A glossary; its file; or targets by their sources, or pairs of both."""
+
+_COLUMNS = ("source", "target", "case", "exact")
+
+
+def as_glossary(glossary: GlossaryLike) -> Glossary:
+    """Returns a glossary; reads one from a file, a mapping or a list of pairs.
+
+    The columns of a file are the source, the target, `case` and `exact` (1 or 0); the last two may
+    lack. A first line with these names puts them in another order.
+    """
+    if isinstance(glossary, Glossary):
+        return glossary
+    if isinstance(glossary, str | Path):
+        return Glossary(_read(Path(glossary)))
+    pairs = glossary.items() if isinstance(glossary, Mapping) else glossary
+    return Glossary(
+        Term(source, target, location=f"Term {number}")
+        for number, (source, target) in enumerate(pairs, start=1)
+    )
+
+
+def _read(path: Path) -> Iterator[Term]:
+    columns: Sequence[str] = _COLUMNS
+    for number, line in enumerate(read_lines(path), start=1):
+        cells, location = [cell.strip() for cell in line.split("\t")], f"{path}, line {number}"
+        if number == 1 and {*_COLUMNS[:2]} <= {*cells} <= {*_COLUMNS}:
+            columns = cells
+        elif any(cells):
+            row = dict.fromkeys(_COLUMNS, "") | dict(zip(columns, cells, strict=False))
+            source, target, *flags = (row[name] for name in _COLUMNS)
+            if not (source and target) or len(cells) > len(columns):
+                raise ValueError(f"{location}: {line!r} must be a source, a tab, and a target.")
+            if not {*flags} <= {"", "0", "1"}:
+                raise ValueError(f"{location}: `case` and `exact` are 1 or 0.")
+            case, exact = (flag == "1" for flag in flags)
+            yield Term(source, target, case, exact, location)
