@@ -11,7 +11,7 @@ import regex
 
 from vanilla_transformer.text.languages import are_related, is_detectable, letters_of, may_be_in
 from vanilla_transformer.text.patterns import find_patterns
-from vanilla_transformer.text.printf import normalized
+from vanilla_transformer.text.printf import comparable_form
 
 _LEAST_LETTERS = 20  # of a side whose language is detected: fewer mislead the detector
 _RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
@@ -108,7 +108,7 @@ def _numbers(text: str) -> list[str]:
     )
 
 
-_unnumbered = partial(normalized, is_numbered=False)
+_unnumbered = partial(comparable_form, is_numbered=False)
 
 
 def _placeholders(text: str, known: Collection[str] = ()) -> list[str]:

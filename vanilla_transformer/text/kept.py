@@ -6,13 +6,12 @@ the position that the alignment of source and target gives it.
 
 import html
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from functools import partial
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 
@@ -28,16 +27,16 @@ from vanilla_transformer.text.patterns import (
     pattern_of,
 )
 from vanilla_transformer.text.printf import (
-    are_numbered,
+    can_be_numbered,
+    comparable_form,
     doubles_percent,
-    is_share_at,
-    is_value,
-    normalized,
-    number_of,
-    numbers_of,
-    of_value,
-    single_signs,
+    have_numbers,
+    is_percentage_at,
+    percent_signs_outside,
+    value_numbers,
     with_number,
+    without_percent,
+    written_number,
 )
 
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
@@ -167,6 +166,29 @@ def kept_spans(
     return sorted(spans + words)
 
 
+class _Part(NamedTuple):
+    """A kept part of a text.
+
+    Attributes:
+        form: The text as parts are compared; see `comparable_form`.
+    """
+
+    span: Span
+    text: str
+    form: str
+
+
+class Spare(NamedTuple):
+    """A part of an output that its source does not have, or not so often.
+
+    Attributes:
+        must_go: Whether no output may have it: it is a placeholder, or is there already.
+    """
+
+    span: Span
+    must_go: bool
+
+
 @dataclass(frozen=True)
 class Copies:
     """The kept parts of a source, and the same parts in its output.
@@ -176,8 +198,7 @@ class Copies:
         pairs: A span of the source and its span in the output, for parts that both have equally
             often. Equal parts are paired in their order.
         missing: Spans of one text, and how many of them the output lacks.
-        spare: Other spans of the output, each with whether it must go: a placeholder, or a part
-            that is there already.
+        spare: Other parts of the output.
     """
 
     source: str
@@ -185,7 +206,7 @@ class Copies:
     found: Sequence[Span]
     pairs: Sequence[tuple[Span, Span]]
     missing: Sequence[tuple[Sequence[Span], int]]
-    spare: Sequence[tuple[Span, bool]]
+    spare: Sequence[Spare]
 
     @classmethod
     def find(
@@ -201,88 +222,92 @@ class Copies:
         Args:
             origins: The part of the source of some parts of the output.
         """
-        parts = [source[slice(*span)] for span in spans]
-        in_output = _parts_in_output(parts, output, flags)
+        texts = [source[slice(*span)] for span in spans]
+        in_output = _spans_in_output(texts, output, flags)
+        written = [output[slice(*span)] for span in in_output]
         # Where one side writes %s for the %1$s of the other side, numbers do not count.
-        sides = {are_numbered(parts), are_numbered(output[slice(*span)] for span in in_output)}
-        normal = partial(normalized, is_numbered=sides != {False, True})
-        wanted = Counter(map(normal, parts))
-        found, spare = _shared_out(source, parts, output, in_output, flags, wanted, normal)
-        missing = wanted - Counter(normal(output[slice(*span)]) for span in found)
-        lacking = [
-            ([s for s, part in zip(spans, parts, strict=True) if normal(part) == text], count)
-            for text, count in missing.items()
-            if not is_written_out(text, output)
-        ]
+        is_numbered = {have_numbers(texts), have_numbers(written)} != {False, True}
 
-        def in_order(text: str, spans: Sequence[Span], origins: Mapping[Span, Span]) -> list[Span]:
-            parts = [text[slice(*span)] for span in spans]
-            places = [origins.get(span, span) for span in spans]
-            rows = zip(map(normal, parts), map(number_of, parts), places, spans, strict=True)
-            return [row[-1] for row in sorted(rows) if row[0] not in missing]
+        def as_parts(spans: Sequence[Span], texts: Sequence[str]) -> list[_Part]:
+            forms = (comparable_form(text, is_numbered) for text in texts)
+            return list(map(_Part, spans, texts, forms))
 
-        pairs = zip(in_order(source, spans, {}), in_order(output, found, origins), strict=True)
-        return cls(source, output, found, [*pairs], lacking, spare)
+        parts = as_parts(spans, texts)
+        found, spare = _shared_out(source, parts, output, as_parts(in_output, written), flags)
+        missing = Counter(part.form for part in parts) - Counter(part.form for part in found)
+
+        def in_order(parts: Sequence[_Part], origins: Mapping[Span, Span]) -> list[Span]:
+            def order(part: _Part) -> tuple[str, int, Span]:
+                return part.form, written_number(part.text), origins.get(part.span, part.span)
+
+            return [part.span for part in sorted(parts, key=order) if part.form not in missing]
+
+        return cls(
+            source,
+            output,
+            [part.span for part in found],
+            [*zip(in_order(parts, {}), in_order(found, origins), strict=True)],
+            [
+                ([part.span for part in parts if part.form == form], count)
+                for form, count in missing.items()
+                if not is_written_out(form, output)
+            ],
+            spare,
+        )
 
     @property
     def are_right(self) -> bool:
         """Whether the output has each span as often as the source, and no other placeholder."""
-        return not self.missing and not any(is_surplus for _, is_surplus in self.spare)
+        return not self.missing and not any(part.must_go for part in self.spare)
 
 
-def _parts_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
+def _spans_in_output(parts: Sequence[str], output: str, flags: frozenset[str]) -> list[Span]:
     """Finds the parts of an output that its source has too, or that look like code."""
     # Unknown characters, and matches of patterns of the user.
     others = sorted({part for part in parts if not pattern_of(part)}, key=len, reverse=True)
     of_others = [regex.compile("|".join(map(regex.escape, others)))] if others else []
     # A percent sign beside a placeholder is a part of it only where it is one in the source.
-    shapes = {normalized(part, is_numbered=False) for part in parts}
+    shapes = {comparable_form(part, is_numbered=False) for part in parts}
     return [
         span
-        if normalized(output[slice(*span)], is_numbered=False) in shapes
-        else of_value(output, *span)
+        if comparable_form(output[slice(*span)], is_numbered=False) in shapes
+        else without_percent(output, *span)
         for span in kept_spans(output, patterns=of_others, sure_parts=parts, flags=flags)
     ]
 
 
 def _shared_out(
     source: str,
-    parts: Sequence[str],
+    parts: Sequence[_Part],
     output: str,
-    spans: Sequence[Span],
+    in_output: Sequence[_Part],
     flags: frozenset[str],
-    wanted: Counter[str],
-    normal: Callable[[str], str],
-) -> tuple[list[Span], list[tuple[Span, bool]]]:
-    """Shares the parts of an output out: those that are wanted, and `Copies.spare`.
-
-    Args:
-        wanted: How often the output must have each part, as `normal` writes it.
-    """
-    rows = dict(find_patterns(output, parts, flags=flags))
-    of_source = {row for part in parts if (row := pattern_of(part))}
-    texts = [output[slice(*span)] for span in spans]
-    extra = Counter(text for text in map(normal, texts) if text in wanted) - wanted
-    remaining = Counter(wanted)
-    found: list[Span] = []
-    spare: list[tuple[Span, bool]] = []
-    for span, written in zip(spans, texts, strict=True):
-        text, row, before = normal(written), rows.get(span), found[-1] if found else (0, 0)
+) -> tuple[list[_Part], list[Spare]]:
+    """Shares the parts of an output out: those that the source has, and those that are spare."""
+    texts = [part.text for part in parts]
+    rows = dict(find_patterns(output, texts, flags=flags))
+    of_source = {row for text in texts if (row := pattern_of(text))}
+    remaining = Counter(part.form for part in parts)
+    extra = Counter(part.form for part in in_output if part.form in remaining) - remaining
+    found, spare = list[_Part](), list[Spare]()
+    for part in in_output:
+        span, text, form = part
         # Of two equal parts side by side the second is too many, if one is.
-        is_repeated = output[slice(*before)] == written
-        is_repeated = is_repeated and not output[before[1] : span[0]].strip()
-        if remaining[text] and not (is_repeated and extra[text]):
-            remaining[text] -= 1
-            found.append(span)
-        elif written == "%%":  # a percent sign, as any text may have one more
+        before = found[-1] if found else _Part((0, 0), "", "")
+        between = output[before.span[1] : span[0]]
+        is_repeated = before.text == text and not between.strip()
+        if remaining[form] and not (is_repeated and extra[form]):
+            remaining[form] -= 1
+            found.append(part)
+        elif text == "%%":  # a percent sign, as any text may have one more
             continue
-        elif extra[text]:
-            extra[text] -= 1
-            spare.append((span, is_repeated or is_exact(written)))
-        elif row and is_invented(written, row, source, of_source):
-            spare.append((span, True))
+        elif extra[form]:
+            extra[form] -= 1
+            spare.append(Spare(span, is_repeated or is_exact(text)))
+        elif (row := rows.get(span)) and is_invented(text, row, source, of_source):
+            spare.append(Spare(span, must_go=True))
         elif row in of_source:
-            spare.append((span, False))
+            spare.append(Spare(span, must_go=False))
     return found, spare
 
 
@@ -293,7 +318,7 @@ def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] =
     as they are.
     """
     source, output = copies.source, copies.output
-    taken, spare = [*copies.found], dict(copies.spare)
+    taken, spare = [*copies.found], [part.span for part in copies.spare]
     # If only some of equal parts are missing, first the parts whose translation has no copy.
     lacking = [
         span
@@ -306,7 +331,7 @@ def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] =
     edits: list[Edit] = []
     for span in sorted(lacking):
         edit = replace(_edit_for(source, span, output, links, spare, taken), source=span)
-        spare = {part: row for part, row in spare.items() if not meets(part, [edit.span])}
+        spare = [part for part in spare if not meets(part, [edit.span])]
         part = edit.text.strip()
         before, _, behind = edit.text.partition(part)
         others = "".join(other.text for other in edits if other.span == (edit.begin, edit.begin))
@@ -316,9 +341,9 @@ def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] =
         edits.append(replace(edit, text=f"{before}{part}{behind}"))
         taken.append(edit.span)
     edits += [
-        Edit(len(output[:begin].rstrip()), end, "")  # with the space before it
-        for (begin, end), is_surplus in spare.items()
-        if is_surplus
+        Edit(len(output[: part.span[0]].rstrip()), part.span[1], "")  # with the space before it
+        for part in copies.spare
+        if part.must_go and part.span in spare
     ]
     return sorted(edits, key=lambda edit: edit.span)
 
@@ -401,14 +426,18 @@ def edits_to_double_signs(
 ) -> list[Edit]:
     """Finds the edits that double the percent signs of an output, if its source doubles its own."""
     parts = [source[slice(*span)] for span in spans]
-    if "%" not in output or not any(map(doubles_percent, parts)) or single_signs(source, spans):
+    if (
+        "%" not in output
+        or not any(map(doubles_percent, parts))
+        or percent_signs_outside(source, spans)
+    ):
         return []
     others = [
         (begin, end)
         for (begin, end), _ in find_patterns(output, parts, flags=flags)
-        if output[begin:end] in parts or not is_share_at(output, begin)
+        if output[begin:end] in parts or not is_percentage_at(output, begin)
     ]
-    return [Edit(n, n + 1, "%%") for n in single_signs(output, others)]
+    return [Edit(n, n + 1, "%%") for n in percent_signs_outside(output, others)]
 
 
 def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:
@@ -417,13 +446,13 @@ def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]
     Args:
         pairs: A part of the source and its part of the output.
     """
-    values = [(span, part) for span, part in sorted(pairs) if is_value(output[slice(*part)])]
+    values = [(span, part) for span, part in sorted(pairs) if can_be_numbered(output[slice(*part)])]
     of_source = [source[slice(*span)] for span, _ in values]
-    if are_numbered(of_source) is None:  # some are, which no program reads
+    if have_numbers(of_source) is None:  # some are, which no program reads
         return []
-    wanted = numbers_of(of_source)
+    wanted = value_numbers(of_source)
     parts = sorted(part for _, part in values)
-    numbers = numbers_of([output[slice(*part)] for part in parts])
+    numbers = value_numbers([output[slice(*part)] for part in parts])
     found = dict(zip(parts, numbers, strict=True))
     if all(found[part] == number for (_, part), number in zip(values, wanted, strict=True)):
         return []

@@ -28,7 +28,7 @@ from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets
 from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 from vanilla_transformer.text.patterns import find_patterns
-from vanilla_transformer.text.printf import is_next
+from vanilla_transformer.text.printf import takes_next_value
 
 LEAST_SIMILARITY = 0.6
 """Smallest similarity at which a stored translation is proposed in place of a model's.
@@ -354,7 +354,7 @@ def _adapted_parts(own: _Skeleton, stored: _Skeleton, asked: _Skeleton) -> list[
         if len({*zip(stored.parts, asked.parts, strict=True)}) > len({*stored.parts}):
             return None  # `2 of 7` for `3 of 3`
         order = list(map(stored.parts.index, own.parts))
-        in_order = [number for number in order if is_next(asked.parts[number])]
+        in_order = [number for number in order if takes_next_value(asked.parts[number])]
         if in_order != sorted(in_order):
             return None  # `%s` would stand for another value
         return [asked.parts[number] for number in order]

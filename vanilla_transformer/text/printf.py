@@ -18,7 +18,7 @@ _PRINTF_PART = regex.compile(
 )
 
 
-def normalized(part: str, is_numbered: bool = True) -> str:
+def comparable_form(part: str, is_numbered: bool = True) -> str:
     """Returns a part as parts are compared: `%d %%` and `%%%d` of other languages are `%d%%`.
 
     The numbers of `%1$s` and `%2$s` count if it is numbered.
@@ -29,19 +29,19 @@ def normalized(part: str, is_numbered: bool = True) -> str:
     return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
 
 
-def of_value(text: str, begin: int, end: int) -> Span:
+def without_percent(text: str, begin: int, end: int) -> Span:
     """Returns the span of a part without the percent signs beside a placeholder of printf."""
     match = _PRINTF_PART.fullmatch(text, begin, end)
     return match.span(1) if match and match[1] else (begin, end)
 
 
-def single_signs(text: str, parts: Iterable[Span]) -> list[int]:
+def percent_signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
     """Returns the positions of the percent signs of a text that are in none of its parts."""
     inside = {position for part in parts for position in range(*part)}
     return [n for n, sign in enumerate(text) if sign == "%" and n not in inside]
 
 
-def is_share_at(text: str, position: int) -> bool:
+def is_percentage_at(text: str, position: int) -> bool:
     """Returns whether a percent sign stands behind a number, or before a space."""
     return _SHARE.match(text, position) is not None
 
@@ -52,19 +52,19 @@ def doubles_percent(part: str) -> bool:
     return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 
-def number_of(part: str) -> int:
+def written_number(part: str) -> int:
     """Returns the number of a placeholder such as `%2$s`; 0: it has none."""
     match = _POSITION.match(part)
     return int(match[1]) if match else 0
 
 
-def are_numbered(parts: Iterable[str]) -> bool | None:
+def have_numbers(parts: Iterable[str]) -> bool | None:
     """Returns whether placeholders such as `%s` have numbers; None: only some have."""
     found = {bool(_POSITION.search(part)) for part in parts if _PRINTF_PART.fullmatch(part)}
     return None if len(found) > 1 else True in found
 
 
-def is_value(part: str) -> bool:
+def can_be_numbered(part: str) -> bool:
     """Returns whether a part is a placeholder of printf for one of several values.
 
     `%m` is none: it is the message of errno.
@@ -72,12 +72,12 @@ def is_value(part: str) -> bool:
     return part != "{}" and not part.endswith("m") and bool(_PRINTF_PART.fullmatch(part))
 
 
-def is_next(part: str) -> bool:
+def takes_next_value(part: str) -> bool:
     """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
     return bool(_PRINTF_PART.fullmatch(part)) and not _POSITION.search(part)
 
 
-def numbers_of(parts: Iterable[str]) -> list[int]:
+def value_numbers(parts: Iterable[str]) -> list[int]:
     """Returns the number of the value of each placeholder; `%*d` has its width before it."""
     numbers, last = [], 0
     for part in parts:
