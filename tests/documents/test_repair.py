@@ -6,11 +6,12 @@ from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.documents.translation import MarkedJob, write_document
 from vanilla_transformer.inference.job import Job, JobText
+from vanilla_transformer.inference.memory_use import LEAST_REPAIRED, MemoryUse
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import unbroken_parts
-from vanilla_transformer.text.memory import LEAST_REPAIRED, MemoryUse, Suggestion
+from vanilla_transformer.text.memory import Suggestion
 
 
 def repaired(texts, output, links):

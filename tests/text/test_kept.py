@@ -3,11 +3,11 @@
 import pytest
 import regex
 
+from vanilla_transformer.inference.options import compiled
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import (
     Copies,
     TokenLinks,
-    compiled,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_number,

@@ -118,19 +118,20 @@ def _show_shapes(
 ) -> None:
     from vanilla_transformer.files.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
-    from vanilla_transformer.text.tokenizer_sides import encode_pairs
+    from vanilla_transformer.text.tokenizer_sides import target_side
 
     if options.text is None:
         inputs = dict(model.dummy_inputs)
     else:
         tokenizer = load_tokenizer(options.model)
         settings = {"padding": True, "return_tensors": "pt"}
+        inputs = dict(tokenizer(options.text, **settings))
         if options.target is None:
-            inputs = dict(tokenizer(options.text, **settings))
             first = inputs["input_ids"][:, :1]  # shifted, it is the start token alone
             inputs["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(first)
         else:
-            inputs = encode_pairs(tokenizer, options.text, options.target, **settings)
+            encoded = target_side(tokenizer)(text_target=options.target, **settings)
+            inputs["labels"] = encoded["input_ids"]
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     print(shape_walk(model, inputs))
 

@@ -14,12 +14,13 @@ from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.documents.places import Document
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job, JobText
+from vanilla_transformer.inference.memory_use import MemoryUse, decide
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
 from vanilla_transformer.inference.translator import TEXTS_PER_CHUNK, Translator
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.memory import Memory, MemoryUse, decide
+from vanilla_transformer.text.memory import Memory
 
 logger = logging.get_logger(__name__)
 

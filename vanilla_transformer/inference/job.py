@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from vanilla_transformer.inference.engine_choice import Engine
+from vanilla_transformer.inference.memory_use import MemoryUse
 from vanilla_transformer.inference.options import Metric, OutputOptions
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.search import Search
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.memory import MemoryUse
 from vanilla_transformer.text.terms import Glossary
 
 

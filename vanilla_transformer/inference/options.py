@@ -6,12 +6,13 @@ The command `translate`, the fields of the server's requests to `/v1/generate`, 
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+import regex
+
 from vanilla_transformer.options import GenerationOptions, LanguageOptions, option
-from vanilla_transformer.text.kept import KeptOptions
 
 Metric = Callable[[str, str], float]
 """Returns the similarity of an output and a reference, higher for better."""
@@ -61,6 +62,34 @@ class OutputOptions:
     def has_details(self) -> bool:
         """Whether more than texts is returned."""
         return self.linked or self.scores or self.tokens or self.marks
+
+
+def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
+    """Compiles the patterns of further kept parts."""
+    try:
+        return tuple(map(regex.compile, patterns))
+    except regex.error as error:
+        raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
+
+
+def _pattern(text: str) -> str:
+    """Reads a regular expression."""
+    compiled([text])
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptOptions:
+    """The options of the parts of sources that outputs keep."""
+
+    keep_patterns: list[str] = option(
+        "keep in outputs also the parts that this regular expression matches; may be repeated",
+        [],
+        flag="--keep-pattern",
+        action="append",
+        type=_pattern,
+        metavar="REGEX",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

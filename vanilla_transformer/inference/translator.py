@@ -26,11 +26,13 @@ from vanilla_transformer.inference.engine_choice import (
 )
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
+from vanilla_transformer.inference.memory_use import MemoryUse, decide
 from vanilla_transformer.inference.options import (
     NAMES,
     Languages,
     OutputOptions,
     TranslateOptions,
+    compiled,
 )
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.results import (
@@ -49,10 +51,9 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.kept import compiled
 from vanilla_transformer.text.languages import closest_tag, known_tag
 from vanilla_transformer.text.lines import count_characters
-from vanilla_transformer.text.memory import Memory, MemoryUse, decide
+from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.text.terms import Glossary
 
 logger = logging.get_logger(__name__)

@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vanilla_transformer.inference.options import KeptOptions
 from vanilla_transformer.options import TypedEngineOptions, argument, option
-from vanilla_transformer.text.kept import KeptOptions
 from vanilla_transformer.text.languages import is_language
 
 ANY = "any"

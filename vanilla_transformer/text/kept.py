@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.options import option
 from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
@@ -95,34 +94,6 @@ class TokenLinks:
             grown += len(edit.text) - (edit.end - edit.begin)
         pairs.sort()
         return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
-
-
-def compiled(patterns: Iterable[str]) -> tuple[Any, ...]:
-    """Compiles the patterns of further kept parts."""
-    try:
-        return tuple(map(regex.compile, patterns))
-    except regex.error as error:
-        raise ValueError(f"{error.pattern!r} is no regular expression: {error}.") from error
-
-
-def _pattern(text: str) -> str:
-    """Reads a regular expression."""
-    compiled([text])
-    return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptOptions:
-    """The options of the parts of sources that outputs keep."""
-
-    keep_patterns: list[str] = option(
-        "keep in outputs also the parts that this regular expression matches; may be repeated",
-        [],
-        flag="--keep-pattern",
-        action="append",
-        type=_pattern,
-        metavar="REGEX",
-    )
 
 
 def kept_spans(
@@ -426,11 +397,9 @@ def edits_to_double_signs(
 ) -> list[Edit]:
     """Finds the edits that double the percent signs of an output, if its source doubles its own."""
     parts = [source[slice(*span)] for span in spans]
-    if (
-        "%" not in output
-        or not any(map(doubles_percent, parts))
-        or percent_signs_outside(source, spans)
-    ):
+    if not ("%" in output and any(map(doubles_percent, parts))):
+        return []
+    if percent_signs_outside(source, spans):
         return []
     others = [
         (begin, end)

@@ -36,15 +36,6 @@ def call_tokenizer(tokenizer: Any, side: str, texts: Any, **options: Any) -> Any
     return tokenizer(**{argument: texts}, verbose=False, **options)
 
 
-def encode_pairs(
-    tokenizer: Any, sources: list[str], targets: list[str], **options: Any
-) -> dict[str, Any]:
-    """Encodes sources, and targets as `labels`, with the options of the tokenizer."""
-    encoded = tokenizer(sources, **options)
-    labels = target_side(tokenizer)(text_target=targets, **options)["input_ids"]
-    return {**encoded, "labels": labels}
-
-
 def has_two_vocabularies(tokenizer: Any) -> bool:
     """Returns whether a tokenizer of any kind has two vocabularies, for sources and targets."""
     flags = ("separate_vocabularies", "separate_vocabs")  # of this package, of Marian
