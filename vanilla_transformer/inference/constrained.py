@@ -110,14 +110,18 @@ def with_terms(
         joins: The pairs of the vocabulary that are no border: a term is whole words.
         settings: The settings that `generate()` will be given.
     """
-    searching, banks = copy(model), _Banks(terms, joins, settings)
-    searching._get_top_k_continuations = banks.top_continuations
-    searching._get_running_beams_for_next_iteration = banks.next_beams
+    searching, beams = copy(model), _TermBeams(terms, joins, settings)
+    searching._get_top_k_continuations = beams.choose_continuations
+    searching._get_running_beams_for_next_iteration = beams.choose_beams
     return searching
 
 
-class _Banks:
-    """Which tokens of the terms each hypothesis has, and which hypotheses go on."""
+class _TermBeams:
+    """Beams that count the terms of each hypothesis, and by these choose which ones go on.
+
+    `generate()` calls `choose_continuations` for each token, and then `choose_beams`. What they
+    need to know of the terms, `_start` finds out in the first of these calls.
+    """
 
     def __init__(
         self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
@@ -161,7 +165,7 @@ class _Banks:
         self.sizes = (self.ids >= 0).sum(-1)  # (batch, terms, 2)
         self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
 
-    def top_continuations(
+    def choose_continuations(
         self,
         accumulated_log_probs: torch.Tensor,
         running_sequences: torch.Tensor,
@@ -233,7 +237,7 @@ class _Banks:
         indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
         return values.gather(1, turns), sequences, indices
 
-    def next_beams(
+    def choose_beams(
         self,
         topk_log_probs: torch.Tensor,
         topk_running_sequences: torch.Tensor,

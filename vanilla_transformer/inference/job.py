@@ -1,6 +1,6 @@
 """A request with nothing left to decide: `Translator.plan` makes it, and `run` computes it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -85,7 +85,11 @@ class Job:
     metric: Metric | None = None
     in_sentences: bool = False
 
+    def select(self, numbers: Iterable[int]) -> "Job":
+        """Returns the job of some of the texts."""
+        return replace(self, texts=[self.texts[number] for number in numbers])
+
     def parts(self, size: int) -> "Iterator[Job]":
         """Yields jobs of so many texts, which are computed one after the other."""
-        for first in range(0, len(self.texts), size):
-            yield replace(self, texts=self.texts[first : first + size])
+        numbers = range(len(self.texts))
+        return (self.select(numbers[first : first + size]) for first in numbers[::size])

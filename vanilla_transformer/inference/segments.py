@@ -82,16 +82,16 @@ class Segment:
         kept: Spans of the text that the output has too, unchanged.
         matches: The terms of a glossary in it.
         num_unknown: Number of characters of the text that the model reads as unknown.
-        edits: Edits of the text, after which the model reads it.
+        reading: The text as the model reads it, without a tag.
         num_shown: Number of tokens of a similar text's translation that the model reads.
     """
 
     source: Source
     encoded: Encoded
+    reading: Reading
     kept: tuple[Span, ...] = ()
     matches: tuple[Match, ...] = ()
     num_unknown: int = 0
-    edits: Sequence[Edit] = ()
     num_shown: int = 0
 
     @property
@@ -103,11 +103,6 @@ class Segment:
     def ids(self) -> Ids:
         """The ids of the tokens that the model reads, the end included."""
         return self.encoded.ids
-
-    @property
-    def reading(self) -> Reading:
-        """The text as the model reads it, without a tag."""
-        return Reading(self.text, self.edits)
 
     @property
     def terms(self) -> list[Term]:
@@ -289,7 +284,7 @@ class Reader:
             matches = demands.glossary.find(text, language, kept)
         spaces = edits_of_invisible_spaces(text)
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
-            return Segment(source, encoded)
+            return Segment(source, encoded, Reading(text))
         reading = self._stand_ins.reading(text, kept).with_edits(spaces)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
@@ -302,8 +297,8 @@ class Reader:
             ]
             reading = reading.without(strange)
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
-        segment = Segment(source, encoded, tuple(kept), tuple(matches), count)
-        segment = self._with_edits(segment, reading.edits) if reading.edits else segment
+        segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), count)
+        segment = self._with_reading(segment, reading) if reading.edits else segment
         return self._read_memory(segment, source.similar) if source.similar else segment
 
     def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
@@ -314,24 +309,23 @@ class Reader:
         behind, end = shown_behind(segment.text, similar), len(segment.text)
         spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
         shown = self._stand_ins.reading_of_target(behind, spans, segment.reading)
-        edits = [*segment.edits, Edit(end, end, shown.text)]
-        with_memory = self._with_edits(segment, edits)
+        reading = segment.reading.with_edits([Edit(end, end, shown.text)])
+        with_memory = self._with_reading(segment, reading)
         if len(with_memory) > self.limit:
             return segment
         return replace(with_memory, num_shown=len(with_memory) - len(segment))
 
-    def _with_edits(self, segment: Segment, edits: Sequence[Edit]) -> Segment:
+    def _with_reading(self, segment: Segment, reading: Reading) -> Segment:
         """Returns a segment of which the model reads something else."""
-        segment, direction = replace(segment, edits=edits), segment.source.direction
-        text = direction.read(segment.reading.text)
-        (encoded,) = self.encode("source", [text], [direction.source])
-        return replace(segment, encoded=encoded)
+        direction = segment.source.direction
+        (encoded,) = self.encode("source", [direction.read(reading.text)], [direction.source])
+        return replace(segment, reading=reading, encoded=encoded)
 
     def read_terms(self, segment: Segment) -> Segment:
         """Returns a segment that is read with the targets of its terms, if there is room."""
         terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
-        edits = [*segment.edits, *edits_to_annotate(segment.text, terms)]
-        annotated = self._with_edits(segment, sorted(edits, key=lambda edit: edit.begin))
+        reading = segment.reading.with_edits(edits_to_annotate(segment.text, terms))
+        annotated = self._with_reading(segment, reading)
         return annotated if len(annotated) <= self.limit else segment
 
     def sentences(self, source: Source) -> list[Source | Cut]:
@@ -452,7 +446,7 @@ def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
 
     def is_alone(segment: Segment) -> bool:
         others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        return not segment.edits and not others.strip()
+        return not segment.reading.edits and not others.strip()
 
     return split.with_parts(
         [segment.text if is_alone(segment) else segment] for segment in split.segments

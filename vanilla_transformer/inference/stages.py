@@ -57,6 +57,46 @@ _CANDIDATES = 8
 """Outputs among which one is chosen whose placeholders are in order."""
 
 
+# The reasons to compute outputs once more.
+
+
+def copies_similar(row: Row) -> bool:
+    """Returns whether the best output is the stored translation of a text with other words."""
+    similar = row[0].segment.source.similar
+    if similar is None or similar.similarity == 1:
+        return False
+    return row[0].text.lower() == similar.target.strip().lower()
+
+
+def loses_its_way(row: Row) -> bool:
+    """Returns whether one of the outputs has lost its way."""
+    return any(map(has_lost_its_way, row))
+
+
+def changes_values(row: Row) -> bool:
+    """Returns whether a program would take a value for another one in one of the outputs."""
+    return any(map(has_other_values, row))
+
+
+def lacks_terms(row: Row) -> bool:
+    """Returns whether one of the outputs lacks terms."""
+    return any(output.missing_terms for output in row)
+
+
+def has_lost_its_way(output: Output) -> bool:
+    """Returns whether an output repeats itself, unlike its text, or goes on far too long."""
+    is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output.segment)
+    return is_too_long or output.repeats
+
+
+def has_other_values(output: Output) -> bool:
+    """Returns whether placeholders, which nothing can number, are in another order."""
+    source, copies = output.segment.source, output.copies
+    if copies is None or may_be_numbered(source.flags):
+        return False
+    return bool(edits_to_number(source.text, output.text, copies.pairs))
+
+
 class Stages:
     """The stages of one model; each takes and returns segments.
 
@@ -297,6 +337,7 @@ class Stages:
     def _as_output(
         segment: Segment, hypothesis: Hypothesis, written: str, search: Search
     ) -> Output:
+        """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
         edits, source = segment.reading.edits_to_restore(written), segment.source
         if source.demands.keeps:
             edits += edits_to_double_signs(source.text, segment.kept, written, source.flags)
@@ -539,29 +580,6 @@ def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
     return joined.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else joined
 
 
-def copies_similar(row: Row) -> bool:
-    """Returns whether the best output is the stored translation of a text with other words."""
-    similar = row[0].segment.source.similar
-    if similar is None or similar.similarity == 1:
-        return False
-    return row[0].text.lower() == similar.target.strip().lower()
-
-
-def loses_its_way(row: Row) -> bool:
-    """Returns whether one of the outputs has lost its way."""
-    return any(map(has_lost_its_way, row))
-
-
-def changes_values(row: Row) -> bool:
-    """Returns whether a program would take a value for another one in one of the outputs."""
-    return any(map(has_other_values, row))
-
-
-def lacks_terms(row: Row) -> bool:
-    """Returns whether one of the outputs lacks terms."""
-    return any(output.missing_terms for output in row)
-
-
 def _exchanged(output: Output, usual: Mapping[Source, str]) -> Output:
     """Returns an output with the terms that it lacks in the place of their usual translations."""
     segment, direction = output.segment, output.segment.source.direction
@@ -586,20 +604,6 @@ def _edited(output: Output, edits: Sequence[Edit]) -> Output:
         and Copies.find(segment.text, segment.kept, text, segment.source.flags),
         missing_terms=missing_targets(segment.terms, text, segment.target_language),
     )
-
-
-def has_lost_its_way(output: Output) -> bool:
-    """Returns whether an output repeats itself, unlike its text, or goes on far too long."""
-    is_too_long = not output.is_complete and len(output.hypothesis.ids) > 2 * len(output.segment)
-    return is_too_long or output.repeats
-
-
-def has_other_values(output: Output) -> bool:
-    """Returns whether placeholders, which nothing can number, are in another order."""
-    source, copies = output.segment.source, output.copies
-    if copies is None or may_be_numbered(source.flags):
-        return False
-    return bool(edits_to_number(source.text, output.text, copies.pairs))
 
 
 def restore(output: Output) -> Output:

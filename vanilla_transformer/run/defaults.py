@@ -226,14 +226,14 @@ def is_free(name: str, given: Mapping[str, Any]) -> bool:
     return not any(other in given for other in (name, *REPLACED_BY.get(name, ())))
 
 
-def choose_evaluation(given: Mapping[str, Any]) -> dict[str, Any]:
+def choose_before_data(given: Mapping[str, Any]) -> dict[str, Any]:
     """Chooses when a new model is scored and saved, before the data are known.
 
     So these options can be checked together with the given ones. Validation data are assumed.
     """
     options = _OptionResolver(given)
     if _are_chosen(given):
-        _choose_evaluation(options, has_validation=given.get("do_eval") is not False)
+        _choose_scoring_and_saving(options, has_validation=given.get("do_eval") is not False)
     return options.chosen
 
 
@@ -245,7 +245,7 @@ def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> dict[str, Any]
     _choose_architecture(options, facts)
     _choose_batches(options, facts)
     _choose_optimizer(options, facts)
-    _choose_evaluation(options, facts.has_validation, has_time=facts.row is not None)
+    _choose_scoring_and_saving(options, facts.has_validation, has_time=facts.row is not None)
     return options.chosen
 
 
@@ -334,7 +334,7 @@ def _choose_optimizer(options: _OptionResolver, facts: RunFacts) -> None:
         options.choose("tf32", True)
 
 
-def _choose_evaluation(
+def _choose_scoring_and_saving(
     options: _OptionResolver, has_validation: bool, has_time: bool = False
 ) -> None:
     if has_validation:

@@ -256,9 +256,10 @@ def score_training(
 
 def _parts_of(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:
     """Yields the texts in their order, so that the time of the first parts tells that of all."""
-    for first in range(0, len(job.texts), _TEXTS_PER_PART):
-        texts = job.texts[first : first + _TEXTS_PER_PART]
-        yield replace(job, texts=texts), range(first, first + len(texts))
+    numbers = range(len(job.texts))
+    for first in numbers[::_TEXTS_PER_PART]:
+        part = numbers[first : first + _TEXTS_PER_PART]
+        yield job.select(part), part
 
 
 def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Sequence[int]]]:
@@ -273,7 +274,7 @@ def _jobs_by_length(job: Job, lengths: Sequence[int]) -> Iterator[tuple[Job, Seq
         longest = max(lengths[number] for number in group)
         search = job.call.search.capped_by_reference_length(longest)
         call = replace(job.call, search=search, retries=False)
-        yield replace(job, call=call, texts=[job.texts[number] for number in group]), group
+        yield replace(job.select(group), call=call), group
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.options import option
 from vanilla_transformer.rules import refuse
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_evaluation
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, choose_before_data
 from vanilla_transformer.run.options import (
     CardArguments,
     ModelArguments,
@@ -98,7 +98,7 @@ class RunArguments:
                 not known yet.
         """
         # Defaults for data that are not known yet are checked, but not recorded.
-        chosen = choose_evaluation(given) if defaults is None else defaults
+        chosen = choose_before_data(given) if defaults is None else defaults
         others = {"given": given, "command": tuple(command), "recipe": recipe}
         return make_options(cls, {**chosen, **given, **others, "defaults": defaults or {}})
 

@@ -143,6 +143,8 @@ def prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
 
 
 def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
+    # The order counts. The tokenizer is made first, of texts as they are, with the tokens that the
+    # next steps write. Former translations are looked up before placeholders change the texts.
     if arguments.defaults and loaded.directory.checkpoint is None:
         logger.info(describe_choice(arguments.defaults, loaded.facts))
     splits, init_from = DatasetDict(loaded.data.splits), loaded.init_from
