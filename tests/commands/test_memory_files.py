@@ -10,7 +10,8 @@ import pytest
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.memory_files import read_memory, read_versions
+from vanilla_transformer.documents.memory_files import read_memory
+from vanilla_transformer.documents.versions import read_versions
 from vanilla_transformer.text.memory import Memory
 
 translate = partial(run_subcommand, "translate")

@@ -84,8 +84,8 @@ def _translate_document(options: Options, path: str) -> None:
     from transformers import set_seed
 
     from vanilla_transformer.documents.formats import read_document
-    from vanilla_transformer.documents.memory_files import read_versions
     from vanilla_transformer.documents.translation import plan_document, run_document
+    from vanilla_transformer.documents.versions import read_versions
     from vanilla_transformer.text.memory import Memory
 
     file, files = Path(path), options.files

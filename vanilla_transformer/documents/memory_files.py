@@ -1,18 +1,12 @@
 """Reads memories of translations from files: pairs of texts, and documents of two languages."""
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from rapidfuzz.distance import Indel
 from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
-from vanilla_transformer.documents.marked_text import MarkedText
-from vanilla_transformer.documents.messages import pair_of_messages
-from vanilla_transformer.documents.places import Document, Row
+from vanilla_transformer.documents.keys import pair_without_keys
 from vanilla_transformer.documents.translation import target_of_document
 from vanilla_transformer.files.text_files import read_lines, suffix_of
 from vanilla_transformer.files.tmx import read_tmx
@@ -38,7 +32,7 @@ def read_memory(
         source: The language of the sources, which a `.tmx` needs, as it needs `target`.
         without: Sources and targets of pairs that do not count.
     """
-    left_out = {*without, *(pair_of_messages(Pair(*texts))[:2] for texts in without)}
+    left_out = {*without, *(pair_without_keys(Pair(*texts))[:2] for texts in without)}
     pairs = (pair for path in paths for pair in _read(path, source, target))
     return Memory(pair for pair in pairs if pair[:2] not in left_out)
 
@@ -73,7 +67,7 @@ def _read(path: str, source: str | None, target: str | None) -> Iterator[Pair]:
 def _as_text_and_message(source: str, target: str) -> Iterator[Pair]:
     """Yields a pair for lines, and one for messages, without signs of keys, if there are any."""
     yield (pair := Pair(source, target))
-    message = pair_of_messages(pair)
+    message = pair_without_keys(pair)
     if message.source != source.strip():
         yield message
 
@@ -82,81 +76,3 @@ def _is_language(cell: str, language: str | None) -> bool:
     """Returns whether a cell names a language, or none at all."""
     own, wanted = known_tag(cell), known_tag(language)
     return not (own and wanted) or closest_tag(own, [wanted]) is not None
-
-
-def read_versions(
-    previous: str, existing: str, document: Document
-) -> tuple[list[MarkedText | None], Memory]:
-    """Returns the translations of a former version that the texts of a document keep, and all.
-
-    None: the former version does not have the text, or in another place. Where texts have names,
-    the translation may lack some and have others, which a warning names. If the files do not fit
-    together otherwise, the error names the first place that differs.
-    """
-    sides = [read_document(path, Path(path).read_bytes()) for path in (previous, existing)]
-    sources, targets, own = (_by_name(side) for side in (*sides, document))
-    left = [message[0].location for name, message in targets.items() if name not in sources]
-    if any(row.key is None for row in sides[0].rows):
-        for source, target in zip_longest(sources.values(), targets.values(), fillvalue=()):
-            if not _fit(source, target):
-                raise ValueError(
-                    f"{existing} is no translation of {previous}: they differ from "
-                    f"{(target or source)[0].location} on, with {len(targets)} and {len(sources)} "
-                    "texts."
-                )
-    elif left:
-        logger.warning(f"{existing}: what it has in {', '.join(left)} is not in {previous}.")
-    kept, former = _kept_names(sources, own), list[MarkedText | None]()
-    for name, message in own.items():
-        source, target = sources.get(kept.get(name), message), targets.get(kept.get(name), ())
-        part = target[0].part if target and source[0].part == message[0].part else None
-        if _fit(message, target):
-            former += [replace(row.text, edges=None, is_known=True, part=part) for row in target]
-        else:  # a message as a whole may have other branches
-            whole = [replace(row.text, edges=None, is_known=True, part=part) for row in message]
-            former += whole if part else [None for _ in message]
-    return former, Memory(
-        Pair(row.text.write(), translated.text.write())
-        for name, source in sources.items()
-        if _fit(source, targets.get(name, ()))
-        for row, translated in zip(source, targets[name], strict=True)
-    )
-
-
-def _by_name(document: Document) -> Mapping[object, Sequence[Row]]:
-    """Returns the texts of each message of a document by its name.
-
-    This is its key, its number among the messages with this key, and their count.
-    """
-    counts = Counter(row.key for row in document.rows if not row.number)
-    named, seen = dict[object, list[Row]](), Counter[object]()
-    for row in document.rows:
-        seen[row.key] += not row.number  # the first text of a message
-        named.setdefault((row.key, seen[row.key], counts[row.key]), []).append(row)
-    return named
-
-
-def _kept_names(
-    sources: Mapping[object, Sequence[Row]], own: Mapping[object, Sequence[Row]]
-) -> dict[object, object]:
-    """Returns the names that messages had in the former version, of those that did not change."""
-    former, new = (
-        {name: _content_of(message) for name, message in side.items()} for side in (sources, own)
-    )
-    kept: dict[object, object] = {}
-    for block in Indel.opcodes(list(former.values()), list(new.values())):
-        if block.tag == "equal":
-            names = list(former)[block.src_start : block.src_end]
-            kept.update(zip(list(new)[block.dest_start : block.dest_end], names, strict=True))
-    return kept | {name: name for name in new if former.get(name) == new[name]}
-
-
-def _fit(source: Sequence[Row], target: Sequence[Row]) -> bool:
-    """Returns whether a message and its translation have as many texts, with as many tags."""
-    return [len(row.text.tags) for row in source] == [len(row.text.tags) for row in target]
-
-
-def _content_of(message: Sequence[Row]) -> tuple[object, ...]:
-    """Returns the content by which messages of two files are compared."""
-    texts = (row.text for row in message)
-    return tuple((t.text, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)

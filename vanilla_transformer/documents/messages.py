@@ -1,4 +1,4 @@
-"""Texts of programs: the branches of ICU messages, and the signs before letters of keys."""
+"""Documents of messages, of which each branch in ICU's syntax is a text."""
 
 import re
 from collections import deque
@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
 
-import regex
-
+from vanilla_transformer.documents.keys import KeyText, pair_without_keys
 from vanilla_transformer.documents.marked_text import (
     Item,
     MarkedText,
@@ -17,25 +16,10 @@ from vanilla_transformer.documents.marked_text import (
     is_translated,
     marked_text,
     split_edges,
-    split_text,
-    without_equal_edges,
 )
 from vanilla_transformer.documents.places import Document
-from vanilla_transformer.text.edits import meets
-from vanilla_transformer.text.kept import kept_spans
-from vanilla_transformer.text.memory import Pair
 
-_ACCELERATOR = regex.compile(
-    r"(?<![\w&])&(?=[\p{L}\p{N}])(?!\w+;)|(?<=\b\p{Lu}\p{Ll}*|\s\p{Ll}+)&(?=\p{Ll})(?!\w+;)"
-    r"|(?<![\w_])_(?=(?:\p{L}\p{Ll}*|OK)\b)|(?<=\b\p{Lu}\p{Ll}*)_(?=\p{Ll})"
-)
 _NUMBER = re.compile(r"%\d+\$[^\s%]")
-_LONGEST_LABEL = 80  # characters, chosen without a measurement: a longer text has no key
-_SHORTEST_WORD = 3  # letters on both sides of a sign that may be the word "and"
-_LETTERS_BEFORE, _LETTERS = regex.compile(r"\p{L}*$"), regex.compile(r"\p{L}*")
-_LETTER = r"[\p{Latin}\p{Greek}\p{Cyrillic}]"
-_TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
-_SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
@@ -45,47 +29,8 @@ _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
 
 
-def pair_of_messages(pair: Pair, words: str = "") -> Pair:
-    """Returns a pair without signs of keys, and without tags around both sides.
-
-    `MessageDocument` and places take the same out of a text before it is translated.
-
-    Args:
-        words: As for `find_key`.
-    """
-    source, sign = _without_sign(pair.source, find_key(pair.source, words))
-    target = _SIGN_BEHIND.sub("", pair.target)
-    # A translator may put the sign before any letter.
-    target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    target = _without_sign(target, find_key(target, words))[0]
-    sides = (split_edges(split_text(text)) for text in (source, target))
-    source, target = without_equal_edges(*sides)
-    return pair._replace(source=source, target=target)
-
-
-def find_key(text: str, words: str) -> int | None:
-    """Returns the position of the sign before the letter of a key in a text. None: it has none.
-
-    Args:
-        words: The file in small letters. `Pass&word` has a key where it has "password", too;
-            `Drag&drop` has none.
-    """
-    signs = list(_ACCELERATOR.finditer(text)) if len(text) <= _LONGEST_LABEL else []
-    if len(signs) != 1:
-        return None
-    position = signs[0].start()
-    parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]
-    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and "".join(parts).lower() not in words
-    return None if is_doubtful else position
-
-
-def _without_sign(text: str, key: int | None) -> tuple[str, str]:
-    """Returns a text without the sign before the letter of a key, and the sign."""
-    return (text, "") if key is None else (text[:key] + text[key + 1 :], text[key])
-
-
 class MessageDocument(Document):
-    """A document without signs of keys, in which each branch of ICU's messages is a text."""
+    """A document without signs before letters of keys, in which each branch is a text."""
 
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
@@ -95,11 +40,11 @@ class MessageDocument(Document):
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
             texts = [replace(text, flags=text.flags | {"numbered-format"}) for text in texts]
         if words is not None:
-            self.pairs = [pair_of_messages(pair, words) for pair in self.pairs]
+            self.pairs = [pair_without_keys(pair, words) for pair in self.pairs]
         self._messages = [
             _Choices(text)
             if re.search(_CHOICE, text.text) or "java-format" in text.flags
-            else _Text(text, None if words is None else find_key(text.text, words))
+            else KeyText(text, words)
             for text in texts
         ]
         self.rows = [
@@ -125,44 +70,6 @@ class MessageDocument(Document):
         return self._document.write(written, language)
 
 
-class _Text:
-    """A text without branches; it loses the sign "&" or "_" before the letter of a key."""
-
-    def __init__(self, marked: MarkedText, key: int | None) -> None:
-        text, self._sign = _without_sign(marked.text, key)
-        if key is not None:
-            self._letter = text[key]
-            marked = replace(marked, text=text, tags=_moved(marked.tags, key, -1))
-        self.texts = [marked]
-
-    def write(self, outputs: Sequence[MarkedText]) -> MarkedText:
-        """Puts the sign before the same letter, best where a word begins, or the first one."""
-        (output,) = outputs
-        if not self._sign:
-            return output
-        text, added, letter = output.text, self._sign, f"(?i:{regex.escape(self._letter)})"
-        kept = kept_spans(text, flags=self.texts[0].flags)
-        position = next(
-            (
-                found.start()
-                for pattern in (rf"\b{letter}", letter, _LETTER)
-                for found in regex.finditer(pattern, text)
-                if not meets(found.span(), kept)
-            ),
-            None,
-        )
-        if position is None:  # as Chinese and Japanese programs have it
-            position, added = _TAIL.search(text).start(), f"({self._sign}{self._letter.upper()})"
-        written = f"{text[:position]}{added}{text[position:]}"
-        return replace(output, text=written, tags=_moved(output.tags, position, len(added)))
-
-
-def _moved(tags: Sequence[Tag], begin: int, count: int) -> tuple[Tag, ...]:
-    return tuple(
-        replace(tag, position=tag.position + count) if tag.position > begin else tag for tag in tags
-    )
-
-
 class _Branch(NamedTuple):
     """A text of a message.
 
@@ -186,8 +93,7 @@ class _Choices:
         self._marked, self._tags = marked, deque(marked.tags)
         self._branches: list[_Branch] = []
         try:
-            if self._read(0) < len(marked.text):
-                raise ValueError
+            _require(self._read(0) == len(marked.text))
         except ValueError:
             self._branches = []
         numbers = range(len(self._branches))
@@ -210,8 +116,7 @@ class _Choices:
             if token is None or token[0] == "}":
                 break
             position = token.end()
-            if token[0] == "{":
-                raise ValueError
+            _require(token[0] != "{")
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
@@ -237,15 +142,14 @@ class _Choices:
             parts.append(len(self._branches) - 1)
             position = first + 1
         end = _END.match(text, position)
-        if not parts or end is None:
-            raise ValueError
-        self._check_tags(end.end())
-        return [*parts, text[first : end.end()]], end.end()
+        stop = end.end() if end and parts else -1
+        _require(stop > 0)
+        self._check_tags(stop)
+        return [*parts, text[first:stop]], stop
 
     def _check_tags(self, position: int) -> None:
         """Refuses a tag before a position, which would be within a frame."""
-        if self._tags and self._tags[0].position < position:
-            raise ValueError
+        _require(not self._tags or self._tags[0].position >= position)
 
     def write(self, outputs: Sequence[MarkedText]) -> MarkedText | None:
         """Returns the message with outputs of its texts; None: one lacks a placeholder."""
@@ -274,3 +178,8 @@ class _Choices:
             for piece in re.split(r"(\{\d+\})", written):
                 for part in contents.get(piece, [piece]):
                     yield from self._written(part, texts) if isinstance(part, int) else [part]
+
+
+def _require(is_valid: bool) -> None:
+    if not is_valid:
+        raise ValueError("no valid message")

@@ -2,13 +2,12 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from vanilla_transformer.documents.marked_text import MarkedText, without_equal_edges
 from vanilla_transformer.documents.places import Place
 from vanilla_transformer.documents.xml_elements import Element
 from vanilla_transformer.documents.xml_texts import BlockReader
-from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.memory import Pair
 
 _STATE = re.compile(r"""\s(?:state(?:-qualifier)?|type)\s*=\s*("[^"]*"|'[^']*')""")
@@ -71,7 +70,8 @@ class UnitReader:
             plural = _IN_PLURAL.split(f"{head}{plurals}</{name}>")
             return plural if count else [head, f"</{name}>"]
 
-        yield from self._read(unit, source, (unit.begin, end), frame)
+        span, context = (unit.begin, end), self._context_of(unit)
+        yield from self._reader.places_of(source, context, span, stays=False, frame=frame)
 
     def _places_of_rest(
         self, unit: Element, target: Element, segments: Sequence[tuple[Element, Element]]
@@ -80,7 +80,7 @@ class UnitReader:
 
         The first place begins with the target, whose state is that of its output.
         """
-        begin = target.begin
+        begin, context = target.begin, self._context_of(unit)
         for source, own in segments:
             if own.has_content:
                 continue
@@ -92,21 +92,10 @@ class UnitReader:
                     head = f"{state}{head.removeprefix(target.tag)}"
                 return [f"{head}{_with_state(own.tag, '')}", f"</{own.prefix}mrk>"]
 
-            for place in self._read(unit, source, (begin, own.end), frame):
+            span = begin, own.end
+            for place in self._reader.places_of(source, context, span, stays=False, frame=frame):
                 yield place
                 begin = own.end
-
-    def _read(
-        self,
-        unit: Element,
-        source: Element,
-        span: Span,
-        frame: Callable[[MarkedText], Sequence[str]],
-    ) -> Iterator[Place]:
-        """Yields the place of a source whose translation has a span of the file."""
-        yield from self._reader.places_of(
-            source, self._context_of(unit), span, stays=False, frame=frame
-        )
 
     def _context_of(self, unit: Element) -> str:
         """Returns the part of a unit that tells it from others of the same source.

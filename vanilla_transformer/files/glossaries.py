@@ -38,9 +38,10 @@ def _read(path: Path) -> Iterator[Term]:
         elif any(cells):
             row = dict.fromkeys(_COLUMNS, "") | dict(zip(columns, cells, strict=False))
             source, target, *flags = (row[name] for name in _COLUMNS)
-            if not (source and target) or len(cells) > len(columns):
-                raise ValueError(f"{location}: {line!r} must be a source, a tab, and a target.")
-            if not {*flags} <= {"", "0", "1"}:
-                raise ValueError(f"{location}: `case` and `exact` are 1 or 0.")
+            if len(cells) > len(columns) or not {*flags} <= {"", "0", "1"}:
+                raise ValueError(
+                    f"{location}: {line!r} must be a source and a target, and 1 or 0 for `case` and "
+                    "`exact`, with tabs between them."
+                )
             case, exact = (flag == "1" for flag in flags)
             yield Term(source, target, case, exact, location)
