@@ -40,8 +40,8 @@ def _read(path: Path) -> Iterator[Term]:
             source, target, *flags = (row[name] for name in _COLUMNS)
             if len(cells) > len(columns) or not {*flags} <= {"", "0", "1"}:
                 raise ValueError(
-                    f"{location}: {line!r} must be a source and a target, and 1 or 0 for `case` and "
-                    "`exact`, with tabs between them."
+                    f"{location}: {line!r} must be a source, a tab and a target, and optionally "
+                    "1 or 0 for `case` and `exact`."
                 )
             case, exact = (flag == "1" for flag in flags)
             yield Term(source, target, case, exact, location)
