@@ -16,12 +16,20 @@ if [ -z "${TMPDIR:-}" ] && [ "${room:-0}" -ge 8 ] && [ "${free:-0}" -ge 12 ]; th
     trap 'rm -rf "$TMPDIR"' EXIT
 fi
 # Some tests drive a browser, which only a package of the system can be.
+# Packages of npm: the runtime of pages that compute, and a checker of accessibility.
+packages="onnxruntime-web@1.30.0 @huggingface/tokenizers@0.2.0 axe-core@4.14.1"
 has_browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 if ! has_browser && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "Installing Chromium for the tests of pages ..."
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes chromium; } >/dev/null 2>&1 || true
+    echo "Installing Chromium and npm for the tests of pages ..."
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes chromium npm; } >/dev/null 2>&1 || true
+fi
+if [ "$(cat node_modules/.packages 2>/dev/null)" != "$packages" ] && command -v npm >/dev/null; then
+    echo "Installing $packages into node_modules ..."
+    # shellcheck disable=SC2086  # each word is a package
+    npm install --silent --no-save --no-package-lock --ignore-scripts --no-audit --no-fund $packages &&
+        echo "$packages" >node_modules/.packages || true
 fi
 status=0
 python -m pytest -n 2 --dist worksteal -v --disable-warnings "$@" || status=$?
-has_browser || echo "Not run: what tests/page and tests/serving try in a browser. Install the system's package chromium."
+has_browser || echo "Not run: what tests/page, tests/serving and tests/web try in a browser. Install the system's package chromium."
 exit "$status"

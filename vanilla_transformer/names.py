@@ -45,3 +45,6 @@ WITHOUT_WARMUP = ("constant", *SCHEDULES_OF_A_SCORE)
 
 ANNOTATE = "annotate"
 """The value of `terms` for target terms behind source terms, and likewise of `memory`."""
+
+DOUBTFUL = 40
+"""Expected chrF of an output below which a page shows it as doubtful."""

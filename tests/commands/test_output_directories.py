@@ -68,6 +68,7 @@ WRITES_A_DIRECTORY = (
     "export --to hf out mine",
     "export --to ctranslate2 out mine",
     "export --to onnx out mine",
+    "export --to browser out mine",
     "export --to argos out mine --languages en=English de=German",
     "average out --output mine",
     "adapt out pairs.tsv --output-dir mine",

@@ -1,5 +1,6 @@
 """Writes a saved model in the format of another engine, or of transformers itself."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,11 @@ vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --qu
 vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
 vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
     --languages en=English de=German
+vanilla-transformer export --to browser runs/multi30k site
 """
-FORMATS = ("hf", "ctranslate2", "argos", "onnx")
+FORMATS = ("hf", "ctranslate2", "argos", "onnx", "browser")
 
-ONNX_QUANTIZATIONS = ("float32", "int8")
+ONNX_QUANTIZATIONS = ("float32", "float16", "int8")
 """The types of weights of a graph, among `QUANTIZATIONS`."""
 
 
@@ -48,8 +50,9 @@ class Options(ModelOptions):
     )
     overwrite: bool = option("replace an export in OUT", False)
     quantization: str | None = option(
-        "type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
-        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
+        "type of the weights, for ctranslate2 (default: float32), argos (default: int8), onnx "
+        f"(one of {', '.join(ONNX_QUANTIZATIONS)}; default: float32) and browser (as for onnx; "
+        "default: int8)",
         choices=QUANTIZATIONS,
     )
     positions: int | None = option(
@@ -70,12 +73,19 @@ class Options(ModelOptions):
         metavar="FILE",
     )
 
+    runtime: str | None = option(
+        "folder node_modules with the runtime, for browser (default: that of the working "
+        "directory, or of one above it)",
+        metavar="FOLDER",
+    )
+
     def __post_init__(self) -> None:
         refuse(
             (
-                self.to == "onnx" and self.quantization not in (None, *ONNX_QUANTIZATIONS),
+                self.to in ("onnx", "browser")
+                and self.quantization not in (None, *ONNX_QUANTIZATIONS),
                 f"--quantization {self.quantization} is for ctranslate2 and argos: choose "
-                f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx",
+                f"one of {', '.join(ONNX_QUANTIZATIONS)} for --to {self.to}",
             ),
             (
                 self.to == "argos" and not self.languages,
@@ -91,6 +101,10 @@ def check(options: Options) -> None:
         check_output(OutputFile(output=options.output_dir, overwrite=options.overwrite), {}, "OUT")
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
+    if options.to == "browser":
+        from vanilla_transformer.interop.browser import find_runtime
+
+        find_runtime(options.runtime)
 
 
 def run(options: Options) -> None:
@@ -99,7 +113,7 @@ def run(options: Options) -> None:
     from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 
     path, notes = options.output_dir, tuple[str, ...]()
-    if options.to in ("hf", "onnx"):  # a tokenizer is not needed
+    if options.to in ("hf", "onnx", "browser"):  # a tokenizer is not needed
         model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
     else:
         model, tokenizer = load_model(options.model, "cpu")
@@ -117,6 +131,20 @@ def run(options: Options) -> None:
 
             compared, notes = export_to_onnx(model, tokenizer, unfinished, options.quantization)
             use = "transformers.js loads it"
+        elif options.to == "browser":
+            from vanilla_transformer.inference.quality import Calibration
+            from vanilla_transformer.interop.browser import export_to_browser, find_runtime
+
+            compared, notes = export_to_browser(
+                model,
+                tokenizer,
+                unfinished,
+                Path(os.path.abspath(options.model)).name,
+                find_runtime(options.runtime),
+                options.quantization,
+                Calibration.load(Path(options.model)),
+            )
+            use = f"`python -m http.server -d {path}` shows it"
         elif options.to == "ctranslate2":
             from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 
@@ -140,7 +168,7 @@ def run(options: Options) -> None:
             )
             use = f"`argostranslate.package.install_from_path({path!r})`"
     print(f"{path}: exported; {use}.")
-    if options.to in ("hf", "onnx"):
+    if options.to in ("hf", "onnx", "browser"):
         print(compared.describe())
     if tokenizer is None:
         print("The model has no tokenizer: save yours in the same directory.")

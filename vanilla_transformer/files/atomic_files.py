@@ -29,10 +29,13 @@ _FILES = (
     *("*mp_rank_[0-9]*_model_states.pt", "*mp_rank_[0-9]*_optim_states.pt"),
     *("model.bin", "source_vocabulary.json", "target_vocabulary.json", "shared_vocabulary.json"),
     *("encoder_model*.onnx*", "decoder_model*.onnx*"),
+    *("index.html", "page.css", "page.js", "translator.js", "worker.js", "kept.js", "patterns.js"),
+    *("site.json", "ort*.mjs", "ort*.wasm", "tokenizers*.mjs", "LICENSE-*.txt"),
+    "ThirdPartyNotices.txt",
 )
 """Names of the files of a saved model, of a run, of its checkpoints, and of an export."""
 
-_FOLDERS = re.compile(r"checkpoint-\d+|runs|onnx|target_tokenizer|__pycache__")
+_FOLDERS = re.compile(r"checkpoint-\d+|runs|onnx|target_tokenizer|runtime|__pycache__")
 _EVENTS = "events.out.tfevents.*"  # of TensorBoard
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.options import Metric
+from vanilla_transformer.names import DOUBTFUL
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Suggestion
 from vanilla_transformer.text.word_alignment import Links, format_links, word_links, words_of_spans
@@ -77,6 +78,19 @@ class Translation:
     marks: tuple[Mark, ...] = ()
     from_memory: Suggestion | None = None
     described: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def doubts(self) -> list[str]:
+        """The names of the reasons to check it; none: there is no reason."""
+        reasons = {
+            "repeated": self.repeated,
+            "cut": not self.is_complete,
+            "stays": self.stays,
+            "unknown": self.unknown_share > 0,
+            "restored": bool(self.restored),
+            "unsure": self.quality is not None and self.quality < DOUBTFUL,
+        }
+        return [name for name, is_so in reasons.items() if is_so]
 
     @property
     def pharaoh(self) -> str:

@@ -8,7 +8,6 @@ from unicodedata import normalize
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands, Job
-from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
@@ -18,6 +17,7 @@ from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
 from vanilla_transformer.text.readings import Reading, StandIns, edits_of_invisible_spaces
+from vanilla_transformer.text.repetition import repeats_itself
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import Match, Term, edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans

@@ -20,7 +20,6 @@ from vanilla_transformer.inference.engines import (
 )
 from vanilla_transformer.inference.job import Call, Job, JobText
 from vanilla_transformer.inference.quality import Calibration, describe_output
-from vanilla_transformer.inference.repetition import tokens_not_repeated
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import (
     Output,
@@ -43,6 +42,7 @@ from vanilla_transformer.text.kept import (
 from vanilla_transformer.text.languages import tag_of_texts, words_have_spaces
 from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.printf import may_be_numbered
+from vanilla_transformer.text.repetition import tokens_not_repeated
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import edits_to_exchange, missing_targets, targets_in
 from vanilla_transformer.text.tokenizer_sides import vocabulary_of

@@ -10,12 +10,13 @@ for an encoder-decoder:
   `encoder_hidden_states`, the mask as `encoder_attention_mask`, and for each layer N the keys and
   values of earlier calls: `past_key_values.N.decoder.key` and `.value` of the target tokens,
   `past_key_values.N.encoder.key` and `.value` of the source. Before the first token both have the
-  length 0. It returns `logits` of shape (batch, target_len, vocab), and all keys and values as
-  `present.N...`; keys and values of the source are computed once.
+  length 0. It returns `logits` of shape (batch, target_len, vocab), the `alignment` of target and
+  source tokens, (batch, target_len, source_len), and all keys and values as `present.N...`; keys
+  and values of the source are computed once.
 
 Keys and values are (batch, key_value_heads, length, head_dim). All other sizes are dynamic: batch,
-source_len, target_len and past_len. The graphs are of the opset `OPSET`, with float32 weights, or
-with 8 bits a weight (`encoder_model_quantized.onnx`, `decoder_model_merged_quantized.onnx`).
+source_len, target_len and past_len. The graphs are of the opset `OPSET`, with weights of 32, 16
+(`encoder_model_fp16.onnx`) or 8 bits (`encoder_model_quantized.onnx`).
 
 transformers.js chooses its code by `model_type`, and knows no type of this package: config.json
 names `STAND_IN`, whose graphs have the same interface. All other fields are ours.
@@ -31,10 +32,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import onnx
 import onnxruntime
 import torch
+from onnx import helper, numpy_helper
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
 from torch.export import Dim
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
@@ -48,6 +51,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.text.tokenizer_sides import unnamed_ids
+from vanilla_transformer.text.word_alignment import aligning_layer
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
@@ -58,7 +62,7 @@ FOLDER = "onnx"
 ENCODER, DECODER = "encoder_model", "decoder_model_merged"
 """Names of the graphs, without the suffix for the type of their weights."""
 
-TYPES = {"float32": ("fp32", ""), "int8": ("q8", "_quantized")}
+TYPES = {"float32": ("fp32", ""), "float16": ("fp16", "_fp16"), "int8": ("q8", "_quantized")}
 """The types of weights: the name of each in transformers.js, and its suffix in a file name."""
 
 STAND_IN = "marian"
@@ -104,32 +108,52 @@ def export_to_onnx(
         library = f"onnxruntime {onnxruntime.__version__}"
         comparison = compare_logits(model, library, partial(graph_logits, folder))
         check_agreement(comparison)
-        if quantization == "int8":
-            quantize_graphs(folder)
+        if quantization in ("float16", "int8"):
+            quantize_graphs(folder, quantization)
             rounded = compare_logits(model, library, partial(graph_logits, folder)).difference
-            notes = (f"In 8 bits, the largest difference of two logits is {rounded:.1e}.", *notes)
+            bits = f"In {quantization}, the largest difference of two logits is {rounded:.1e}."
+            notes = (bits, *notes)
     return comparison, notes
 
 
-def quantize_graphs(folder: Path) -> None:
-    """Replaces the graphs of an export in float32 by graphs with 8 bits a weight.
+def quantize_graphs(folder: Path, kind: str = "int8") -> None:
+    """Replaces the graphs of an export in float32 by graphs with 8 or 16 bits a weight.
 
-    A graph computes the scales of its other numbers when it runs. Each column of a matrix has a
-    scale of its own, and uses 7 of the 8 bits: on processors with AVX2 alone, products of 8 bits
-    would not fit into the sums of 16 bits.
+    The steps that make float32 of them have no input, so that a runtime takes them once, when it
+    loads a graph. With 8 bits each row of an embedding, and each column of another matrix, has a
+    scale of its own.
     """
     for name in (ENCODER, DECODER):
-        graph = _graph_path(folder, name, "float32")
-        with _without_messages():
-            quantize_dynamic(
-                graph,
-                _graph_path(folder, name, "int8"),
-                per_channel=True,
-                reduce_range=True,
-                weight_type=QuantType.QInt8,
-            )
-        graph.unlink()
-    _write_config(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")), "int8")
+        path = _graph_path(folder, name, "float32")
+        graph = onnx.load(path)
+        weights = [each for each in graph.graph.initializer if _is_matrix(each)]
+        steps = [step for each in weights for step in _shorten(graph.graph, each, kind)]
+        kept = [*steps, *graph.graph.node]
+        del graph.graph.node[:]
+        graph.graph.node.extend(kept)
+        path.unlink()
+        onnx.save(graph, _graph_path(folder, name, kind))
+    _write_config(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")), kind)
+
+
+def _is_matrix(weight: Any) -> bool:
+    return weight.data_type == onnx.TensorProto.FLOAT and len(weight.dims) == 2
+
+
+def _shorten(graph: Any, weight: Any, kind: str) -> Iterator[Any]:
+    """Stores a matrix in fewer bits; yields the steps that make the matrix of it."""
+    matrix, name, short = numpy_helper.to_array(weight), weight.name, f"{weight.name}.{kind}"
+    is_embedding = any(node.op_type == "Gather" and name in node.input for node in graph.node)
+    scales = np.abs(matrix).max(int(is_embedding), keepdims=True).clip(1e-9) / 127
+    stored = np.rint(matrix / scales).astype(np.int8) if kind == "int8" else matrix.astype(kind)
+    graph.initializer.remove(weight)
+    graph.initializer.append(numpy_helper.from_array(stored, short))
+    if kind == "float16":
+        yield helper.make_node("Cast", [short], [name], to=onnx.TensorProto.FLOAT)
+        return
+    graph.initializer.append(numpy_helper.from_array(scales, f"{name}.scales"))
+    yield helper.make_node("Cast", [short], [f"{short}.cast"], to=onnx.TensorProto.FLOAT)
+    yield helper.make_node("Mul", [f"{short}.cast", f"{name}.scales"], [name])
 
 
 class DecoderGraph(nn.Module):
@@ -147,7 +171,7 @@ class DecoderGraph(nn.Module):
         source: Sequence[torch.Tensor],
         past: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
-        """Returns the logits, then the keys and values of source and target, layer by layer."""
+        """Returns logits and alignment, then keys and values of source and target, by layer."""
         # All positions of the source are new in the first call, and none is later.
         new = self.project(encoder_hidden_states[:, source[0].shape[2] :])
         length = encoder_hidden_states.shape[1]
@@ -160,8 +184,17 @@ class DecoderGraph(nn.Module):
             decoder_input_ids=input_ids,
             past_key_values=cache,
             use_cache=True,
+            output_attentions=True,
         )
-        return output.logits, *source, *_tensors_of(cache.self_attention_cache)
+        aligned = self.aligning_weights(output.cross_attentions)
+        return output.logits, aligned, *source, *_tensors_of(cache.self_attention_cache)
+
+    def aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
+        chosen = self.model.config.alignment_heads
+        if chosen is None:
+            return layers[aligning_layer(len(layers))].mean(1)
+        return torch.stack([layers[layer][:, head] for layer, head in chosen]).mean(0)
 
     def project(self, states: torch.Tensor) -> list[torch.Tensor]:
         """Returns the keys and values of the source, layer by layer."""
@@ -237,7 +270,10 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
                 *("input_ids", "encoder_attention_mask", "encoder_hidden_states"),
                 *(name for part in parts for name in _names_of("past_key_values", part, layers)),
             ],
-            ["logits", *(name for part in parts for name in _names_of("present", part, layers))],
+            [
+                *("logits", "alignment"),
+                *(name for part in parts for name in _names_of("present", part, layers)),
+            ],
             folder / f"{DECODER}.onnx",
         )
 

@@ -59,7 +59,9 @@ class TranslateFields(LenientFields):
         False, description="Tell where outputs have kept parts and terms; not in html"
     )
     quality: bool = Field(
-        False, description="Tell the expected chrF of outputs, 0 to 100 or null; not in html"
+        False,
+        description="Tell the expected chrF of outputs, 0 to 100 or null, and the names of what "
+        "is doubtful in them; not in html",
     )
     secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
 
@@ -101,7 +103,7 @@ async def _translate_texts(
         if asked.marks:
             answer["marks"] = [[] for _ in texts]
         if asked.quality:
-            answer["quality"] = [None for _ in texts]
+            answer["quality"], answer["doubts"] = [None for _ in texts], [[] for _ in texts]
         return answer, []
     memories = await service.memories(direction.codes)
     options = model.options(
@@ -119,6 +121,7 @@ async def _translate_texts(
         answer["marks"] = [[mark._asdict() for mark in output.marks] for output in best]
     if asked.quality:
         answer["quality"] = [output.quality for output in best]
+        answer["doubts"] = [output.doubts for output in best]
     if memories:
         found = [output.from_memory for output in best]
         answer["fromMemory"] = [known and asdict(known) for known in found]

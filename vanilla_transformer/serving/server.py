@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -21,6 +20,7 @@ from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import Settings
+from vanilla_transformer.web import FOLDER as WEB
 
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
@@ -119,6 +119,11 @@ async def metrics(request: Request) -> Response:
 
 
 @status_routes.get("/", include_in_schema=False)
-async def root() -> FileResponse:
-    """Answers with the page for a browser."""
-    return FileResponse(Path(__file__).parent / "translate.html")
+@status_routes.get("/page.css", include_in_schema=False)
+@status_routes.get("/page.js", include_in_schema=False)
+@status_routes.get("/translator.js", include_in_schema=False)
+async def page(request: Request) -> FileResponse:
+    """Answers with a file of the page for a browser; its engine asks this server."""
+    names = {"/": "index.html", "/translator.js": "requests.js"}
+    path = request.scope["route"].path
+    return FileResponse(WEB / names.get(path, path[1:]), headers={"Cache-Control": "no-cache"})

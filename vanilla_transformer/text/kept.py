@@ -42,7 +42,7 @@ _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
 """Seconds that a pattern of the user may take for a text. Chosen without a measurement."""
-_SIMILAR = 0.4
+SIMILAR = 0.4
 """Smallest similarity of a damaged copy to the kept part that it replaces.
 
 All examples of tests/text/test_kept.py come out right from 0.3 to 0.5. At 0.2 the output loses
@@ -348,7 +348,7 @@ def _edit_for(
             end = _ADDRESS_PART.match(output, end).end()
         copy = begin, end
         letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
-        if SequenceMatcher(None, letters, text).ratio() >= _SIMILAR and not meets(copy, taken):
+        if SequenceMatcher(None, letters, text).ratio() >= SIMILAR and not meets(copy, taken):
             return Edit(*copy, text)
     if spare:  # another part stands for it, best one that is linked with it
         part = min(spare, key=lambda part: (not meets(part, linked), part))

@@ -60,7 +60,7 @@ _SPACELESS_PARTS = "[{}]".format(
         for part in SCRIPT_PARTS.get(script, (script,))
     )
 )
-_SPACELESS = regex.compile(_SPACELESS_PARTS)
+SPACELESS = regex.compile(_SPACELESS_PARTS)
 _WORD_BORDER = regex.compile(
     r"\b|(?<=\b(?:\p{L}|\p{L}*(?:ll|qu))['\u2019])(?=\p{L}\p{L})(?!(?:ll|re|ve)\b)", regex.WORD
 )  # of Unicode, and after an article or pronoun of French or Italian: l'homme
@@ -287,7 +287,7 @@ def is_spaced_script_at(text: str, position: int) -> bool:
     At the beginning of a text the first character decides, and at its end the last one.
     """
     beside = text[max(position - 1, 0) : position + 1]
-    return not any(map(_SPACELESS.match, beside))
+    return not any(map(SPACELESS.match, beside))
 
 
 def is_ideographic(character: str) -> bool:

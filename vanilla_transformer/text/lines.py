@@ -8,7 +8,7 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.text.sentences import Cut
 
 _FILES = r"\*(?:\.[\w*?]+)*"
-_LINE_BREAKS = re.compile(  # and what parts the kinds of files that a dialog offers
+LINE_BREAKS = re.compile(  # and what parts the kinds of files that a dialog offers
     rf"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|\|{_FILES}(?:[;,]\s?{_FILES})*(?:\||$))"
 )
 
@@ -51,7 +51,7 @@ def split_lines(texts: Sequence[str]) -> tuple[list[TextLayout], list[str]]:
     lines: list[str] = []
     for text in texts:
         parts: list[str | int | Cut] = []
-        for number, line in enumerate(_LINE_BREAKS.split(text)):  # lines and breaks alternately
+        for number, line in enumerate(LINE_BREAKS.split(text)):  # lines and breaks alternately
             content = "" if number % 2 else line.strip(WHITE_SPACE)
             begin = line.index(content) if content else len(line)
             parts.append(line[:begin])

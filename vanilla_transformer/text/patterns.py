@@ -23,12 +23,12 @@ _SEGMENT = rf"[{_WORD}.+@*-]"
 _AFTER_SPACE = r"(?<![\p{Sc}\p{N}%-]\s)(?<![^\s\p{Cf}\p{Ps}\p{Pi}\"'`=:>])"
 # Signs of prose about a command line: without one of them, "--" before a word may be a dash.
 _OPTION = "--[a-z][a-z0-9_-]*"
-_OPTIONS = regex.compile(
+OPTIONS = regex.compile(
     r"--[a-z][a-z0-9]*(?:[-_][a-z0-9]|\[?=)"  # --no-keep, --file=
     rf"|{_OPTION}\s+[<\[%A-Z]{{2,}}|{_OPTION}[)\]'\"`\p{{Pf}}|<]"  # --file FILE, „--all“
     r"|(?<![^\s\p{Ps}|])-[A-Za-z](?:[,|\]=]|\s+--)"  # -f, --force
     r"|\w://|%[(\d$]*[sd]|\$\{|\{\w*\}|(?<!\S)(?:~|\.\.?)?/[a-z]"
-    r"|(?i:\b(?:use|using|with|without|specify|try|run|see|add|pass|give)\s+--[a-z]"
+    r"|(?i:\b(?:use|using|with|without|specify|try|run|see|add|pass|give)\s+--[A-Za-z]"
     r"|option|opci|opç|opzion|opti|argument|param|flag|switch|schalter|command|comando|befehl"
     r"|опци|параметр|команд|ключ|选项|選項|参数|參數|命令|オプション|引数|コマンド|옵션|명령|خيار|विकल्प|seçene)"
 )
@@ -47,7 +47,7 @@ def _is_no_money(part: str, text: str, parts: Collection[str]) -> bool:
     return not (part[1:].isupper() and len(part) <= 4 and regex.search(amount, text))
 
 
-def _is_sign(part: str, text: str, parts: Collection[str]) -> bool:
+def is_sign(part: str, text: str, parts: Collection[str]) -> bool:
     """Returns whether a reference is a sign that translations have, and no letter or quotation."""
     sign = html.unescape(part)
     kind = unicodedata.category(sign) if len(sign) == 1 else ""
@@ -56,7 +56,7 @@ def _is_sign(part: str, text: str, parts: Collection[str]) -> bool:
 
 def _is_among_options(part: str, text: str, parts: Collection[str]) -> bool:
     """Returns whether a text is one of options: in prose, `--` may be a dash before a word."""
-    return _OPTIONS.search(text) is not None
+    return OPTIONS.search(text) is not None
 
 
 class Pattern(NamedTuple):
@@ -176,7 +176,7 @@ PATTERNS: Sequence[Pattern] = (
         r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});",
         "&amp; &#8230;",
         "R&D; rock&roll; caf&eacute;",
-        stands=_is_sign,
+        stands=is_sign,
     ),
     Pattern(
         "code",

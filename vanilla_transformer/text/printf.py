@@ -13,7 +13,7 @@ FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 _SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 # `{}` also stands for the next one of several values.
-_PRINTF_PART = regex.compile(
+PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?{FLAGS}{SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
 )
 
@@ -25,13 +25,13 @@ def comparable_form(part: str, is_numbered: bool = True) -> str:
     """
     if not is_numbered:
         part = _POSITION.sub("%", part)
-    is_share = "%%" in part and _PRINTF_PART.fullmatch(part)
+    is_share = "%%" in part and PRINTF_PART.fullmatch(part)
     return f"{''.join(part.split()).replace('%%', '', 1)}%%" if is_share else part
 
 
 def without_percent(text: str, begin: int, end: int) -> Span:
     """Returns the span of a part without the percent signs beside a placeholder of printf."""
-    match = _PRINTF_PART.fullmatch(text, begin, end)
+    match = PRINTF_PART.fullmatch(text, begin, end)
     return match.span(1) if match and match[1] else (begin, end)
 
 
@@ -48,7 +48,7 @@ def is_percentage_at(text: str, position: int) -> bool:
 
 def doubles_percent(part: str) -> bool:
     """Returns whether a text with this part writes a percent sign as `%%`."""
-    is_of_printf = part != "{}" and _PRINTF_PART.fullmatch(part)
+    is_of_printf = part != "{}" and PRINTF_PART.fullmatch(part)
     return "%%" in part or part.startswith(("%(", "%<")) or bool(is_of_printf)
 
 
@@ -60,7 +60,7 @@ def written_number(part: str) -> int:
 
 def have_numbers(parts: Iterable[str]) -> bool | None:
     """Returns whether placeholders such as `%s` have numbers; None: only some have."""
-    found = {bool(_POSITION.search(part)) for part in parts if _PRINTF_PART.fullmatch(part)}
+    found = {bool(_POSITION.search(part)) for part in parts if PRINTF_PART.fullmatch(part)}
     return None if len(found) > 1 else True in found
 
 
@@ -69,12 +69,12 @@ def can_be_numbered(part: str) -> bool:
 
     `%m` is none: it is the message of errno.
     """
-    return part != "{}" and not part.endswith("m") and bool(_PRINTF_PART.fullmatch(part))
+    return part != "{}" and not part.endswith("m") and bool(PRINTF_PART.fullmatch(part))
 
 
 def takes_next_value(part: str) -> bool:
     """Returns whether a part is a placeholder such as `%s`, for the next one of several values."""
-    return bool(_PRINTF_PART.fullmatch(part)) and not _POSITION.search(part)
+    return bool(PRINTF_PART.fullmatch(part)) and not _POSITION.search(part)
 
 
 def value_numbers(parts: Iterable[str]) -> list[int]:

@@ -17,12 +17,12 @@ three letters. Chinese characters, which are more than an alphabet, hold as much
 """
 
 # One to six words; a part of a word, with what joins it to the next: "LDAP-DAP-DAP-DAP".
-_WORDS = regex.compile(rf"(?:^| )((?:\w+ ){{0,5}}\w+)(?: \1){{{_TIMES - 1},}}(?= |$)")
-_PART = regex.compile(
+WORDS = regex.compile(rf"(?:^| )((?:\w+ ){{0,5}}\w+)(?: \1){{{_TIMES - 1},}}(?= |$)")
+PART = regex.compile(
     rf"((?:\w{{2,12}}?|[\p{{Han}}\p{{Hiragana}}\p{{Katakana}}\p{{Thai}}])[-.,_/]?)"
     rf"\1{{{_TIMES - 1},}}"
 )
-_NO_WORD = regex.compile(r"\W+")
+NO_WORD = regex.compile(r"\W+")
 _LETTER = regex.compile(r"\p{L}")
 
 
@@ -38,6 +38,6 @@ def repeats_itself(text: str) -> bool:
     Case and signs between words do not count. Numbers, dashes and dots may repeat.
     """
     text = text.casefold()
-    words = _NO_WORD.sub(" ", text).strip()
-    found = (*_WORDS.finditer(words), *_PART.finditer(text))
+    words = NO_WORD.sub(" ", text).strip()
+    found = (*WORDS.finditer(words), *PART.finditer(text))
     return any(_LETTER.search(match[1]) for match in found)

@@ -5,8 +5,8 @@ from made_up_language import arguments, main
 from programs import REPOSITORY
 
 from vanilla_transformer.inference import stages
-from vanilla_transformer.inference.repetition import repeats_itself
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.text.repetition import repeats_itself
 
 FOLDER = REPOSITORY / "model_cards" / "program-texts"
 REPEATED = [

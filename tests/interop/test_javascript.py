@@ -1,0 +1,97 @@
+"""The tables of patterns as a script: a browser finds the parts that Python finds."""
+
+import pytest
+import regex
+from sites import served
+
+from vanilla_transformer.interop.javascript import script, to_javascript
+from vanilla_transformer.text.edits import apply_edits
+from vanilla_transformer.text.kept import Copies, TokenLinks, edits_to_keep, kept_spans
+from vanilla_transformer.text.patterns import PATTERNS
+from vanilla_transformer.web import FOLDER
+
+pytest_plugins = ["browsers"]
+TEXTS = [text for row in PATTERNS for text in (row.example, row.prose)]
+TEXTS += [
+    "文件%s无法保存 100% %d%% of %1$s, %2$s",
+    "Run --FORCE with -f, or OPTION --x; see /etc/hosts and C:\\Users\\x.",
+    "Mail me@example.org 👩‍💻 &copy; &amp; &eacute; #ff8800 20 millions $US $name",
+    "%1 and %2; $1 and $2; %50; {0} {{ x | upper }} <ph1> ${a} '{'",
+]
+DAMAGED = [
+    ("The file %s is %d bytes", "Datei hat Bytes"),
+    ("The file %s is %d bytes", "Datei %s hat %s %d Bytes"),
+    ("See https://example.org/a for %(name)s", "Siehe https: //example. org/a für %(Name)s"),
+    ("Use --force on /etc/hosts", "Verwende - - forc auf /etc/host"),
+    ("Save &copy; and &amp; now", "Speichere © und jetzt"),
+    ("{a} and {b} and {a}", "{b} und"),
+    ("'%s' is not %1", "'' ist kein %1 %2"),
+    ("%s", ""),
+    ("a%db", "x"),
+    ("lineWidth of setup.py 😊", "Breite von"),
+]
+
+
+@pytest.fixture(scope="module")
+def page(chromium, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scripts")
+    (folder / "kept.js").write_text((FOLDER / "kept.js").read_text(encoding="utf-8"))
+    (folder / "patterns.js").write_text(script(), encoding="utf-8")
+    (folder / "index.html").write_text("")
+    with served(folder) as server:
+        page = chromium.new_page()
+        page.goto(server.address)
+        page.evaluate("async () => { window.kept = await import('/kept.js'); }")
+        yield page
+        page.close()
+
+
+def in_units(text, span):
+    """A span of characters as JavaScript counts them."""
+    return [len(text[:place].encode("utf-16-le")) // 2 for place in span]
+
+
+def test_a_browser_finds_the_same_parts(page):
+    cut = [text[n:] for text in TEXTS for n in range(0, len(text), 3)]
+    texts = [*TEXTS, *cut, *(f"x{text}y" for text in TEXTS), " ".join(TEXTS)]
+    found = page.evaluate(
+        "(texts) => texts.map((text) => kept.keptSpans(text).map(([b, e]) => [b, e]))", texts
+    )
+    for text, spans in zip(texts, found, strict=True):
+        assert spans == [in_units(text, span) for span in kept_spans(text)], text
+
+
+def test_a_browser_puts_parts_back_as_python_does(page):
+    rows = [pair for source, output in DAMAGED for pair in ((source, output), (source, source))]
+    for source, output in rows:
+        words = [[m.span() for m in regex.finditer(r"\S+", text)] for text in (source, output)]
+        count = len(words[0]) - 1
+        sources = [words[0][min(n, count)] for n in range(len(words[1]))]
+        spans = kept_spans(source)
+        copies = Copies.find(source, spans, output)
+        links = TokenLinks(sources, words[1], range(len(words[1])))
+        edits = [] if copies.are_right else edits_to_keep(copies, links)
+        pairs = [
+            {"source": in_units(source, one), "target": in_units(output, other)}
+            for one, other in zip(sources, words[1], strict=True)
+        ]
+        found = page.evaluate(
+            "([source, output, links]) => "
+            "kept.keep(source, kept.keptSpans(source), output, () => links)",
+            [source, output, pairs],
+        )
+        assert found["stays"] or found["text"] == apply_edits(output, edits), (source, output)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (r"\w[\w.]\"", r"[W][W.]" + '"'),
+        (r"[A-Z]{4,}+x", r"(?=(?<all0>[A-Z]{4,}))\k<all0>x"),
+        (r"(?i:a[bc])d", r"(?:[aA][bc])d"),
+        (r"\p{Latin}\p{Sc}\U0001F600\d", r"\p{Script=Latin}\p{Sc}\u{1F600}[\p{Nd}]"),
+    ],
+)
+def test_each_construct_has_its_counterpart(expression, expected):
+    letters = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
+    assert to_javascript(expression) == expected.replace("W", letters)

@@ -1,0 +1,208 @@
+// The page. What translates, and where, is the engine's: see `load` in translator.js.
+import { load } from "./translator.js";
+
+const [from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key, secret, count, notice, models] = [
+  "from", "to", "swap", "source", "result", "status", "doubts", "file", "clear", "copy", "correct", "progress", "glossary", "terms", "key", "secret",
+  "count", "notice", "models"].map((name) => document.getElementById(name));
+const REASONS = {
+  unsure: (part) => `the model is unsure, quality ${Math.round(part.quality)} of 100`,
+  repeated: () => "it repeats itself",
+  cut: () => "it is cut off",
+  unknown: () => "the model does not know some of the characters",
+  restored: () => "a part that stays was missing, and was put back: check its place",
+  stays: () => "it stays as it is, since its placeholders would be in another order",
+};
+let engine, newest = new AbortController(), shown = {}, timer;
+
+const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
+const asked = () => ({ source: from.value, target: to.value, glossary: terms.value, key: secret.value });
+const nameOf = (code) => engine.settings.languages.find((one) => one.code === code)?.name;
+
+function tell(text, isProblem = false) {
+  status.replaceChildren(text);
+  status.classList.toggle("problem", isProblem);
+}
+
+function fill(select, choices, wanted) {
+  select.replaceChildren(...choices.map(({ code, name }) => new Option(name, code)));
+  select.value = choices.some(({ code }) => code === wanted) ? wanted : (choices[0]?.code ?? "");
+}
+
+// Offers the targets that the source has; "auto" has those of all sources.
+function offerTargets() {
+  const { languages } = engine.settings;
+  const codes = new Set(languages.filter(({ code }) => from.value === "auto" || code === from.value).flatMap(({ targets }) => targets));
+  fill(to, languages.filter(({ code }) => codes.has(code)), to.value);
+  swap.disabled = !languages.some(({ code, targets }) => code === to.value && targets.includes(from.value));
+}
+
+const reasonsOf = (part) => (part.doubts ?? []).map((name) => REASONS[name](part)).join("; ");
+
+function drawn(part) {
+  if (part.text === undefined) return part;
+  const reasons = reasonsOf(part), line = make("span", reasons ? { className: "doubt", title: reasons } : {});
+  let place = 0;
+  for (const { begin, end, kind } of part.marks) {
+    const title = kind === "term" ? "Term of the glossary" : "Kept as it is";
+    line.append(part.text.slice(place, begin), make("mark", { className: kind, title, textContent: part.text.slice(begin, end) }));
+    place = end;
+  }
+  line.append(part.text.slice(place));
+  return line;
+}
+
+function show(parts) {
+  result.replaceChildren(...parts.map(drawn));
+  const lines = parts.filter((part) => part.text !== undefined), checked = lines.filter(reasonsOf);
+  doubts.replaceChildren(...checked.slice(0, 20).map((part) => {
+    const begin = Array.from(part.text), quote = make("q", { dir: "auto", textContent: begin.slice(0, 60).join("") + (begin.length > 60 ? "…" : "") });
+    const item = make("li", {});
+    item.append(...(lines.length > 1 ? [quote, ": "] : ["To be checked: "]), reasonsOf(part));
+    return item;
+  }));
+  if (checked.length > 20) doubts.append(make("li", { textContent: `and ${checked.length - 20} more` }));
+}
+
+function describe({ parts, detected, memory }, target) {
+  const lines = parts.filter((part) => part.text !== undefined), name = detected && nameOf(detected.language);
+  const is = detected?.language === target ? `The text is in ${name} already` : detected?.confidence && `Detected: ${name}, ${detected.confidence}%`;
+  const known = memory && (memory.is_exact ? "From the memory" : `Similar in the memory: ${memory.source}`);
+  const quality = lines.length === 1 && lines[0].quality !== null && `Estimated quality: ${Math.round(lines[0].quality)} of 100`;
+  return [is, known, quality].filter(Boolean).join(". ");
+}
+
+async function translate() {
+  clearTimeout(timer);
+  newest.abort();  // a later answer is not overwritten by an earlier one
+  const { signal } = newest = new AbortController();
+  const text = source.value, options = asked();
+  clear.hidden = !text;
+  if (!text.trim()) {
+    show([]);
+    tell("");
+    copy.hidden = correct.hidden = true;
+    return;
+  }
+  result.classList.add("waiting");
+  tell("Translating …");
+  const onPart = (parts, done) => {
+    if (signal.aborted) return;
+    show(parts);
+    tell(`Translating … ${Math.round(100 * done)}%`);
+  };
+  try {
+    const answer = await engine.translate(text, { ...options, signal, onPart });
+    if (signal.aborted) return;
+    show(answer.parts);
+    tell(describe(answer, options.target));
+    const language = answer.detected?.language ?? options.source;
+    shown = { ...options, source: language, text };
+    const isPlain = language === options.target || !/^.*\p{L}.*$/u.test(text.trim());  // or several lines
+    correct.hidden = !engine.settings.suggestions || isPlain;
+    result.contentEditable = correct.hidden ? "false" : "plaintext-only";
+    result.ariaReadOnly = String(correct.hidden);
+    copy.hidden = !navigator.clipboard;  // a page without HTTPS has none
+  } catch (error) {
+    if (!signal.aborted) tell(error.message, true);
+  }
+  if (!signal.aborted) result.classList.remove("waiting");
+}
+
+async function saveCorrection() {
+  try {
+    await engine.correct(shown.text, result.textContent, shown);
+    tell("Saved: this is the translation from now on.");
+  } catch (error) {
+    tell(error.message, true);
+  }
+}
+
+async function translateFile([chosen]) {
+  if (!chosen) return;
+  newest.abort();
+  tell("Translating the file …");
+  try {
+    const { name, address, note } = await engine.translateFile(chosen, asked());
+    tell("");
+    status.replaceChildren(make("a", { href: address, download: name, textContent: name }), `: ${note}`);
+  } catch (error) {
+    tell(error.message, true);
+  }
+  file.value = "";
+}
+
+function tellCount() {
+  const most = engine?.settings.charLimit, length = Array.from(source.value).length;
+  count.textContent = most ? `${length} of ${most} characters` : "";
+}
+
+source.addEventListener("input", () => {
+  tellCount();
+  clearTimeout(timer);
+  if (engine) timer = setTimeout(translate, engine.settings.delay);
+});
+source.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && engine) translate();
+});
+from.addEventListener("change", () => { offerTargets(); translate(); });
+for (const select of [to, terms]) select.addEventListener("change", translate);
+swap.addEventListener("click", () => {
+  const target = from.value;
+  from.value = to.value;
+  offerTargets();
+  to.value = target;
+  offerTargets();
+  if (result.textContent) source.value = result.textContent;
+  tellCount();
+  translate();
+});
+clear.addEventListener("click", () => {
+  source.value = "";
+  tellCount();
+  translate();
+  source.focus();
+});
+file.addEventListener("change", () => translateFile(file.files));
+correct.addEventListener("click", saveCorrection);
+copy.addEventListener("click", async () => {
+  await navigator.clipboard.writeText(result.textContent);
+  tell("Copied.");
+});
+result.addEventListener("keydown", (event) => {  // as in a field of text
+  if (event.key !== "a" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  getSelection().selectAllChildren(result);
+});
+for (const [name, isOver] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  document.addEventListener(name, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    document.body.classList.toggle("dropping", isOver);
+    if (name === "drop" && engine) translateFile(event.dataTransfer.files);
+  });
+}
+
+async function begin() {
+  const onProgress = (share) => {
+    progress.hidden = share >= 1;
+    progress.value = share;
+    tell(share < 1 ? `Loading the model: ${Math.floor(100 * share)}%` : "Starting the model …");
+  };
+  engine = await load(".", { onProgress });
+  const { settings } = engine;
+  tell("");
+  key.hidden = !settings.keyRequired;
+  glossary.hidden = !settings.glossaries?.length;
+  file.accept = settings.formats.join();
+  notice.textContent = settings.notice;
+  for (const { name, description } of settings.models) {
+    models.append(make("dt", { textContent: name }), make("dd", { textContent: description }));
+  }
+  fill(terms, [{ code: "", name: "None" }, ...(settings.glossaries ?? []).map((name) => ({ code: name, name }))], "");
+  const sources = settings.languages.filter(({ targets }) => targets.length);
+  fill(from, [...(settings.detects ? [{ code: "auto", name: "Detect language" }] : []), ...sources], settings.source);
+  offerTargets();
+  tellCount();
+  if (source.value.trim()) translate();
+}
+begin().catch((error) => { progress.hidden = true; tell(error.message, true); });

@@ -1,0 +1,44 @@
+// The engine of a server: it is asked for everything. It has the functions of translator.js.
+async function ask(path, values, signal) {
+  const body = values instanceof FormData ? { body: values } : { body: JSON.stringify(values), headers: { "Content-Type": "application/json" } };
+  const answer = await fetch(path, values && { method: "POST", signal, ...body });
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+
+// The places of marks count an emoji as one character.
+function inUnits(text, marks) {
+  const places = [0];
+  for (const sign of text) places.push(places.at(-1) + sign.length);
+  return marks.map(({ begin, end, kind }) => ({ begin: places[begin], end: places[end], kind }));
+}
+
+export async function load() {
+  const [found, languages] = await Promise.all([ask("frontend/settings"), ask("languages")]);
+  const notice = "Programs ask this server, too: its address with /docs describes how.";
+  return {
+    settings: { ...found, languages, notice, source: found.language.source.code, formats: found.supportedFilesFormat, detects: true, delay: 400 },
+    async translate(text, { source, target, glossary, key, signal }) {
+      const pieces = text.split(/(\n+)/), lines = pieces.filter((piece) => piece.trim());
+      const answer = await ask("translate", { q: lines, source, target, glossary, api_key: key, marks: true, quality: true }, signal);
+      let line = -1;
+      const parts = pieces.map((piece) => {
+        if (!piece.trim()) return piece;
+        const output = answer.translatedText[++line];
+        return { text: output, marks: inUnits(output, answer.marks[line]), quality: answer.quality[line], doubts: answer.doubts[line] };
+      });
+      const memory = lines.length === 1 ? answer.fromMemory?.[0] : undefined;
+      return { text: parts.map((part) => part.text ?? part).join(""), parts, memory, detected: answer.detectedLanguage?.[0] };
+    },
+    async translateFile(file, { source, target, glossary, key }) {
+      const values = new FormData();
+      for (const [name, value] of Object.entries({ file, source, target, glossary, api_key: key })) values.append(name, value);
+      const { translatedFileUrl, texts, fromMemory, doubtful } = await ask("translate_file", values);
+      const path = translatedFileUrl.split("/").slice(-3);  // also behind a proxy with a path of its own
+      const counts = [`${texts} texts`, fromMemory && `${fromMemory} from the memory`, doubtful && `${doubtful} marked as doubtful`];
+      return { name: decodeURIComponent(path.at(-1)), address: path.join("/"), note: counts.filter(Boolean).join(", ") };
+    },
+    correct: (text, correction, { source, target, key }) => ask("suggest", { q: text, s: correction, source, target, api_key: key }),
+  };
+}
