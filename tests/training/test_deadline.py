@@ -54,7 +54,9 @@ def train(corpus, out, clock, seconds_of, until, **changes):
     ("name", "seconds_of", "until", "least"),
     [
         ("as timed", lambda _: 1.0, 85, STEPS),
+        ("as timed, for fewer", lambda _: 1.0, 60, 40),
         ("faster", lambda _: 0.5, 85, STEPS),
+        ("faster at the end", lambda step: 0.4 if step > 20 else 1.0, 55, 46),
         ("half as fast", lambda _: 2.0, 85, 30),
         ("slower at the end", lambda step: 3.0 if step > 40 else 1.0, 85, 45),
         ("slower for a while", lambda step: 3.0 if 10 < step < 20 else 1.0, 85, 38),
@@ -90,7 +92,7 @@ def test_each_schedule_is_shortened(corpus, tmp_path, clock, schedule):
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_resumed_training_ends_as_it_was_planned(corpus, tmp_path, clock, is_over):
     _, steps, *_ = train(corpus, tmp_path / "whole", clock, lambda _: 2.0, 85)
-    checkpoint = tmp_path / "whole" / f"checkpoint-{steps if is_over else 30}"
+    checkpoint = tmp_path / "whole" / f"checkpoint-{steps if is_over else 15}"
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     options = {"resume_from_checkpoint": str(checkpoint)}
     ended = train(corpus, tmp_path / "ended", clock, lambda _: 0.1, math.inf, **options)

@@ -28,7 +28,6 @@ from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
 from vanilla_transformer.run.defaults import (
-    EVALUATIONS_IN_MINUTES,
     Sizes,
     choose_defaults,
     describe_choice,
@@ -64,6 +63,11 @@ _MOST_OF_SCORES = 0.1
 """Share of a given time that is left for the last scores at most.
 
 Then a sample is scored (see `training_run`). It is chosen, not measured.
+"""
+_HEADROOM = 1.5
+"""A training may have this many times the steps that fit, where the machine becomes faster.
+
+It is chosen, not measured: it suffices where another process ends half-way.
 """
 _MINUTES = (10, 30, 120)
 """The times for which a dry run says what would be trained."""
@@ -139,11 +143,9 @@ class Pace:
         return seconds - min(self.last_scores, _MOST_OF_SCORES * seconds)
 
     def steps_within(self, seconds: float) -> int:
-        """Returns how many steps fit into a time; all, or a multiple of the evaluations."""
+        """Returns how many steps fit into a time."""
         seconds = self.without_last_scores(seconds)
-        count = bisect_right(range(1, self.num_steps + 1), seconds, key=self.seconds_of)
-        multiple = count // EVALUATIONS_IN_MINUTES * EVALUATIONS_IN_MINUTES
-        return count if count == self.num_steps else multiple or count
+        return bisect_right(range(1, self.num_steps + 1), seconds, key=self.seconds_of)
 
     def describe(self, steps: int) -> str:
         """Says how long a training of so many steps is, and of which model."""
@@ -297,7 +299,7 @@ def fit_minutes(
 ) -> tuple[RunArguments, Deadline]:
     """Chooses the options by which a run ends in `minutes`, counted from its beginning.
 
-    The deadline keeps the training to its time where the machine becomes slower.
+    The deadline keeps the training to its time where the machine becomes slower or faster.
     """
     minutes = cast(float, arguments.model.minutes)
     logger.info(f"Timing the first steps, for a run of {minutes:g} minutes.")
@@ -317,7 +319,8 @@ def fit_minutes(
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
         logger.log(level, sentence)
-    chosen = {"max_steps": steps} if steps < pace.num_steps else {}
+    most = min(pace.num_steps, ceil(_HEADROOM * steps))
+    chosen = {"max_steps": most} if most < pace.num_steps else {}
     facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
     until = monotonic() + pace.without_last_scores(60 * minutes - spent())
     deadline = Deadline(until, pace.seconds_per_step, pace.per_evaluation)

@@ -1,7 +1,7 @@
 """A training that ends in time, on a machine that may become slower."""
 
 from bisect import bisect_right
-from math import ceil, inf
+from math import inf
 from time import monotonic
 from typing import Any, cast
 
@@ -9,11 +9,8 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import IntervalStrategy
-from transformers.utils import logging
 
 from vanilla_transformer.names import SCHEDULES_OF_A_SCORE
-
-logger = logging.get_logger(__name__)
 
 _PLANS = 50
 """How often a training plans the steps that are left."""
@@ -22,17 +19,15 @@ _SHARE_OF_THE_LAST = 0.3
 
 Both numbers are chosen, not measured: a change of speed is half seen after 4% of a training.
 """
-_NOTABLE = 0.95  # share of the steps below which a training says that it was shorter
 
 
 class Deadline(TrainerCallback, ExportableState):
-    """Shortens a training that would end too late.
+    """Gives a training as many of its steps as end in time.
 
-    The steps that are left then pass over the rest of the learning rate's schedule, each over more
-    than one step of it, so that a shortened training ends with the same rate. Trainer's
-    `state.max_steps` is the number of steps that fit at present, never more than at the beginning.
-    A checkpoint has the plan of its moment, so that a training that is resumed from there ends
-    with it.
+    The steps pass over the schedule of the learning rate, which has `args.max_steps` steps: where
+    fewer fit, some pass over several steps of it, so that the training ends with the same rate.
+    Trainer's `state.max_steps` is the number of steps that fit at present. A checkpoint has the
+    plan of its moment, so that a training that is resumed from there ends with it.
 
     Args:
         until: The moment at which the training ends, as `time.monotonic()`. inf: no moment.
@@ -47,6 +42,7 @@ class Deadline(TrainerCallback, ExportableState):
         self.until = until
         self.seconds_per_step, self.per_evaluation = seconds_per_step, per_evaluation
         self.passed = self.max_steps = 0
+        self._seconds, self._steps = 0.0, 0  # since the last plan
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps; called by Trainer."""
@@ -60,25 +56,30 @@ class Deadline(TrainerCallback, ExportableState):
             self.passed = saved["attributes"]["passed"]
             state.max_steps = saved["attributes"]["max_steps"]
         self.max_steps = state.max_steps
-        counts[name] = self.state()
         self._step_ended = self._ready = monotonic()
-        self._seconds, self._steps = 0.0, 0  # since the last plan
+        self._plan(args, state)
+        counts[name] = self.state()
 
-    def on_step_end(self, args: Any, state: TrainerState, *_: Any, **given: Any) -> None:
-        """Plans the steps that are left, and moves the schedule on; called by Trainer."""
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **given: Any) -> None:
+        """Plans the steps that are left, and moves the schedule on; called by Trainer.
+
+        No evaluation comes shortly before the last one.
+        """
         now = monotonic()
         self._seconds, self._steps = self._seconds + now - self._ready, self._steps + 1
         self._step_ended = self._ready = now
         self.passed += 1
         if state.global_step >= state.max_steps:
             return
-        if self._steps >= self.length / _PLANS and self.until < inf:
-            seconds, self._seconds, self._steps = self._seconds / self._steps, 0.0, 0
+        if self._steps >= self.length / _PLANS:
+            seconds = self._seconds / self._steps
             self.seconds_per_step += _SHARE_OF_THE_LAST * (seconds - self.seconds_per_step)
-            fitting = gather_object([self._steps_until(now, args, state)])[0]  # of the main process
-            self.max_steps = state.max_steps = state.global_step + max(1, fitting)
-        share = (self.length - self.passed) / (state.max_steps - state.global_step)
-        for _step in range(round(share) - 1):
+            self._plan(args, state)
+        left = state.max_steps - state.global_step
+        is_near = left < self._steps_of_an_evaluation(args, state) / 2
+        if is_near and not control.should_training_stop:
+            control.should_evaluate = control.should_save = False
+        for _step in range(round((self.length - self.passed) / left) - 1):
             self.passed += 1
             if args.lr_scheduler_type not in SCHEDULES_OF_A_SCORE:  # they step when they see one
                 given["lr_scheduler"].step()
@@ -90,25 +91,24 @@ class Deadline(TrainerCallback, ExportableState):
 
     on_save = on_evaluate  # it comes after the evaluation
 
-    def on_train_end(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
-        """Says how much shorter the training was; called by Trainer."""
-        if state.global_step == state.max_steps < _NOTABLE * self.length:
-            logger.info(
-                f"The steps took longer than those that were timed: the training ends after "
-                f"{state.global_step:,} of {self.length:,}."
-            )
-
-    def _steps_until(self, now: float, args: Any, state: TrainerState) -> int:
-        """Returns how many of the steps that the schedule has left end in time."""
-        done, every = state.global_step, inf
-        if args.eval_strategy == IntervalStrategy.STEPS:
-            every = state.eval_steps
-        elif args.eval_strategy == IntervalStrategy.EPOCH:
-            every = done / (state.epoch or inf)
+    def _plan(self, args: Any, state: TrainerState) -> None:
+        """Plans as many steps as end in time, of those that the schedule has left."""
+        self._seconds, self._steps = 0.0, 0
+        done, every = state.global_step, self._steps_of_an_evaluation(args, state)
+        if self.until == inf or done >= state.max_steps:
+            return
 
         def seconds_of(steps: int) -> float:
-            evaluations = ceil((done + steps) / every) - done // every
+            evaluations = max(0, int((done + steps) / every - 0.5) - done // every) + 1
             return steps * self.seconds_per_step + evaluations * self.per_evaluation
 
-        left = range(1, self.length - self.passed + 1)
-        return bisect_right(left, self.until - now, key=seconds_of)
+        left, seconds = range(1, self.length - self.passed + 1), self.until - monotonic()
+        fitting = gather_object([bisect_right(left, seconds, key=seconds_of)])[0]  # the main one's
+        self.max_steps = state.max_steps = done + max(1, fitting)
+
+    def _steps_of_an_evaluation(self, args: Any, state: TrainerState) -> float:
+        """Returns how many steps lie between two evaluations."""
+        if args.eval_strategy == IntervalStrategy.STEPS:
+            return float(state.eval_steps)
+        steps_of_an_epoch = self.length / state.num_train_epochs
+        return steps_of_an_epoch if args.eval_strategy == IntervalStrategy.EPOCH else inf
