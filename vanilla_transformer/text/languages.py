@@ -140,9 +140,6 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
     return None if match is None else spellings[match]
 
 
-_closest_tag = lru_cache(maxsize=1024)(closest_tag)
-
-
 @lru_cache(maxsize=8192)
 def _agree_in_script(one: str, other: str) -> bool:
     """Returns whether two tags of a language do not name two scripts."""
@@ -338,18 +335,23 @@ def lemma(word: str, tag: str | None) -> str:
         tag: The tag of the language; None: it is unknown.
     """
     code = known_tag(tag)
-    if tag is None or code is None:
+    if code is None:
         return word
-    language = _language_of(code)
-    if language == "ko":
+    if _language_of(code) == "ko":
         return str(_PARTICLE.sub("", word))
     with optional_packages():
         from simplemma import lemmatize
-        from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
-    # simplemma has one dictionary for the languages of the South Slavs.
-    code = "hbs" if language in _SOUTH_SLAVIC else code
-    dictionary = _closest_tag(code, SUPPORTED_LANGUAGES)
+    dictionary = _dictionary_of(code)
     return word if dictionary is None else str(lemmatize(word, dictionary))
+
+
+@cache
+def _dictionary_of(tag: str) -> str | None:
+    """Returns the language of simplemma's dictionary for a language, if there is one."""
+    from simplemma.strategies.dictionaries.dictionary_factory import SUPPORTED_LANGUAGES
+
+    # It has one dictionary for the languages of the South Slavs.
+    return closest_tag("hbs" if _language_of(tag) in _SOUTH_SLAVIC else tag, SUPPORTED_LANGUAGES)
 
 
 def sentences_have_spaces(tag: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from random import Random
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -55,6 +55,7 @@ _PART = "\0"
 # first eight does; twice as many are tried.
 _MOST_COMPARED = 512
 _MOST_TRIED = 16
+_LOCK = Lock()  # of all memories: it is held for some milliseconds at most
 
 
 class Pair(NamedTuple):
@@ -131,7 +132,6 @@ class Memory:
     """Pairs of one direction; later ones may be added, by several threads."""
 
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
-        self._lock = Lock()
         self._pairs: list[Pair] = []
         # Numbers and bytes in arrays: a million pairs take about 310 bytes each besides texts.
         self._last: dict[int, int] = {}  # by the hash of a nameless text: the last pair of it
@@ -147,12 +147,6 @@ class Memory:
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock())
-
     def add(self, pair: Pair) -> None:
         """Adds a pair that has a translation."""
         if not (pair.source.strip() and pair.target.strip()):
@@ -160,7 +154,7 @@ class Memory:
         stored = _Skeleton(pair.source)
         # No number is like another, and what stays in a text is no translation of a similar one.
         is_like_others = _LETTER.search(stored.body) and pair.source != pair.target
-        with self._lock:
+        with _LOCK:
             self._pairs.append(pair)
             begin, _, end = _split_signs(pair.target)
             writes_same_end = _plain(end) == _plain(stored.end)
@@ -195,18 +189,22 @@ class Memory:
         found: list[tuple[tuple[int, ...], Suggestion]] = []
         number = self._last.get(hash(key), -1)
         while number >= 0:
-            pair = self._pairs[number]
-            is_asked = not pair.is_doubtful and _nameless(pair.source) == key
-            if is_asked and (None in (context, pair.context) or pair.context == context):
-                is_same = (pair.context or "") == (context or "")
-                is_same_text = _letters(pair.source) == _letters(text)
-                order = number if pair.is_correction else -1
-                is_near = before in {near.source for near in self._pairs[number - 1 : number]}
-                is_near |= behind in {near.source for near in self._pairs[number + 1 : number + 2]}
-                if (target := _renamed(pair, text)) is not None:
-                    suggestion = Suggestion(pair.source, target, 1.0, is_exact=True)
-                    found.append(((is_same, is_same_text, order, is_near), suggestion))
+            pair, last = self._pairs[number], number
             number = self._former[number]
+            is_known = None in (context, pair.context) or pair.context == context
+            if pair.is_doubtful or not is_known or _nameless(pair.source) != key:
+                continue
+            if (target := _renamed(pair, text)) is not None:
+                above, below = self._pairs[last - 1 : last], self._pairs[last + 1 : last + 2]
+                is_near = [pair.source for pair in above] == [before]
+                is_near |= [pair.source for pair in below] == [behind]
+                rank = (
+                    (pair.context or "") == (context or ""),
+                    _letters(pair.source) == _letters(text),
+                    last if pair.is_correction else -1,
+                    is_near,
+                )
+                found.append((rank, Suggestion(pair.source, target, 1.0, is_exact=True)))
         best = max((rank for rank, _ in found), default=None)
         # Later pairs come first, and `most_common` keeps this order among equally frequent ones.
         frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
@@ -220,7 +218,7 @@ class Memory:
             is_other: Whether texts with the same words do not count.
         """
         asked = _Skeleton(text)
-        with self._lock:
+        with _LOCK:
             candidates = self._candidates(asked, least)
         usable = [row for row in candidates if row[1] < 1] if is_other else candidates
         for number, similarity in usable[:_MOST_TRIED]:
@@ -233,7 +231,7 @@ class Memory:
     def has_similar(self, text: str, least: float) -> bool:
         """Returns whether a text of a smallest similarity is stored."""
         asked = _Skeleton(text)
-        with self._lock:
+        with _LOCK:
             return bool(self._candidates(asked, least))
 
     def draw(self, chance: Random) -> Suggestion:
