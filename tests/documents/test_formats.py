@@ -488,7 +488,7 @@ def test_characters_of_the_declared_encoding():
         (
             "a.docx",
             docx("").replace(b"word/document.xml", b"word/documents.xm"),
-            "word/document.xml",
+            "word/document",
         ),
         ("a.pptx", packed(ppt__notesSlides__a_xml="<a/>"), "ppt/slides"),
         ("a.json", b'{"a":\n "\\ud800"}', "line 2"),

@@ -176,7 +176,13 @@ class _Placement:
                     break
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
-        """Returns the part of the output for a pair of tags; None: nothing is linked with it."""
+        """Returns the part of the output that translates the text in a pair of tags.
+
+        A word counts for it by the share of its source word that the pair encloses, and against it
+        by the rest; the part with the largest sum is chosen, and signs at its edges are added. The
+        part is that of `parent` for all of its text, and that of the same part of a word in both
+        texts. None: nothing is linked with the pair.
+        """
         aligned = self.aligned
         if (node.begin, node.end) == (parent.begin, parent.end):
             return (parent.start, parent.stop) if parent.start < parent.stop else None

@@ -5,10 +5,11 @@ import io
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import islice
 
 from vanilla_transformer.documents.marked_text import MarkedText, is_translated
-from vanilla_transformer.documents.places import Document, FileTemplate, Row
+from vanilla_transformer.documents.places import Document, FileTemplate, Row, decode_markup
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import XmlSchema
 
@@ -21,30 +22,20 @@ class PackedDocument(Document):
     def __init__(
         self, content: bytes, schema: XmlSchema, read: Callable[[bytes], FileTemplate] | None = None
     ) -> None:
-        self._parts: list[tuple[zipfile.ZipInfo, bytes]] = []
+        self._parts = list(_unpacked(content))
         self._members: dict[str, FileTemplate] = {}
-        name = "no intact zip file"
-        try:
-            with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                for info in packed.infolist():
-                    name = info.filename
-                    self._parts.append((info, packed.read(info)))
-        except Exception as error:  # a damaged zip file raises many kinds
-            raise ValueError(f"{name}: {error}") from error
-        try:
-            parts = {info.filename: part for info, part in self._parts}
-            names: list[str] = []
-            for name in filter(re.compile(schema.names[0]).fullmatch, parts):
-                names += _names_in(parts[name].decode(), schema.names[1])
-            # Programs pack them in different orders.
-            for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
+        parts = {info.filename: part for info, part in self._parts}
+        compared = filter(re.compile(schema.names[0]).fullmatch, parts)
+        names = [word for name in compared for word in _names_in(parts[name], schema.names[1])]
+        # Programs pack them in different orders.
+        for name in sorted(filter(re.compile(schema.members).fullmatch, parts)):
+            try:
                 part = parts[name]
                 self._members[name] = read(part) if read else XmlFile(part, schema, names)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-        if not any(map(re.compile(schema.main).fullmatch, self._members)):
-            main = schema.main.replace("\\d*", "").replace("[^/]+", "*").replace("\\", "")
-            raise ValueError(f"this zip file has no part {main}, where the texts are.")
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        if not any(fnmatchcase(name, schema.main) for name in self._members):
+            raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
         # Parts name links and pictures by numbers, which differ from file to file.
         self.rows = [
             Row(row.text, f"{name}, text {number}", None)
@@ -70,12 +61,24 @@ class PackedDocument(Document):
         return result.getvalue()
 
 
-def _names_in(source: str, pattern: str) -> Iterator[str]:
+def _unpacked(content: bytes) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
+    """Yields the members of a zip file."""
+    name = "no intact zip file"
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            for info in packed.infolist():
+                name = info.filename
+                yield info, packed.read(info)
+    except Exception as error:  # a damaged zip file raises many kinds
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _names_in(content: bytes, pattern: str) -> Iterator[str]:
     """Yields patterns of the texts with which formulas, lists of choices and filters compare."""
-    for found in re.finditer(pattern, source):
-        content = html.unescape(found[found.lastindex or 0])
-        strings = [string.replace('""', '"') for string in re.findall(_STRING, content)]
-        for string in [content, *strings, *",".join(strings).split(",")]:
+    for found in re.finditer(pattern, decode_markup(content)[0]):
+        text = html.unescape(found[found.lastindex or 0])
+        strings = [string.replace('""', '"') for string in re.findall(_STRING, text)]
+        for string in [text, *strings, *",".join(strings).split(",")]:
             name = string.lstrip("<>=").strip()
             if is_translated(name):
                 yield re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")

@@ -18,7 +18,7 @@ class XmlSchema:
         blocks: Elements that hold a text each; "a/b": elements `b` in an `a`.
         root: The outermost element. "": it may be any.
         members: Pattern of the names of the XML files in a zip file.
-        main: Pattern of the name of a member that such a file cannot lack.
+        main: Name of a member that such a file cannot lack; * stands for any characters.
         inline: Elements that hold a part of a text. All others in a block are tags without text.
         breaks: Elements that part a text, as line breaks and tabs do.
         run: The element around characters of the same properties `rPr`, which are in its `t`.
@@ -64,7 +64,7 @@ _ANY_LINE = r"\t|\r\n?|\n"
 SCHEMAS = {
     ".docx": XmlSchema(
         members=r"word/(?:document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml",
-        main=r"word/document\d*\.xml",
+        main="word/document*.xml",
         blocks=frozenset({"p"}),
         inline=frozenset({"hyperlink", "ins", "moveTo", "sdt", "sdtContent", "smartTag"}),
         breaks=frozenset({"br", "cr", "tab"}),
@@ -73,14 +73,14 @@ SCHEMAS = {
     ),
     ".pptx": XmlSchema(
         members=r"ppt/(?:slides|notesSlides|diagrams|charts)/[^/]+\.xml",
-        main=r"ppt/slides/[^/]+\.xml",
+        main="ppt/slides/*.xml",
         blocks=frozenset({"p"}),
         breaks=frozenset({"br"}),
         run="r",
     ),
     ".xlsx": XmlSchema(
         members=r"xl/(?:sharedStrings|worksheets/[^/]+)\.xml",
-        main=r"xl/worksheets/[^/]+\.xml",
+        main="xl/worksheets/*.xml",
         blocks=frozenset({"is", "is/t", "si", "si/t"}),
         run="r",
         run_text='t xml:space="preserve"',
@@ -93,13 +93,13 @@ SCHEMAS = {
     ),
     ".odt": XmlSchema(
         members=r"content\.xml|styles\.xml",
-        main=r"content\.xml",
+        main="content.xml",
         blocks=frozenset({"h", "p"}),
         inline=frozenset({"a", "meta", "span"}),
         breaks=frozenset({"line-break", "tab"}),
         kept=frozenset({"annotation", "tracked-changes"}),
     ),
-    ".epub": XmlSchema(members=r".*\.x?html?", main=r".*\.x?html?", blocks=frozenset()),
+    ".epub": XmlSchema(members=r".*\.x?html?", main="*.*htm*", blocks=frozenset()),
     ".xlf": XmlSchema(
         root="xliff",
         blocks=frozenset({"segment", "trans-unit"}),
