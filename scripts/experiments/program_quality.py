@@ -24,7 +24,10 @@ from quality_bins import describe
 from sacrebleu import CHRF
 
 from vanilla_transformer import Translator
+from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.po import PoFile
+from vanilla_transformer.documents.translation import plan_marked
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.quality import Calibration
 
 LEARNT, TOLD = 110, 30
@@ -41,7 +44,7 @@ class Row(NamedTuple):
 
 
 def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int) -> Iterator[Row]:
-    """Translates messages that a person has translated, each of them once."""
+    """Translates messages that a person has translated, each of them once, as in a document."""
     metric, pairs = CHRF(), dict[tuple[str, str], None]()
     for path in paths:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -51,12 +54,15 @@ def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int
             if pair.source.strip() and pair.target.strip() and not pair.is_doubtful
         ]
         pairs |= dict.fromkeys(Random(2).sample(own, min(most, len(own))))
-    sources = [source for source, _ in pairs]
-    outputs = model.translate(sources, tgt_lang=language, return_scores=True)
-    for output, (_, target) in zip(outputs, pairs, strict=True):
+    marked = [MarkedText(source) for source, _ in pairs]
+    planned = plan_marked(model, marked, TranslateOptions(target_language=language, scores=True))
+    outputs = [row[0] for row in model.run(planned.job)]
+    texts = planned.place_tags(outputs)
+    for output, text, (_, target) in zip(outputs, texts, pairs, strict=True):
         if output.described:
-            chrf = metric.sentence_score(output.text, [target]).score
-            yield Row(output.described, chrf, language, float(np.mean(output.token_scores)))
+            chrf = metric.sentence_score(text.text, [target]).score
+            mean = float(np.mean(output.token_scores or [0.0]))
+            yield Row(output.described, chrf, language, mean)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
