@@ -6,7 +6,13 @@ from sites import served
 
 from vanilla_transformer.interop.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
-from vanilla_transformer.text.kept import Copies, TokenLinks, edits_to_keep, kept_spans
+from vanilla_transformer.text.kept import (
+    Copies,
+    TokenLinks,
+    edits_to_double_signs,
+    edits_to_keep,
+    kept_spans,
+)
 from vanilla_transformer.text.patterns import PATTERNS
 from vanilla_transformer.web import FOLDER
 
@@ -95,3 +101,19 @@ def test_a_browser_puts_parts_back_as_python_does(page):
 def test_each_construct_has_its_counterpart(expression, expected):
     letters = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
     assert to_javascript(expression) == expected.replace("W", letters)
+
+
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("50%% of %s", "50 % von %s"),
+        ("50% of %s", "50 % von %s"),
+        ("%(a)d%% done", "%(a)d % fertig, 100% %s"),
+        ("100%% {}", "{} 100 %%"),
+    ],
+)
+def test_a_browser_doubles_percent_signs_as_python_does(page, source, output):
+    spans = kept_spans(source)
+    expected = apply_edits(output, edits_to_double_signs(source, spans, output))
+    double = "([source, output]) => kept.doubled(source, kept.keptSpans(source), output)"
+    assert page.evaluate(double, [source, output]) == expected

@@ -86,6 +86,7 @@ def script() -> str:
     expressions = {
         "OPTIONS": _literal(patterns.OPTIONS.pattern),
         "PRINTF": _literal(printf.PRINTF_PART.pattern),
+        "SHARE": _literal(printf.SHARE.pattern, "uy"),
         "LINE_BREAKS": _literal(lines.LINE_BREAKS.pattern, "gu"),
         "REPEATED_WORDS": _literal(repetition.WORDS.pattern, "gu"),
         "REPEATED_PART": _literal(repetition.PART.pattern, "gu"),

@@ -11,7 +11,7 @@ from vanilla_transformer.text.edits import Span
 SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
-_SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
+SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
 # `{}` also stands for the next one of several values.
 PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?{FLAGS}{SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
@@ -43,7 +43,7 @@ def percent_signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
 
 def is_percentage_at(text: str, position: int) -> bool:
     """Returns whether a percent sign stands behind a number, or before a space."""
-    return _SHARE.match(text, position) is not None
+    return SHARE.match(text, position) is not None
 
 
 def doubles_percent(part: str) -> bool:

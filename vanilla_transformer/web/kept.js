@@ -1,5 +1,5 @@
 // The parts of a text that its translation keeps, as in the package's text/kept.py; places are of UTF-16.
-import { OPTIONS, PATTERNS, PRINTF, REFERENCES, SIMILAR, SPACELESS } from "./patterns.js";
+import { OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
@@ -118,6 +118,17 @@ function isInvented(part, row, source, rows) {
   if (row.isSure || row.kind !== "placeholder" || !rows.has(row)) return row.isSure;
   const number = /\d+$/.exec(part);
   return !(number && new RegExp(`(?<![\\d%$])${number[0]}(?!\\d)`).test(source));
+}
+
+// Returns an output with doubled percent signs, if its source doubles its own.
+export function doubled(source, spans, output) {
+  const parts = spans.map((span) => cut(source, span));
+  const alone = (text, others) => [...text.matchAll(/%/g)].map(({ index }) => index).filter((at) => !meets([at, at + 1], others));
+  const doubles = (part) => part.includes("%%") || /^%[(<]/.test(part) || (part !== "{}" && VALUE.test(part));
+  if (!output.includes("%") || !parts.some(doubles) || alone(source, spans).length) return output;
+  const isShare = ([begin]) => { SHARE.lastIndex = begin; return SHARE.test(output); };
+  const others = findParts(output, parts).filter((span) => parts.includes(cut(output, span)) || !isShare(span));
+  return alone(output, others).reduceRight((text, at) => `${text.slice(0, at)}%${text.slice(at)}`, output);
 }
 
 // The share of letters that two texts have in common, in order.

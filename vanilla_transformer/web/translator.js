@@ -33,7 +33,7 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
   return {
     settings: {
       languages: [...codes].map((code) => ({ code, name: code === "any" ? "Any" : nameOf(code), targets: targets(code) })),
-      delay: 150, source: directions[0].source, models: [{ name, description }], notice, formats: [".txt", ".md", ".csv", "text/*"],
+      delay: 150, source: directions[0].source, models: [{ name, description }], notice: `This page computes in your browser: no text leaves it. ${notice}`, formats: [".txt", ".md", ".csv", "text/*"],
     },
     async translate(text, { source, target = directions[0].target, ...options } = {}) {
       const parts = await ask({ text, source, target }, options);

@@ -1,7 +1,7 @@
 // The model in a worker: greedy search for each line, kept parts, expected quality.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
-import { keep, keptSpans } from "./kept.js";
+import { doubled, keep, keptSpans } from "./kept.js";
 import { LINE_BREAKS, NO_WORD, REPEATED_PART, REPEATED_WORDS, SPACELESS } from "./patterns.js";
 
 const here = new URL(".", import.meta.url);
@@ -157,13 +157,15 @@ async function translateLine(line, direction, signal, canCut = true) {
     if (!isLost(again, line, ids.length)) result = again;
   }
   if (!result.isComplete && canCut && sentences.length > 1) return cut(sentences, false);
+  const put = (output) => doubled(line, spans, site.placeholders.reduce(
+    (all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), output));
+  const text = put(result.text);
   const findLinks = () => {
     const sources = spansOf(inner, (ids) => reader.decode(ids, PLAIN), tag + read).map((span) => span.map((at) => Math.max(at - tag.length, 0)));
-    const targets = spansOf(result.tokens, textOf, result.text);
+    const targets = spansOf(result.tokens, (ids) => put(textOf(ids)), text);
     return targets.map((target, index) => ({ target, source: sources[result.aligned[index] - direction.before.length] ?? [0, 0] }))
       .filter(({ target }) => target[0] < target[1]);
   };
-  const text = site.placeholders.reduce((all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), result.text);
   const kept = keep(line, spans, text, findLinks);
   const signs = Array.from(line.replace(/\s/gu, "")), missing = signs.filter(isUnknown).length / signs.length;
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !result.isComplete, stays: kept.stays,
