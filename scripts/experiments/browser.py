@@ -29,6 +29,10 @@ from vanilla_transformer import Translator
 from vanilla_transformer.text.kept import Copies, kept_spans
 
 _LOAD = "async () => { window.t = await (await import('/translator.js')).load('.'); }"
+_SHOWN = """The file %s could not be saved.
+Do you want to delete {count} files? See https://example.org/help
+Invalid option: use --force
+Encryption failed because the recipient's key expired \U0001f60a"""
 _TRANSLATE = """async (rows) => {
     const found = [];
     for (const [text, target] of rows) {
@@ -68,6 +72,17 @@ def seconds_of(work: Callable[[], object]) -> float:
     begin = spent()
     work()
     return spent() - begin
+
+
+def take_picture(page: Any, file: str) -> None:
+    """Writes a picture of the page with a translation."""
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.goto(page.url.replace("site.json", ""))
+    page.locator("#to option").nth(1).wait_for(state="attached")
+    page.get_by_label("Text").fill(_SHOWN)
+    page.keyboard.press("Control+Enter")
+    page.locator(".waiting").wait_for(state="detached")
+    page.screenshot(path=file)
 
 
 def print_sizes(site: Path) -> None:
@@ -121,6 +136,7 @@ def main() -> None:
     parser.add_argument("site", type=Path)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--picture", help="PNG file of a picture of the page")
     options = parser.parse_args()
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines]
@@ -136,6 +152,8 @@ def main() -> None:
         page.evaluate(_TRANSLATE, texts[:20])
         seconds = seconds_of(lambda: page.evaluate(_TRANSLATE, ten))
         outputs = page.evaluate(_TRANSLATE, texts)
+        if options.picture:
+            take_picture(page, options.picture)
     report("browser", rows, outputs, 1000 * seconds / len(ten))
     stored = json.loads((options.site / "site.json").read_text(encoding="utf-8"))["graphs"][0]
     torch.set_num_threads(1)

@@ -153,7 +153,7 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     assert page.locator("#to option").all_inner_texts() == ["German"]
     page.get_by_label("Text").fill(f"{LINE}\n{LINE}")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("document.querySelector('#result').textContent")
+    page.wait_for_function("() => document.querySelector('#result').textContent")
     assert result.inner_text() == f"{OUTPUT}\n{OUTPUT}"
     source.select_option("auto")
     page.locator("#status").get_by_text("Detected: English").wait_for()
@@ -169,7 +169,7 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     assert "toy\nTask: translation. Data: " in told
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy the translation").click()
-    page.wait_for_function("navigator.clipboard.readText()")
+    page.wait_for_function("() => navigator.clipboard.readText()")
     assert page.evaluate("navigator.clipboard.readText()") == result.inner_text()
     file = {"name": "a.txt", "mimeType": "text/plain", "buffer": LINE.encode()}
     page.get_by_label("A file").set_input_files(file)

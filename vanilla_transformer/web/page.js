@@ -194,7 +194,7 @@ async function begin() {
   key.hidden = !settings.keyRequired;
   glossary.hidden = !settings.glossaries?.length;
   file.accept = settings.formats.join();
-  notice.textContent = settings.notice;
+  notice.replaceChildren(settings.help ? make("a", { href: settings.help, textContent: "The interface for programs" }) : settings.notice);
   for (const { name, description } of settings.models) {
     models.append(make("dt", { textContent: name }), make("dd", { textContent: description }));
   }

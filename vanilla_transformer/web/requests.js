@@ -16,9 +16,8 @@ function inUnits(text, marks) {
 
 export async function load() {
   const [found, languages] = await Promise.all([ask("frontend/settings"), ask("languages")]);
-  const notice = "Programs ask this server, too: its address with /docs describes how.";
   return {
-    settings: { ...found, languages, notice, source: found.language.source.code, formats: found.supportedFilesFormat, detects: true, delay: 400 },
+    settings: { ...found, languages, help: "docs", source: found.language.source.code, formats: found.supportedFilesFormat, detects: true, delay: 400 },
     async translate(text, { source, target, glossary, key, signal }) {
       const pieces = text.split(/(\n+)/), lines = pieces.filter((piece) => piece.trim());
       const answer = await ask("translate", { q: lines, source, target, glossary, api_key: key, marks: true, quality: true }, signal);
