@@ -44,8 +44,8 @@ class Row(NamedTuple):
 
 
 def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int) -> Iterator[Row]:
-    """Translates messages that a person has translated, each of them once, as in a document."""
-    metric, pairs = CHRF(), dict[tuple[str, str], None]()
+    """Translates messages that a person has translated, as in a document."""
+    metric, pairs = CHRF(), list[tuple[str, str]]()
     for path in paths:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         own = [
@@ -53,7 +53,7 @@ def read_rows(model: Translator, paths: Sequence[Path], language: str, most: int
             for pair in PoFile(content).pairs
             if pair.source.strip() and pair.target.strip() and not pair.is_doubtful
         ]
-        pairs |= dict.fromkeys(Random(2).sample(own, min(most, len(own))))
+        pairs += Random(2).sample(own, min(most, len(own)))
     marked = [MarkedText(source) for source, _ in pairs]
     planned = plan_marked(model, marked, TranslateOptions(target_language=language, scores=True))
     outputs = [row[0] for row in model.run(planned.job)]
