@@ -129,7 +129,7 @@ def report(name: str, rows: Sequence[Sequence[str]], outputs: Sequence[str], ms:
     )
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--picture", help="PNG file of a picture of the page")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     lines = options.texts.read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines]
     ten = [row[:2] for row in rows if len(row[0].split()) == 10]

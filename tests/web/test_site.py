@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from playwright.sync_api import expect
 from programs import REPOSITORY
-from sites import findings, needs_packages, served
+from sites import PACKAGES, findings, needs_packages, served
 
 from vanilla_transformer import Translator
 from vanilla_transformer.commands.program import run_subcommand
@@ -300,7 +300,11 @@ def test_the_command_names_what_it_lacks(tmp_path, monkeypatch):
         file.write_text('{"version": "0.1.0"}')
     with pytest.raises(ValueError, match=r"onnxruntime-web 0\.1\.0, and 1\.\d+\.\d+ is needed"):
         run_subcommand("export", argv)
-    shutil.rmtree(tmp_path / "node_modules" / "@huggingface")
+    shutil.copytree(MODEL, tmp_path / "bare")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "bare" / name).unlink()
+    with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
+        run_subcommand("export", ["bare", *argv[1:], "--runtime", str(PACKAGES)])
     assert not (tmp_path / "site").exists()
 
 

@@ -85,10 +85,10 @@ def export_to_browser(
         name: The name of the model on the page.
         calibration: That of `inference.quality`. None: the model has none.
     """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError("The model has no tokenizer.json, which the page reads: it needs one.")
     kind = quantization or "int8"
     compared, notes = export_to_onnx(model, tokenizer, output_dir, kind)
-    if not (output_dir / "tokenizer.json").exists():
-        raise ValueError("The model has no tokenizer.json, which the page reads: it needs one.")
     _copy_runtime(runtime, output_dir / "runtime")
     for file in (*PAGE, "translator.js", "worker.js", "kept.js"):
         shutil.copyfile(WEB / file, output_dir / file)
