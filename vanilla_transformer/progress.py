@@ -1,8 +1,9 @@
 """How far a long work is: a bar on a terminal, and elsewhere a line at most once a minute."""
 
 import sys
-from collections.abc import Callable
-from logging import DEBUG, Handler, LogRecord, getLogger
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import DEBUG, NOTSET, WARNING, Handler, LogRecord, disable, getLogger
 from time import monotonic
 from typing import Self
 
@@ -36,6 +37,16 @@ def show_messages(level: int) -> None:
     if not package.handlers:
         package.addHandler(MessageHandler())
     hide_bars_of_loading()
+
+
+@contextmanager
+def without_messages() -> Iterator[None]:
+    """Hides warnings and lesser messages of all packages."""
+    disable(WARNING)
+    try:
+        yield
+    finally:
+        disable(NOTSET)
 
 
 def hide_bars_of_loading() -> None:

@@ -38,6 +38,8 @@ from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.defaults import RunFacts, choose_defaults
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS, RunArguments
+from vanilla_transformer.run.score_tokenizers import references_of
+from vanilla_transformer.training.metrics import as_lists
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 2}
 _SPECIAL_TOKENS = 32  # at most, with those of placeholders
@@ -127,8 +129,7 @@ def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
     """Returns the references of each text of a test."""
     entry = {"test": path, **({"languages": languages} if all(languages) else {})}
     rows = load_parallel_data(DataArguments(corpora=[json.dumps(entry)])).splits["test"]
-    several = "references" in rows.column_names
-    lists = rows["references"] if several else ([text] for text in rows["target"])
+    lists = as_lists(references_of(rows))
     return dict(zip((" ".join(text.split()) for text in rows["source"]), lists, strict=True))
 
 

@@ -31,7 +31,7 @@ _OF_MANY, _LETTERS = 3, 12
 
 
 @dataclass(frozen=True)
-class MarkedText:
+class MaskedText:
     """A text as an external teacher reads it: [1] stands for its first part that stays.
 
     Of 200 texts of programs with such parts, a program that translates into Portuguese kept all in
@@ -49,13 +49,13 @@ class MarkedText:
         return answer._replace(output=marks.sub(lambda mark: self.parts[mark[0]], answer.output))
 
 
-def mark_parts(text: str) -> MarkedText:
+def mask_parts(text: str) -> MaskedText:
     """Sets the parts of a text apart that stay as they are."""
     spans = kept_spans(text)
     free = (mark for n in range(1, len(text) + 2) if (mark := f"[{n}]") not in text)
     marks = dict(zip(free, spans, strict=False))
     parts = {mark: text[slice(*span)] for mark, span in marks.items()}
-    return MarkedText(apply_edits(text, [Edit(*span, m) for m, span in marks.items()]), parts)
+    return MaskedText(apply_edits(text, [Edit(*span, m) for m, span in marks.items()]), parts)
 
 
 def _is_chatter(source: str, answer: str, target: str | None) -> bool:

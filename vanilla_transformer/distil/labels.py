@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
-from vanilla_transformer.distil.filters import MarkedText, mark_parts
+from vanilla_transformer.distil.filters import MaskedText, mask_parts
 from vanilla_transformer.distil.teachers import Answer, Teacher
 from vanilla_transformer.files.atomic_files import explained_full_disk
 from vanilla_transformer.files.file_contents import text_digest
@@ -122,7 +122,7 @@ class Labels:
         """Yields answers as they come, until too many texts have failed."""
         asked, size = 0, self.teacher.chunk
         for chunk in (texts[n : n + size] for n in range(0, len(texts), size)):
-            marked = [mark_parts(text) if self._marks else MarkedText(text) for text in chunk]
+            marked = [mask_parts(text) if self._marks else MaskedText(text) for text in chunk]
             for answers in self.teacher.answer([each.text for each in marked]):
                 yield {chunk[number]: marked[number].restore(each) for number, each in answers}
                 asked += len(answers)

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from logging import NOTSET, WARNING, disable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,6 +17,7 @@ from vanilla_transformer.files.loading import load_model
 from vanilla_transformer.files.text_files import short_line
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.comparison import SIGNIFICANT, compare_outputs, describe_comparison
 from vanilla_transformer.run.score_tokenizers import choose_score_tokenizers
 
@@ -90,16 +90,15 @@ def _measure(labels: Labels, student: Translator, texts: list[str]) -> dict[str,
     if not labels.teacher.is_remote:
         ways["teacher"] = lambda texts: deque(labels.teacher.answer(texts), maxlen=0)
     seconds = defaultdict[str, float](float)
-    disable(WARNING)  # which the outputs of the test have had
-    for answer in ways.values():
-        answer(texts[:1])  # the first call makes ready
-    for kind, parts in (("one by one", [[text] for text in texts]), ("together", [texts])):
-        for part in parts:
-            for name, answer in ways.items():
-                began = perf_counter()
-                answer(part)
-                seconds[f"{name} {kind}"] += (perf_counter() - began) / len(texts)
-    disable(NOTSET)
+    with without_messages():  # which the outputs of the test have had
+        for answer in ways.values():
+            answer(texts[:1])  # the first call makes ready
+        for kind, parts in (("one by one", [[text] for text in texts]), ("together", [texts])):
+            for part in parts:
+                for name, answer in ways.items():
+                    began = perf_counter()
+                    answer(part)
+                    seconds[f"{name} {kind}"] += (perf_counter() - began) / len(texts)
     return dict(seconds)
 
 

@@ -12,6 +12,7 @@ from vanilla_transformer.documents.marked_text import (
     Item,
     MarkedText,
     Tag,
+    has_letters,
     join_codes,
     partners_of,
     split_edges,
@@ -71,7 +72,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
             yield from _places(tokens[last + 1 : index])
         return
     marked = split_edges(join_codes(items))
-    if not any(map(str.isalnum, marked.text)):
+    if not has_letters(marked.text):
         return
     texts = [token for token in tokens if token.kind in _TEXT]
     references = [found for token in texts for found in _REFERENCE.findall(token.text)]
@@ -148,5 +149,5 @@ def _is_kept(name: str, attributes: str) -> bool | None:
         key == "class" and "notranslate" in words for key, words in values
     ):
         return True
-    is_translated = ("translate", ["yes"]) in values or ("translate", []) in values
-    return False if is_translated else True if name in _KEPT else None
+    is_on = ("translate", ["yes"]) in values or ("translate", []) in values
+    return False if is_on else True if name in _KEPT else None

@@ -35,9 +35,10 @@ def find_key(text: str, words: str | None) -> int | None:
         words: The file in small letters. `Pass&word` has a key where it has "password", too;
             `Drag&drop` has none. None: its texts have no keys.
     """
-    is_label = words is not None and len(text) <= _LONGEST_LABEL
-    signs = list(_SIGN.finditer(text)) if is_label else []
-    if words is None or len(signs) != 1:
+    if words is None or len(text) > _LONGEST_LABEL:
+        return None
+    signs = list(_SIGN.finditer(text))
+    if len(signs) != 1:
         return None
     position = signs[0].start()
     parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]

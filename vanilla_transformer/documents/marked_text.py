@@ -133,7 +133,7 @@ def split_text(text: str) -> list[Item]:
     ]
 
 
-def is_translated(text: str) -> bool:
+def has_letters(text: str) -> bool:
     """Returns whether a text has letters."""
     return any(map(str.isalpha, text))
 

@@ -13,7 +13,7 @@ from vanilla_transformer.documents.marked_text import (
     MarkedText,
     Tag,
     free_names,
-    is_translated,
+    has_letters,
     marked_text,
     split_edges,
 )
@@ -97,7 +97,7 @@ class _Choices:
         except ValueError:
             self._branches = []
         numbers = range(len(self._branches))
-        self._numbers = [n for n in numbers if is_translated(self._branches[n].text.text)]
+        self._numbers = [n for n in numbers if has_letters(self._branches[n].text.text)]
         self.texts = [self._branches[number].text for number in self._numbers]
 
     def _read(self, position: int, is_plural: bool = False) -> int:

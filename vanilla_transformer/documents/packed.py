@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from vanilla_transformer.documents.marked_text import MarkedText, is_translated
+from vanilla_transformer.documents.marked_text import MarkedText, has_letters
 from vanilla_transformer.documents.places import Document, FileTemplate, Row, decode_markup
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import XmlSchema
@@ -80,5 +80,5 @@ def _names_in(content: bytes, pattern: str) -> Iterator[str]:
         strings = [string.replace('""', '"') for string in re.findall(_STRING, text)]
         for string in [text, *strings, *",".join(strings).split(",")]:
             name = string.lstrip("<>=").strip()
-            if is_translated(name):
+            if has_letters(name):
                 yield re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")

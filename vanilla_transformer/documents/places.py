@@ -10,7 +10,7 @@ from typing import NamedTuple
 from vanilla_transformer.documents.marked_text import (
     Item,
     MarkedText,
-    is_translated,
+    has_letters,
     split_edges,
 )
 from vanilla_transformer.text.edits import Edit, Span, apply_edits
@@ -194,5 +194,5 @@ def find_place(
 ) -> Iterator[Place]:
     """Yields the place of a text, made by `make`, if the text has letters."""
     text = split_edges(items)
-    if is_translated(text.text):
+    if has_letters(text.text):
         yield make(*span, text)

@@ -14,7 +14,7 @@ from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.documents.places import Document
 from vanilla_transformer.documents.repair import repair
 from vanilla_transformer.inference.job import Job, JobText
-from vanilla_transformer.inference.memory_use import MemoryUse, decide
+from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.segments import NO_LINKS
@@ -142,14 +142,18 @@ def plan_marked(
     reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
     contexts = [marked.context for marked in texts]
     written = [marked.write() for marked in texts]
-    decided = decide(written, memories, reads, marks_doubt=marks_doubt, contexts=contexts)
+    decided = decide_memory_uses(
+        written, memories, reads, marks_doubt=marks_doubt, contexts=contexts
+    )
     answers, uses, asked = list[MarkedText | None](), list[MemoryUse | None](), list[str]()
     for kept, marked, found in zip_longest(former, texts, decided):
         equal = _equal_whole(marked, memories)
         answer = kept or _answer(marked.whole, equal) or _answer(marked, found)
-        is_read = found is not None and found.is_read
+        use = equal
+        if use is None and found is not None and (answer or found.is_read):
+            use = found
         answers.append(answer)
-        uses.append(None if kept else equal or (found if answer or is_read else None))
+        uses.append(None if kept else use)
         # The job has nothing to do for a translation that is kept.
         read = name_tags(marked)[0] if options.keep else marked
         asked.append("" if kept else read.text)

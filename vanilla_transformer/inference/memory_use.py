@@ -32,7 +32,7 @@ class MemoryUse(NamedTuple):
     is_repaired: bool = False
 
 
-def decide(
+def decide_memory_uses(
     texts: Sequence[str],
     memories: Sequence[Memory],
     reads: Sequence[bool],
@@ -41,7 +41,7 @@ def decide(
     tells: bool = False,
     contexts: Sequence[str | None] = (),
 ) -> list[MemoryUse | None]:
-    """Decides the use of former translations of texts; only training has thresholds, too.
+    """Decides the use of former translations of texts, by all thresholds but those of training.
 
     For each text, the first rule that fits decides:
     1. A memory has an equal text: its translation is the answer. The first such memory counts.

@@ -98,7 +98,7 @@ def has_other_values(output: Output) -> bool:
 
 
 class Stages:
-    """The stages of one model; each takes and returns segments.
+    """The stages of one model; segments become outputs, and these translations.
 
     Args:
         end: The token that ends a target. None: no token does.
@@ -311,7 +311,7 @@ class Stages:
     ) -> list[Output]:
         """Searches for `n_best` outputs of each segment, which may have to contain terms.
 
-        Parts of the source come in the place of placeholders.
+        Parts of the source come in the place of their stand-ins.
         """
         options = {} if terms is None else {"terms": terms}
         align = call.details.linked or any(segment.kept for segment in segments)

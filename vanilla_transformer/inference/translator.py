@@ -26,7 +26,7 @@ from vanilla_transformer.inference.engine_choice import (
 )
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
-from vanilla_transformer.inference.memory_use import MemoryUse, decide
+from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import (
     NAMES,
     Languages,
@@ -268,7 +268,7 @@ class Translator:
             if memories and len({direction.target for direction in directions}) > 1:
                 raise ValueError("`memory` has one target language, and `tgt_lang` names several.")
             reads = [self.reader.reads_memory] * len(texts)
-            former = decide(texts, memories, reads, tells=True)
+            former = decide_memory_uses(texts, memories, reads, tells=True)
         glossary = Glossary(()) if options.glossary is None else as_glossary(options.glossary)
         return Job(
             list(map(JobText, texts, directions, former)),

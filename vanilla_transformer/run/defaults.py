@@ -92,7 +92,7 @@ NARROWEST_IN_BFLOAT16 = 160
 """Width from which a model trains faster in bfloat16 on a CPU."""
 
 EVALUATIONS_IN_MINUTES = 4
-"""Number of evaluations within a training that has a given time; chosen, not measured."""
+"""Evaluations in all steps of the schedule, where a time is given; chosen, not measured."""
 
 _MOST_WORKERS = 4  # each holds batches and a copy of Python in memory; chosen, not measured
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")

@@ -215,6 +215,8 @@ def score_training(
     references (see `Search.capped_by_reference_length`): all scores that choose the best checkpoint
     are of this kind.
 
+    The scorer keeps the outputs, and the number of those that are cut off.
+
     Args:
         calibrates: Whether outputs have what a calibration weighs, when the training is over.
     """
@@ -250,8 +252,8 @@ def score_training(
     scorer.outputs = outputs
     scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
-    lengths = [sum(token not in special for token in output.tokens) for output in outputs]
-    return scorer.score([output.text for output in outputs], lengths)
+    output_lengths = [sum(token not in special for token in output.tokens) for output in outputs]
+    return scorer.score([output.text for output in outputs], output_lengths)
 
 
 def _parts_of(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:

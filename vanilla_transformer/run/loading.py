@@ -43,7 +43,7 @@ def make_tokenizer(
     sample: Dataset,
     init_from: str | None,
     tags: Sequence[str],
-    placeholders: bool,
+    has_stand_ins: bool,
 ) -> Any:
     """Loads the tokenizer of a run, or trains one on a sample of its pairs.
 
@@ -63,7 +63,7 @@ def make_tokenizer(
         sources, _texts_of(sample, "target"), do_lower_case=None, **options.training_options()
     )
     tokenizer.add_tokens(list(tags), special_tokens=True)
-    if placeholders:
+    if has_stand_ins:
         tokenizer.add_placeholders()
     return tokenizer
 

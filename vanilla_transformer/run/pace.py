@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from logging import INFO, NOTSET, WARNING, Logger, disable
+from logging import INFO, WARNING, Logger
 from math import ceil
 from pathlib import Path
 from statistics import median
@@ -26,6 +26,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.parallel_data import ParallelData
 from vanilla_transformer.data.row_languages import distinct_directions
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+from vanilla_transformer.progress import without_messages
 from vanilla_transformer.run.assembly import SCORED_WITHIN_MINUTES, Assembly
 from vanilla_transformer.run.defaults import (
     Sizes,
@@ -36,7 +37,7 @@ from vanilla_transformer.run.expectations import describe_expectation
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import PREFIXES, RunPlan, make_plan
 from vanilla_transformer.run.preparation import LoadedData, load_data, prepare_texts
-from vanilla_transformer.training.deadline import Deadline
+from vanilla_transformer.training.deadline import Deadline, evaluations_of
 from vanilla_transformer.training.store import OutputDirectory
 
 logger = logging.get_logger(__name__)
@@ -128,11 +129,15 @@ class Pace:
         """Returns how long a run takes that trains so many steps, without its last scores."""
         training, count = self.plan.training, 0
         if training.eval_strategy == IntervalStrategy.EPOCH:
-            count = ceil(self.epochs_of(steps))
+            count = evaluations_of(steps, self.num_pairs / self.pairs_per_step)
         elif training.eval_strategy == IntervalStrategy.STEPS:
             every = cast(float, training.eval_steps)
-            count = ceil(steps / every if every >= 1 else 1 / every)
+            count = evaluations_of(steps, every if every >= 1 else every * self.schedule_of(steps))
         return self.until_ready + steps * self.seconds_per_step + count * self.per_evaluation
+
+    def schedule_of(self, steps: int) -> int:
+        """Returns the steps of the schedule for a training of so many, which may have more."""
+        return min(self.num_steps, ceil(_HEADROOM * steps))
 
     def epochs_of(self, steps: int) -> float:
         """Returns how often so many steps see the pairs."""
@@ -168,8 +173,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
     some |= {name: splits[name].select(range(min(_SCORED, scored[name]))) for name in scored}
     clock, began = _StepClock(), monotonic()
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        disable(WARNING)
-        stack.callback(disable, NOTSET)
+        stack.enter_context(without_messages())
         stack.callback(
             cast(Any, Logger).warning_once.cache_clear
         )  # the run itself tells what is told once
@@ -185,7 +189,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         made.trainer.add_callback(clock)
         with suppress(_EnoughStepsError):
             made.trainer.train()
-        scoring = _time_of_a_score(made)
+        scoring = _time_of_a_score(made)  # as within a training, since this one has not ended
     growth = 1.0  # of a batch: of more pairs, more are of one length
     if (max_tokens := made.plan.training.max_tokens) is not None:
         of_some, of_all = (
@@ -221,7 +225,7 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
 
 def _time_of_a_score(made: Assembly) -> float:
     """Returns the seconds that a training takes to translate a text, and to score it."""
-    for split in made.plan.texts.splits.keys() & PREFIXES.keys():
+    for split in (name for name in PREFIXES if name in made.plan.texts.splits):
         began = monotonic()
         rows, *_ = made.score(split, with_intervals=False)
         return (monotonic() - began) / len(rows)
@@ -319,7 +323,7 @@ def fit_minutes(
     logger.info(f"{minutes:g} minutes: {pace.describe(steps)}.")
     for level, sentence in fit.advice(loaded, spent()):
         logger.log(level, sentence)
-    most = min(pace.num_steps, ceil(_HEADROOM * steps))
+    most = pace.schedule_of(steps)
     chosen = {"max_steps": most} if most < pace.num_steps else {}
     facts = replace(loaded.facts, row=fit.row, epochs=pace.epochs_of(steps))
     until = monotonic() + pace.without_last_scores(60 * minutes - spent())

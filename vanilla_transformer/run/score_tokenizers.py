@@ -13,9 +13,6 @@ from vanilla_transformer.training.metrics import as_lists, make_metric, score_to
 
 logger = logging.get_logger(__name__)
 
-_SAMPLE = 1000
-"""References of a corpus that tell the script of all; chosen, not measured."""
-
 
 def references_of(rows: Dataset) -> list[Any]:
     """Returns the references of each text: the several that the data name, or its target."""
@@ -39,7 +36,7 @@ def choose_score_tokenizers(
     for group in dict.fromkeys(groups):
         corpus, tag = group
         if chosen is None and tag is None:
-            of_corpus = [row for row, name in enumerate(groups) if name == group][:_SAMPLE]
+            of_corpus = [row for row, name in enumerate(groups) if name == group]
             references = as_lists(references_of(rows.select(of_corpus)))
             if tag := tag_of_texts(text for texts in references for text in texts):
                 logger.warning_once(

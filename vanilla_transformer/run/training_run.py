@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping
 from logging import DEBUG, ERROR, INFO
-from math import isfinite
 from pathlib import Path
 from signal import SIGTERM
 from time import monotonic
@@ -20,6 +19,7 @@ from vanilla_transformer import progress
 from vanilla_transformer.data.row_languages import languages_of_rows
 from vanilla_transformer.files.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
+from vanilla_transformer.inference.results import without_infinities
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.assembly import Assembly
 from vanilla_transformer.run.calibration import calibrate
@@ -271,8 +271,7 @@ class _Run:
 
     def _save_figures(self, figures: dict[str, float]) -> None:
         if self.is_main:
-            finite = {name: value if isfinite(value) else None for name, value in figures.items()}
-            text = json.dumps(finite, indent=4, sort_keys=True) + "\n"
+            text = json.dumps(without_infinities(figures), indent=4, sort_keys=True) + "\n"
             write_atomic(self.folder / RESULTS, text)
 
     def _push_to_hub(self) -> None:

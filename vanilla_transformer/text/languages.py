@@ -354,13 +354,13 @@ def _dictionary_of(tag: str) -> str | None:
     return closest_tag("hbs" if _language_of(tag) in _SOUTH_SLAVIC else tag, SUPPORTED_LANGUAGES)
 
 
-def sentences_have_spaces(tag: str) -> bool:
-    """Returns whether a language puts spaces between sentences."""
-    return script_of(tag) not in WITHOUT_SENTENCE_SPACES
+def sentences_have_spaces(tag: str | None) -> bool:
+    """Returns whether a language puts spaces between sentences; None: an unknown one does."""
+    return tag is None or script_of(tag) not in WITHOUT_SENTENCE_SPACES
 
 
 def tag_of_texts(texts: Iterable[str]) -> str | None:
-    """Returns a language whose script most letters of texts have, if words have no spaces there.
+    """Returns a language of Asia whose script most letters of the first 1,000 texts have.
 
     It is "zh", "ja", "ko", "th", "lo", "km", "my", "bo" or "jv-Java"; None for other scripts.
     """

@@ -235,7 +235,7 @@ class Memory:
             return bool(self._candidates(asked, least))
 
     def draw(self, chance: Random) -> Suggestion:
-        """Returns any pair, drawn at random."""
+        """Returns any pair, drawn at random, as a suggestion of similarity 0."""
         pair = self._pairs[chance.randrange(len(self))]
         return Suggestion(pair.source, pair.target, 0.0)
 

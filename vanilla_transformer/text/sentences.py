@@ -54,7 +54,7 @@ class Cut:
         if self.between == "letters":
             return self.space
         has_space = sentences_have_spaces if self.between == "sentences" else words_have_spaces
-        if tag is not None and not has_space(tag):
+        if not has_space(tag):
             return ""
         return self.space.replace("\u3000", " ") or " "
 

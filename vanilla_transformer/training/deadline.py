@@ -21,6 +21,11 @@ Both numbers are chosen, not measured: a change of speed is half seen after 4% o
 """
 
 
+def evaluations_of(steps: int, every: float) -> int:
+    """Returns how many evaluations a training has: none comes shortly before the last one."""
+    return max(0, int(steps / every - 0.5)) + 1
+
+
 class Deadline(TrainerCallback, ExportableState):
     """Gives a training as many of its steps as end in time.
 
@@ -41,8 +46,9 @@ class Deadline(TrainerCallback, ExportableState):
     ) -> None:
         self.until = until
         self.seconds_per_step, self.per_evaluation = seconds_per_step, per_evaluation
-        self.passed = self.max_steps = 0
+        self.length = self.passed = self.max_steps = 0  # steps: of the schedule, of it so far, all
         self._seconds, self._steps = 0.0, 0  # since the last plan
+        self._step_ended = self._ready = 0.0  # moments; ready: after an evaluation, too
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps; called by Trainer."""
@@ -50,7 +56,7 @@ class Deadline(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: TrainerState, *_: Any, **__: Any) -> None:
         """Begins a plan, or goes on with that of the checkpoint; called by Trainer."""
-        self.length, self.passed = state.max_steps, state.global_step  # of the schedule
+        self.length, self.passed = state.max_steps, state.global_step
         counts, name = cast(dict[str, Any], state.stateful_callbacks), type(self).__name__
         if state.global_step and isinstance(saved := counts.get(name), dict):
             self.passed = saved["attributes"]["passed"]
@@ -61,10 +67,7 @@ class Deadline(TrainerCallback, ExportableState):
         counts[name] = self.state()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **given: Any) -> None:
-        """Plans the steps that are left, and moves the schedule on; called by Trainer.
-
-        No evaluation comes shortly before the last one.
-        """
+        """Plans the steps that are left, and moves the schedule on; called by Trainer."""
         now = monotonic()
         self._seconds, self._steps = self._seconds + now - self._ready, self._steps + 1
         self._step_ended = self._ready = now
@@ -76,7 +79,7 @@ class Deadline(TrainerCallback, ExportableState):
             self.seconds_per_step += _SHARE_OF_THE_LAST * (seconds - self.seconds_per_step)
             self._plan(args, state)
         left = state.max_steps - state.global_step
-        is_near = left < self._steps_of_an_evaluation(args, state) / 2
+        is_near = left < self._steps_between_evaluations(args, state) / 2
         if is_near and not control.should_training_stop:
             control.should_evaluate = control.should_save = False
         for _step in range(round((self.length - self.passed) / left) - 1):
@@ -94,19 +97,20 @@ class Deadline(TrainerCallback, ExportableState):
     def _plan(self, args: Any, state: TrainerState) -> None:
         """Plans as many steps as end in time, of those that the schedule has left."""
         self._seconds, self._steps = 0.0, 0
-        done, every = state.global_step, self._steps_of_an_evaluation(args, state)
+        done, every = state.global_step, self._steps_between_evaluations(args, state)
         if self.until == inf or done >= state.max_steps:
             return
 
         def seconds_of(steps: int) -> float:
-            evaluations = max(0, int((done + steps) / every - 0.5) - done // every) + 1
+            evaluations = max(1, evaluations_of(done + steps, every) - done // every)
             return steps * self.seconds_per_step + evaluations * self.per_evaluation
 
-        left, seconds = range(1, self.length - self.passed + 1), self.until - monotonic()
-        fitting = gather_object([bisect_right(left, seconds, key=seconds_of)])[0]  # the main one's
+        possible, seconds = range(1, self.length - self.passed + 1), self.until - monotonic()
+        fitting = bisect_right(possible, seconds, key=seconds_of)
+        fitting = gather_object([fitting])[0]  # that of the main process
         self.max_steps = state.max_steps = done + max(1, fitting)
 
-    def _steps_of_an_evaluation(self, args: Any, state: TrainerState) -> float:
+    def _steps_between_evaluations(self, args: Any, state: TrainerState) -> float:
         """Returns how many steps lie between two evaluations."""
         if args.eval_strategy == IntervalStrategy.STEPS:
             return float(state.eval_steps)
