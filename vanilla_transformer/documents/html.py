@@ -35,7 +35,7 @@ _BLOCKS = frozenset(
 """Elements whose tags end a text."""
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
-_TEXT = ("text", "raw")
+_TEXT = ("text", "pre")
 
 
 def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> FileTemplate:
@@ -48,7 +48,7 @@ def read_html(source: str, encoding: str = "utf-8", dialect: Dialect = HTML) -> 
     within a text counts as one space, and a line break between Chinese or Japanese characters as
     nothing, except in `pre`.
     """
-    groups = groupby(split_markup(source, dialect), lambda token: token.kind == "other")
+    groups = groupby(split_markup(source, dialect), lambda token: token.kind == "block")
     places = [place for is_cut, tokens in groups if not is_cut for place in _places(list(tokens))]
     return FileTemplate(source, places, encoding)
 
@@ -58,7 +58,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     items: list[Item] = [
         html.unescape(token.text)
         if token.kind in _TEXT
-        else Tag(0, token.text, token.kind, token.name)  # type: ignore[arg-type]  # it is no "other"
+        else Tag(0, token.text, token.kind, token.name)  # type: ignore[arg-type]  # it is no "block"
         for token in tokens
     ]
     partners = partners_of(items)
@@ -79,7 +79,7 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
     meant = {html.unescape(reference): reference for reference in references}
     written = {sign: text for sign, text in meant.items() if sign not in (text, " ")}
     signs = {"&": "&amp;", "<": "&lt;", ">": "&gt;", **written}
-    marked = marked if texts[0].kind == "raw" else _collapsed(marked)
+    marked = marked if texts[0].kind == "pre" else _collapsed(marked)
     begin, end = tokens[0].begin, tokens[-1].begin + len(tokens[-1].text)
     yield Place(begin, end, marked, escape=partial(replaced_signs, signs=signs))
 
@@ -108,7 +108,7 @@ def _collapsed(marked: MarkedText) -> MarkedText:
 def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
     """Yields the tokens of HTML, of which texts are as long as possible.
 
-    Of these kind "raw" is a text in `pre`, and "other" a tag that ends a text.
+    What stays as it is becomes "empty", and what ends a text "block".
     """
     open_elements = Counter[str]()
     # Elements around here that switch translation off or on: name, open elements of it, is it off?
@@ -116,10 +116,10 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
     for token in split_tags(source, dialect):
         was_kept = regions[-1][2]
         name, kind = token.name.lower(), token.kind
-        if kind in _TEXT:
+        if kind in ("text", "raw"):
             is_text = not was_kept and (kind == "text" or name == "title")  # which has no tags
-            is_raw = kind == "text" and open_elements["pre"]
-            kind = "empty" if not is_text else "raw" if is_raw else "text"
+            is_pre = kind == "text" and open_elements["pre"]
+            kind = "empty" if not is_text else "pre" if is_pre else "text"
         elif kind == "other":
             kind = "empty"
         else:
@@ -134,7 +134,7 @@ def split_markup(source: str, dialect: Dialect = HTML) -> Iterator[Token]:
             if was_kept and regions[-1][2]:
                 kind = "empty"
             elif name in _BLOCKS:
-                kind = "other"
+                kind = "block"
             elif name in _VOID or (name in _FOREIGN and token.text.endswith("/>")):
                 kind = "empty"
         yield token._replace(kind=kind, name=name)

@@ -18,7 +18,7 @@ _ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
 _IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 
-TokenKind = Literal["text", "begin", "end", "empty", "raw", "other"]
+TokenKind = Literal["text", "begin", "end", "empty", "raw", "other", "pre", "block"]
 
 
 class Token(NamedTuple):
@@ -28,7 +28,8 @@ class Token(NamedTuple):
         begin: Its position in the source.
         text: The token, as it is written.
         kind: "begin", "end" and "empty" are tags, "raw" is the content of an element that has no
-            markup, and "other" is a comment or the like.
+            markup, and "other" is a comment or the like. Of HTML, "pre" is text in `pre`, and
+            "block" a tag that ends a text.
         name: The name of a tag.
         attributes: The part of a tag behind its name.
     """

@@ -181,6 +181,10 @@ class _TermBeams:
         Args:
             accumulated_log_probs: Of each hypothesis with each token, (batch, beams · vocab).
             running_sequences: (batch, beams, max_length), and of `cur_len` tokens so far.
+
+        Returns:
+            The scores, (batch, beams_to_keep), and the sequences and the indices of beams of the
+            continuations, (batch, beams_to_keep, max_length) each.
         """
         if not self.begin:
             self._start(running_sequences, decoder_prompt_len)
