@@ -60,6 +60,11 @@ class Server:
         return [json.loads(line) for line in self.process.stderr.splitlines()]
 
 
+def plan_of(texts):
+    """What a route asks a served model for."""
+    return lambda translator, options: translator.plan(texts, options)
+
+
 def read_answer(connection):
     answer = connection.getresponse()
     content = answer.read().decode()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from converted_models import save_bart_like, save_of_many_languages, train_pieces, unigram
 from datasets import Dataset
+from servers import plan_of
 from split_texts import NO_MODEL, split_by
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -248,10 +249,9 @@ def test_a_server_translates_each_direction_of_one_model(models):
     search = {"max_new_tokens": 8, "num_beams": 1}
 
     async def ask(source, target):
-        model, _, languages, _ = served.for_direction(source, target)
-        options = model.options(languages, tokens=True, **search)
-        outputs, _ = await model.answer(model.translator.plan(TEXTS, options))
-        return [row[0] for row in outputs]
+        direction = served.for_direction(source, target)
+        answer = await direction.answer(plan_of(TEXTS), tokens=True, **search)
+        return [row[0] for row in answer.rows]
 
     translator = Translator.from_pretrained(path, device="cpu")
     for source, target in codes:

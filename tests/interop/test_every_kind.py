@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from converted_models import KINDS, convert_all
+from servers import plan_of
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.documents.formats import read_document
@@ -244,9 +245,9 @@ def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
     models = load_models(settings, Metrics())
     try:
         model = models.named(None)
-        options = model.options(n_best=2, num_beams=2, scores=True, tokens=True, alignment=True)
-        job = model.translator.plan(["the cat sat"], options)
-        ((first, second),), _ = asyncio.run(model.answer(job))
+        options = {"n_best": 2, "num_beams": 2, "scores": True, "tokens": True, "alignment": True}
+        answer = asyncio.run(model.answer(plan_of(["the cat sat"]), **options))
+        ((first, second),) = answer.rows
     finally:
         models.close()
     assert first.tokens != second.tokens

@@ -4,13 +4,15 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from servers import plan_of
 
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.models import Models, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import Computation, Settings, parse_model
+from vanilla_transformer.serving.settings import Settings, parse_model
+from vanilla_transformer.serving.translators import Translators
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
@@ -19,13 +21,15 @@ LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 def make_model(trained):
     made = []
 
-    def make(max_source_tokens=None, **computation):
-        sources = [parse_model(f"en-de={trained}")]
-        translator = Translator.from_pretrained(
-            str(trained), "transformers", "cpu", max_source_tokens=max_source_tokens
-        )
-        settings = Settings(sources, computation=Computation(**computation))
-        made.append(ServedModel(sources[0], translator, settings, Metrics()))
+    def make():
+        settings = Settings([parse_model(f"en-de={trained}")])
+        metrics = Metrics()
+
+        def load(path):
+            return Translator.from_pretrained(path, "transformers", "cpu")
+
+        translators = Translators(load, 1, metrics)
+        made.append(ServedModel(settings.models[0], translators, settings, metrics))
         return made[-1]
 
     yield make
@@ -34,8 +38,8 @@ def make_model(trained):
 
 
 async def texts_of(model, texts, **search):
-    outputs, _ = await model.answer(model.translator.plan(texts, model.options(**search)))
-    return [row[0].text for row in outputs]
+    answer = await model.answer(plan_of(texts), **search)
+    return [row[0].text for row in answer.rows]
 
 
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model):
@@ -85,9 +89,8 @@ def test_the_closest_language_answers(code):
     to_each = models_of(*(f"de:{target}" for target in SERVED))
     from_each = models_of(*(f"{source}:de" for source in SERVED))
     for asked in (code, *SERVED[code]):
-        to_model, *_ = to_each.for_direction("de", asked)
-        from_model, *_ = from_each.for_direction(asked, "de")
-        assert (to_model.source.target, from_model.source.source) == (code, code)
+        assert to_each.for_direction("de", asked).codes == ("de", code)
+        assert from_each.for_direction(asked, "de").codes == (code, "de")
 
 
 def test_the_source_is_detected_among_those_that_lead_to_the_target():

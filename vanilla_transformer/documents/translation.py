@@ -115,10 +115,16 @@ def plan_document(
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
     former: Sequence[MarkedText | None] = (),
+    target: str | None = None,
 ) -> MarkedJob:
-    """Decides all of the translation of a document."""
+    """Decides all of the translation of a document.
+
+    Args:
+        target: The language of the translations. None: that of the options.
+    """
     (direction,) = translator.directions(1, options)
-    language = target_of_document(document, options.target_language or direction.target)
+    target = target or options.target_language or direction.target
+    language = target_of_document(document, target)
     marks_doubt = document.marks_doubt
     planned = plan_marked(translator, document.texts, options, memories, marks_doubt, former)
     return replace(planned, language=language)

@@ -62,12 +62,14 @@ class JobText(NamedTuple):
     Attributes:
         former: The use of a former translation. None: there is none.
         flags: The flags of gettext that a message has, such as `c-format`.
+        kept: The spans that its output has too, if they are decided already.
     """
 
     text: str
     direction: Direction
     former: MemoryUse | None = None
     flags: frozenset[str] = frozenset()
+    kept: Sequence[Span] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from vanilla_transformer.model.directions import Direction, in_language, tags_of
 from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
 from vanilla_transformer.text.grouping import map_grouped
-from vanilla_transformer.text.kept import Copies, TokenLinks
+from vanilla_transformer.text.kept import Copies, TokenLinks, with_unknown
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
@@ -60,6 +60,7 @@ class Source:
         flags: The flags of gettext, such as `c-format`, if the text is of a message.
         similar: A similar text and its translation, which the model reads if there is room. None:
             there is none.
+        kept: The spans that its outputs have too, as `JobText.kept`.
     """
 
     text: str
@@ -67,10 +68,22 @@ class Source:
     demands: Demands = NO_DEMANDS
     flags: frozenset[str] = frozenset()
     similar: Suggestion | None = None
+    kept: Sequence[Span] | None = None
 
     def with_text(self, text: str, direction: Direction) -> "Source":
         """Returns another text with the same demands."""
-        return replace(self, text=text, direction=direction, similar=None)
+        return replace(self, text=text, direction=direction, similar=None, kept=None)
+
+    def part(self, span: Span, direction: Direction) -> "Source":
+        """Returns a part of it with the same demands."""
+        part = self.with_text(self.text[slice(*span)], direction)
+        return replace(part, kept=_spans_in(span, self.kept))
+
+    def find_kept(self, unknown: Sequence[Span] = ()) -> list[Span]:
+        """Finds the spans that its outputs have too; `unknown` ones are outside the vocabulary."""
+        if self.kept is None:
+            return self.demands.find_kept(self.text, unknown, self.flags)
+        return with_unknown(self.text, self.kept, unknown)
 
 
 @dataclass(frozen=True)
@@ -244,9 +257,9 @@ class Reader:
             ]
         )
         sources = []
-        for layout, (_, direction, former, flags) in zip(layouts, job.texts, strict=True):
+        for layout, (_, direction, former, flags, kept) in zip(layouts, job.texts, strict=True):
             is_read = former and former.is_read and len(layout.segments) == 1  # of the whole text
-            for line in (lines[number] for number in layout.segments):
+            for span, line in layout.lines(lines):
                 sources.append(
                     Source(
                         line,
@@ -254,6 +267,7 @@ class Reader:
                         job.demands,
                         flags,
                         former.suggestion if former and is_read else None,
+                        _spans_in(span, kept),
                     )
                 )
                 _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
@@ -276,7 +290,7 @@ class Reader:
         if self.tokenizer.unk_token_id in encoded.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
         kept_unknown = unknown if self._keeps_unknown else ()
-        kept = demands.find_kept(text, kept_unknown, flags=source.flags)
+        kept = source.find_kept(kept_unknown)
         language = known_tag(source.direction.source)
         matches = demands.glossary.find(text, language)
         terms = {(term.begin, term.end) for term in matches}
@@ -330,33 +344,41 @@ class Reader:
 
     def sentences(self, source: Source) -> list[Source | Cut]:
         """Returns the sentences of a source, and the cuts between them."""
-        return self._parts(source, split_sentences, source.with_text)
+        return self._parts(source, split_sentences, lambda part: part)
 
     def _pieces(self, source: Source) -> list[Segment | Cut]:
         """Returns pieces of a source that are short enough, and the cuts between them."""
         _, of_pieces = source.direction.of_text(source.text, self._tags)
 
-        def read_piece(text: str, direction: Direction = of_pieces) -> Segment:
-            return self.read([source.with_text(text, direction)])[0]
+        def read(piece: Source) -> Segment:
+            return self.read([piece])[0]
 
-        cut = partial(cut_line, count_tokens=lambda text: len(read_piece(text)), limit=self.limit)
-        return self._parts(source, cut, read_piece)
+        def count_tokens(text: str) -> int:
+            return len(read(source.with_text(text, of_pieces)))
+
+        cut = partial(cut_line, count_tokens=count_tokens, limit=self.limit)
+        return self._parts(source, cut, read)
 
     def _parts(
         self,
         source: Source,
         split: Callable[..., list[str | Cut]],
-        make: Callable[[str, Direction], Part],
+        make: Callable[[Source], Part],
     ) -> list[Part | Cut]:
         """Splits a source; all parts are read with the tag that its text may begin with."""
         tag, direction = source.direction.of_text(source.text, self._tags)
-        line, language = source.text[len(tag) :], known_tag(direction.source)
-        kept = source.demands.find_kept(line, flags=source.flags)
-        first, *others = split(line, language=language, whole=kept)
-        return [
-            make(f"{tag}{first}", source.direction),
-            *(part if isinstance(part, Cut) else make(part, direction) for part in others),
-        ]
+        line = source.part((len(tag), len(source.text)), direction)
+        language = known_tag(direction.source)
+        parts, end = list[Part | Cut](), len(tag)
+        for part in split(line.text, language=language, whole=line.find_kept()):
+            begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
+            if isinstance(part, Cut):
+                parts.append(part)
+            elif parts:
+                parts.append(make(source.part((begin, end), direction)))
+            else:  # with the tag
+                parts.append(make(source.part((0, end), source.direction)))
+        return parts
 
     def read_pairs(
         self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
@@ -436,6 +458,12 @@ class Reader:
     def target_tokens(self, ids: Ids) -> tuple[str, ...]:
         """Returns the tokens of ids of a target."""
         return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
+
+
+def _spans_in(place: Span, spans: Sequence[Span] | None) -> Sequence[Span] | None:
+    """Returns the spans within a place of a text, as those of the text there."""
+    first, last = place
+    return spans and [(b - first, e - first) for b, e in spans if first <= b and e <= last]
 
 
 def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:

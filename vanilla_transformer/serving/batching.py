@@ -59,11 +59,11 @@ class Batcher:
     ) -> None:
         self._compute, self._settings = compute, settings
         self._metrics, self._model = metrics, model
+        self.accepted = 0
         metrics.queued.labels(model).set_function(lambda: self.accepted)
         self._requests: deque[QueuedRequest] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self.accepted = 0
         self._threads = [
             threading.Thread(target=self._work_until_closed, name=f"batches-{number}", daemon=True)
             for number in range(settings.workers)

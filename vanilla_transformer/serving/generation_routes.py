@@ -9,12 +9,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field, create_model
 
+from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation, without_infinities
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.options import SearchOptions, range_of
 from vanilla_transformer.serving.bodies import JSON, Fields, Text, Texts, describe_body
 from vanilla_transformer.serving.errors import check_most
 from vanilla_transformer.serving.glossaries import GlossaryField
+from vanilla_transformer.serving.models import ServedDirection
 from vanilla_transformer.serving.service import service_of
 
 router = APIRouter(tags=["Generation"])
@@ -66,20 +69,26 @@ async def generate(request: Request) -> JSONResponse:
     service.check_size(texts)
     given = asked.model_dump(include={*_NAMES})
     languages = given.pop("source_language"), given.pop("target_language")
-    options = model.options(
-        languages,
+    source, target = (
+        language or code for language, code in zip(languages, model.source.direction, strict=True)
+    )
+    codes = service.models.served_codes(source, target)
+    memories = await service.memories(codes)
+
+    def plan(translator: Translator, options: TranslateOptions) -> Job:
+        return translator.plan(texts, options, memories)
+
+    answer = await service.answer(
+        request,
+        ServedDirection(model, codes, languages),
+        plan,
         **given,
         tokens=asked.scores,
         glossary=service.glossaries.chosen(asked.glossary),
     )
-    source, target = (
-        language or code for language, code in zip(languages, model.source.direction, strict=True)
-    )
-    memories = await service.memories(service.models.served_codes(source, target))
-    job = await model.prepare(model.translator.plan, texts, options, memories)
     rows = [
         [_describe_output(output, asked.scores, bool(memories)) for output in outputs]
-        for outputs in await service.answer(request, model, job)
+        for outputs in answer.rows
     ]
     outputs = rows if isinstance(asked.texts, list) else rows[0]
     return JSONResponse({"model": model.source.name, "outputs": outputs})
@@ -94,13 +103,22 @@ async def models(request: Request) -> JSONResponse:
                 "name": model.source.name,
                 "source": model.source.source,
                 "target": model.source.target,
-                "engine": model.translator.engine.name,
-                "num_beams": model.translator.search_of(TranslateOptions()).num_beams,
-                "source_limit": model.translator.source_limit,
+                **_describe_translator(model.translator),
             }
             for model in service_of(request).models.by_name.values()
         ]
     )
+
+
+def _describe_translator(translator: Translator | None) -> dict[str, Any]:
+    """Returns what is known of a model once it is loaded."""
+    if translator is None:
+        return {}
+    return {
+        "engine": translator.engine.name,
+        "num_beams": translator.search_of(TranslateOptions()).num_beams,
+        "source_limit": translator.source_limit,
+    }
 
 
 def _describe_output(output: Translation, with_scores: bool, has_memory: bool) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Guard:
         async def pass_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], (b"x-request-id", record.request_id.encode())]
+                if seconds := record.fields.get("loading"):
+                    headers.append((b"server-timing", b"loading;dur=%d" % (1000 * seconds)))
                 record.status = message["status"]
                 message = {**message, "headers": headers}
             await send(message)

@@ -16,12 +16,16 @@ from vanilla_transformer.documents.formats import FORMATS, read_document
 from vanilla_transformer.documents.html import read_html
 from vanilla_transformer.documents.places import Document
 from vanilla_transformer.documents.translation import (
+    MarkedJob,
     TranslatedDocument,
     plan_document,
     plan_marked,
     write_document,
 )
+from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving.bodies import (
     FORM,
     JSON,
@@ -98,7 +102,7 @@ async def _translate_texts(
 ) -> tuple[dict[str, list[Any]], list[list[Translation]]]:
     """Returns the answer for texts, and their best outputs."""
     direction = await _find_direction(service, texts, asked.source, asked.target)
-    if (model := direction.model) is None:
+    if direction.model is None:
         answer = _texts_of(asked, direction, [[text] for text in texts])
         if asked.marks:
             answer["marks"] = [[] for _ in texts]
@@ -106,15 +110,19 @@ async def _translate_texts(
             answer["quality"], answer["doubts"] = [None for _ in texts], [[] for _ in texts]
         return answer, []
     memories = await service.memories(direction.codes)
-    options = model.options(
-        direction.languages,
+
+    def plan(translator: Translator, options: TranslateOptions) -> Job:
+        return translator.plan(texts, options, memories)
+
+    _, rows, *_ = await service.answer(
+        request,
+        direction,
+        plan,
         n_best=asked.alternatives + 1,
         glossary=service.glossaries.chosen(asked.glossary),
         marks=asked.marks,
         scores=asked.quality,
     )
-    job = await model.prepare(model.translator.plan, texts, options, memories)
-    rows = await service.answer(request, model, job)
     answer = _texts_of(asked, direction, [[output.text for output in row] for row in rows])
     best = [row[0] for row in rows]
     if asked.marks:
@@ -136,16 +144,20 @@ async def _translate_html(
     marked = [text for page in pages for text in page.texts]
     plain = [text.text for text in marked]
     direction = await _find_direction(service, plain, asked.source, asked.target)
-    if (model := direction.model) is None:
+    if direction.model is None:
         return _texts_of(asked, direction, [[page] for page in given]), []
     memories = await service.memories(direction.codes)
-    options = model.options(
-        direction.languages,
+
+    def plan(translator: Translator, options: TranslateOptions) -> MarkedJob:
+        return plan_marked(translator, marked, options, memories)
+
+    planned, rows, *_ = await service.answer(
+        request,
+        direction,
+        plan,
         n_best=asked.alternatives + 1,
         glossary=service.glossaries.chosen(asked.glossary),
     )
-    planned = await model.prepare(plan_marked, model.translator, marked, options, memories)
-    rows = await service.answer(request, model, planned.job)
 
     def write_pages() -> list[list[str]]:
         written = []
@@ -171,6 +183,8 @@ def _texts_of(
     if asked.source == "auto":
         described = _describe(direction.codes[0], direction.confidence)
         answer["detectedLanguage"] = [described] * len(rows)
+    if direction.pivot:
+        answer["pivot"] = [direction.pivot] * len(rows)
     return answer
 
 
@@ -216,6 +230,8 @@ async def translate_file(request: Request) -> JSONResponse:
         answer["doubtful"] = sum(text.is_doubtful for text in written)
         if translated.untranslated:
             answer["untranslated"] = translated.untranslated
+        if direction.pivot:
+            answer["pivot"] = direction.pivot
     parts, key = Path(name), service.files.keep(content)
     path = f"download_file/{key}/{quote(f'{parts.stem}.{asked.target}{parts.suffix}')}"
     return JSONResponse({"translatedFileUrl": f"{request.base_url}{path}", **answer})
@@ -228,18 +244,18 @@ async def _translate_document(
     document: Document,
     asked: FileFields,
 ) -> TranslatedDocument:
-    model, glossary = direction.model, service.glossaries.chosen(asked.glossary)
-    assert model is not None
+    glossary = service.glossaries.chosen(asked.glossary)
     own = await asyncio.to_thread(Memory, document.pairs)
     memories = [own, *await service.memories(direction.codes)]
-    options = model.options(direction.languages, glossary=glossary)
-    try:
-        plan = plan_document, model.translator, document, options, memories
-        planned = await model.prepare(*plan)
-    except RequestError as error:
-        name = Path(asked.file.filename or "").name
-        raise RequestError(error.status_code, f"{name}: {error.detail}") from error
-    rows = await service.answer(request, model, planned.job)
+    target = direction.codes[1] if direction.pivot else None
+
+    def plan(translator: Translator, options: TranslateOptions) -> MarkedJob:
+        try:
+            return plan_document(translator, document, options, memories, target=target)
+        except ValueError as error:
+            raise ValueError(f"{Path(asked.file.filename or '').name}: {error}") from error
+
+    planned, rows, *_ = await service.answer(request, direction, plan, glossary=glossary)
     best = [row[0] for row in rows]
     return await asyncio.to_thread(write_document, document, planned, best)
 
@@ -278,7 +294,7 @@ async def suggest(request: Request) -> JSONResponse:
     service.check_size([asked.q, asked.s])
     if not (asked.q.strip() and asked.s.strip()):
         raise RequestError(400, "Invalid request: q and s are the text and its translation")
-    _, codes, *_ = service.models.for_direction(asked.source, asked.target)
+    codes = service.models.for_direction(asked.source, asked.target).codes
     try:
         await asyncio.to_thread(service.memory.add, *codes, Pair(asked.q, asked.s))
     except ValueError as error:

@@ -3,19 +3,29 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from transformers import AutoConfig
+
+from vanilla_transformer.documents.translation import MarkedJob
+from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
 from vanilla_transformer.files.model_directory import described_on_card
-from vanilla_transformer.inference.job import Job
+from vanilla_transformer.inference.job import Call, Job
 from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.pivot import first_step, plan_second_step, through
 from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.segments import Segment
+from vanilla_transformer.inference.stages import Row, Stages
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
-from vanilla_transformer.serving.settings import ANY, Computation, ModelSource, Settings
+from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
+from vanilla_transformer.serving.translators import Translators, load_translator
 from vanilla_transformer.text.languages import (
     closest_tag,
     detect,
@@ -36,9 +46,32 @@ such a text is taken to be in the target language; this number is chosen, not me
 Result = TypeVar("Result")
 Languages = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
+Planned = TypeVar("Planned", Job, MarkedJob)
+Plan = Callable[[Translator, TranslateOptions], Planned]
 
 
-class ServedDirection(NamedTuple):
+class Answer(NamedTuple, Generic[Planned]):
+    """What a request is answered with.
+
+    Attributes:
+        rows: The outputs of each text, best first.
+        tokens: Number of the tokens that models have read.
+        seconds: Time in which the request waited for models to be loaded.
+    """
+
+    planned: Planned
+    rows: list[list[Translation]]
+    tokens: int
+    seconds: float
+
+
+def job_of(planned: Job | MarkedJob) -> Job:
+    """Returns the job of texts, which may have tags."""
+    return planned if isinstance(planned, Job) else planned.job
+
+
+@dataclass(frozen=True)
+class ServedDirection:
     """A direction as it is served; without a model, texts that are in the target language already.
 
     Attributes:
@@ -46,35 +79,86 @@ class ServedDirection(NamedTuple):
         languages: The languages that the model is asked for.
         confidence: The confidence that texts are in the source language, in percent, if it was
             detected.
+        further: The direction from the target of the model to that of the codes. None: they are
+            the same.
     """
 
     model: "ServedModel | None"
     codes: tuple[str, str]
-    languages: Languages
+    languages: Languages = (None, None)
     confidence: int = 0
+    further: "ServedDirection | None" = None
+
+    @property
+    def pivot(self) -> str | None:
+        """The code of the language between source and target, if there is one."""
+        return self.further.codes[0] if self.further else None
+
+    async def answer(self, plan: Plan[Planned], **asked: Any) -> Answer[Planned]:
+        """Computes the outputs of a request, with one model after the other.
+
+        Args:
+            plan: Plans the request for a model, with its options.
+            **asked: Options of the request.
+        """
+        assert self.model is not None
+        if self.further is None:
+            return await self.model.answer(plan, self.languages, **asked)
+        return await self._answer_by_pivot(plan, self.further, **asked)
+
+    async def _answer_by_pivot(
+        self, plan: Plan[Planned], further: "ServedDirection", **asked: Any
+    ) -> Answer[Planned]:
+        assert self.model is not None
+        needed = {"marks": True, "scores": asked.get("scores", False)}
+        half = await self.model.answer(plan, self.languages, first_step, **needed)
+        job, outputs = job_of(half.planned), [row[0] for row in half.rows]
+
+        def plan_further(translator: Translator, options: TranslateOptions) -> Job:
+            return plan_second_step(translator, options, first_step(job), outputs)
+
+        whole = await further.answer(plan_further, **asked)
+        rows = [
+            [through(text.text, first, second) for second in row]
+            for text, first, row in zip(job.texts, outputs, whole.rows, strict=True)
+        ]
+        seconds = half.seconds + whole.seconds
+        return Answer(half.planned, rows, half.tokens + whole.tokens, seconds)
 
 
 class ServedModel:
-    """A model, the threads that compute its batches, and its queue."""
+    """A model, its queue, and the threads that compute its batches."""
 
     def __init__(
-        self, source: ModelSource, translator: Translator, settings: Settings, metrics: Metrics
+        self, source: ModelSource, translators: Translators, settings: Settings, metrics: Metrics
     ) -> None:
         computation = settings.computation
-        self.source, self.translator, self.limits = source, translator, settings.limits
+        self.source, self.limits, self._translators = source, settings.limits, translators
         self.description = described_on_card(source.path)
         self._options = TranslateOptions(
             keep_patterns=computation.keep_patterns, batch_tokens=computation.batch_tokens
         )
-        translator.directions(1, self.options())  # an error of its languages comes at the start
-        # The languages of a request in each direction.
-        self.directions: dict[tuple[str, str], Languages]
-        self.directions = {(source.source, source.target): (None, None)}
-        if source.source == ANY and (rows := recorded_directions(translator.tokenizer)):
-            self.directions = {(first or ANY, second): (first, second) for first, second, _ in rows}
+        self.directions = self._directions()
         self._metrics = metrics
-        self.batcher = Batcher(translator.stages.compute, computation, metrics, source.name)
+        self.batcher = Batcher(_compute, computation, metrics, source.name)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
+
+    def _directions(self) -> dict[tuple[str, str], Languages]:
+        """Returns the languages of a request in each direction, which need no weights."""
+        path, options = self.source.path, self.options()
+        tokenizer = load_tokenizer(path)
+        settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
+        languages: Any = options.source_language, options.target_language
+        # It may refuse them.
+        Direction.resolve(tokenizer, settings, *languages, closest=closest_tag)
+        if self.source.source == ANY and (rows := recorded_directions(tokenizer)):
+            return {(first or ANY, second): (first, second) for first, second, _ in rows}
+        return {self.source.direction: (None, None)}
+
+    @property
+    def translator(self) -> Translator | None:
+        """The translator, if it is in memory."""
+        return self._translators.loaded(self.source.path)
 
     def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
@@ -84,20 +168,37 @@ class ServedModel:
         )
         return replace(self._options, source_language=source, target_language=target, **asked)
 
-    async def answer(self, job: Job) -> tuple[list[list[Translation]], int]:
-        """Computes the outputs of a job, and counts the tokens that the model reads."""
-        translator, name = self.translator, self.source.name
-        with self.batcher.slot():
-            split = await self.prepare(translator.reader.split, job)
-            tokens = sum(map(len, split.segments))
-            check_limit(tokens, self.limits.max_tokens, "tokens")
-            self._metrics.characters.labels(name).inc(sum(len(text) for text, *_ in job.texts))
-            self._metrics.tokens.labels(name).inc(tokens)
-            with self._metrics.errors.labels(name).count_exceptions(ComputationError):
-                rows = await self.batcher.run(split.segments, job.call)
-            return await self._run_beside(translator.stages.join, job, split, rows), tokens
+    async def answer(
+        self,
+        plan: Plan[Planned],
+        languages: Languages = (None, None),
+        change: Callable[[Job], Job] = lambda job: job,
+        **asked: Any,
+    ) -> Answer[Planned]:
+        """Computes the outputs of a request.
 
-    async def prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        Args:
+            plan: Plans the request, with options that are made of the others.
+            change: Returns the job that is computed in the place of the planned one.
+        """
+        options, name = self.options(languages, **asked), self.source.name
+        with self.batcher.slot():
+            async with self._translators.use(self.source.path) as (translator, seconds):
+                planned = await self._prepare(plan, translator, options)
+                job = change(job_of(planned))
+                split = await self._prepare(translator.reader.split, job)
+                tokens = sum(map(len, split.segments))
+                check_limit(tokens, self.limits.max_tokens, "tokens")
+                characters = sum(len(text) for text, *_ in job.texts)
+                self._metrics.characters.labels(name).inc(characters)
+                self._metrics.tokens.labels(name).inc(tokens)
+                with self._metrics.errors.labels(name).count_exceptions(ComputationError):
+                    call = translator.stages, job.call
+                    computed = await self.batcher.run(split.segments, call)
+                rows = await self._run_beside(translator.stages.join, job, split, computed)
+        return Answer(planned, rows, tokens, seconds)
+
+    async def _prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
         try:
             return await self._run_beside(work, *arguments)
@@ -114,16 +215,33 @@ class ServedModel:
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
 
+def _compute(segments: list[Segment], call: tuple[Stages, Call]) -> list[Row]:
+    stages, how = call
+    return stages.compute(segments, how)
+
+
 class Models:
     """All models of a server."""
 
-    def __init__(self, models: Iterable[ServedModel]) -> None:
+    def __init__(self, models: Iterable[ServedModel], pivot: bool = False) -> None:
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
-        self.directions: dict[tuple[str, str], ServedModel] = {}
-        """The model of each direction, by the codes of source and target; the first that has it."""
+        self.directions: dict[tuple[str, str], ServedDirection] = {}
+        """By the codes of source and target; the first model that has one counts."""
         for model in self.by_name.values():
-            for direction in model.directions:
-                self.directions.setdefault(direction, model)
+            for codes, languages in model.directions.items():
+                self.directions.setdefault(codes, ServedDirection(model, codes, languages))
+        if pivot:
+            self._add_pivots()
+
+    def _add_pivots(self) -> None:
+        """Adds the directions that two models have one after the other."""
+        direct = list(self.directions.values())
+        for first, further in product(direct, repeat=2):
+            codes = first.codes[0], further.codes[1]
+            meets = first.codes[1] == further.codes[0] != ANY
+            if meets and _closest_code(codes[0], [codes[1]]) != codes[1]:
+                by_pivot = replace(first, codes=codes, further=further)
+                self.directions.setdefault(codes, by_pivot)
 
     def named(self, name: str | None) -> ServedModel:
         """Returns a model by its name; None is enough where there is one model."""
@@ -146,8 +264,7 @@ class Models:
         """Returns a direction, or refuses it (400). Codes may have any spelling."""
         directions, codes = self.directions, self.served_codes(source, target)
         if codes in directions:
-            model = directions[codes]
-            return ServedDirection(model, codes, model.directions[codes])
+            return directions[codes]
         source, target = codes
         offered = "; ".join(f"source={first} target={second}" for first, second in directions)
         if source in {second for _, second in directions} - {first for first, _ in directions}:
@@ -177,7 +294,7 @@ class Models:
             if is_other or sum(shares.values()) < _LEAST_SHARE_OF_SOURCES:
                 if of_target >= _LEAST_SHARE_OF_TARGET:
                     confidence = round(100 * of_target)
-                    return ServedDirection(None, (target, target), (None, None), confidence)
+                    return ServedDirection(None, (target, target), confidence=confidence)
                 raise RequestError(
                     400,
                     f"The text seems to be in another language than {sources}, from which "
@@ -185,7 +302,7 @@ class Models:
                 )
         if detected := detect_languages(text, possible):
             source, confidence = detected[0]
-            return self.for_direction(source, target)._replace(confidence=confidence)
+            return replace(self.for_direction(source, target), confidence=confidence)
         if len(possible) == 1:
             return self.for_direction(possible[0], target)
         raise RequestError(
@@ -224,26 +341,14 @@ def detect_languages(text: str, codes: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:
-    """Loads each model once, and computes a short text with it."""
-    loaded: dict[str, Translator] = {}
-    computation: Computation = settings.computation
-    for source in settings.models:
-        if source.path not in loaded:
-            translator = Translator.from_pretrained(
-                source.path,
-                computation.engine,
-                computation.device,
-                computation.compute_type,
-                workers=computation.workers,
-            )
-            if computation.num_beams is not None:  # for all requests that name none
-                asked = TranslateOptions(num_beams=computation.num_beams)
-                translator.settings = translator.search_of(asked).to_save()
-            # Without a language, and without the warning that the output is cut off.
-            translator.run(
-                translator.plan(["a"], TranslateOptions(max_new_tokens=2), directions=[Direction()])
-            )
-            loaded[source.path] = translator
-    return Models(
-        ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models
-    )
+    """Reads which directions the models have, and loads all of them that may be in memory at once.
+
+    With `max_loaded`, each is loaded when it is asked for.
+    """
+    paths = dict.fromkeys(source.path for source in settings.models)
+    load = partial(load_translator, computation=settings.computation)
+    translators = Translators(load, settings.max_loaded or len(paths), metrics)
+    models = [ServedModel(source, translators, settings, metrics) for source in settings.models]
+    if settings.max_loaded is None:
+        asyncio.run(translators.load(paths))
+    return Models(models, settings.pivot)

@@ -117,11 +117,11 @@ class Metrics:
             "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS
         )
         self.batch_seconds = histogram("batch_seconds", "Time to compute a batch", model)
-        self.queued = Gauge(
-            "accepted_requests",
-            "Requests that are accepted and not yet answered",
-            model,
-            **options,
+        self.loading = histogram("loading_seconds", "Time to load a model")
+        gauge: Any = partial(Gauge, **options)
+        self.waiting = gauge("waiting_requests", "Requests that wait for a model to be loaded")
+        self.queued = gauge(
+            "accepted_requests", "Requests that are accepted and not yet answered", model
         )
 
     def render(self) -> bytes:

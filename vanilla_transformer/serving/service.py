@@ -8,13 +8,18 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from vanilla_transformer.inference.job import Job
-from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.serving.bodies import SomeFields, check_fields, parse_body, read_bytes
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.glossaries import Glossaries
 from vanilla_transformer.serving.memories import StoredMemory
-from vanilla_transformer.serving.models import Models, ServedModel
+from vanilla_transformer.serving.models import (
+    Answer,
+    Models,
+    Plan,
+    Planned,
+    ServedDirection,
+    job_of,
+)
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
 from vanilla_transformer.serving.translated_files import TranslatedFiles
@@ -73,14 +78,18 @@ class Service:
         return [await asyncio.to_thread(self.memory.of, *codes)]  # it reads what others have added
 
     async def answer(
-        self, request: Request, model: ServedModel, job: Job
-    ) -> list[list[Translation]]:
-        """Computes the outputs of a job, as long as that may take."""
-        characters = sum(len(text) for text, *_ in job.texts)
-        note_fields(request, model=model.source.name, texts=len(job.texts), characters=characters)
-        outputs, tokens = await self.finish_in_time(request, model.answer(job))
-        note_fields(request, tokens=tokens)
-        return outputs
+        self, request: Request, direction: ServedDirection, plan: Plan[Planned], **asked: Any
+    ) -> Answer[Planned]:
+        """Computes the outputs of a request; see `ServedDirection.answer`."""
+        assert direction.model is not None
+        note_fields(request, model=direction.model.source.name)
+        answer = await self.finish_in_time(request, direction.answer(plan, **asked))
+        texts = job_of(answer.planned).texts
+        characters = sum(len(text) for text, *_ in texts)
+        note_fields(request, texts=len(texts), characters=characters, tokens=answer.tokens)
+        if answer.seconds:
+            note_fields(request, loading=round(answer.seconds, 3))
+        return answer
 
     def check_size(self, texts: list[str]) -> None:
         """Refuses, with status 400, a request whose texts are too many or too long."""

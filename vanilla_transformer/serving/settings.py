@@ -174,6 +174,16 @@ class Settings:
         "(docs/better.md)",
         metavar="FILE",
     )
+    max_loaded: int | None = option(
+        "most models in memory: each is loaded when asked for, and the one that was asked for "
+        "least recently leaves (default: all are loaded at the start)",
+        ge=1,
+    )
+    pivot: bool = option(
+        "translate by way of a third language where no model has a direction, and two have it "
+        "together: es to de by es-en and en-de",
+        True,
+    )
     address: Address = Address()
     computation: Computation = Computation()
     limits: Limits = Limits()

@@ -73,6 +73,17 @@ class TokenLinks:
         pairs = zip(self.targets, self.aligned, strict=False)
         return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
 
+    def then(self, further: "TokenLinks") -> "TokenLinks":
+        """Returns the links of the source with a translation of the output, by links of both."""
+        own = list(self.pairs())
+        pairs = [
+            (part, index)
+            for part, middle in further.pairs()
+            for linked, index in own
+            if meets(linked, [further.sources[middle]])
+        ]
+        return TokenLinks(self.sources, [part for part, _ in pairs], [index for _, index in pairs])
+
     def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
         """Returns the links into an edited output; an edit with a source is one token in it."""
         new_parts = [edit for edit in edits if edit.source]
@@ -128,13 +139,18 @@ def kept_spans(
             if span[0] < span[1] and not meets(span, longest):
                 longest.append(span)
         spans = longest
+    return with_unknown(text, spans, unknown)
+
+
+def with_unknown(text: str, spans: Sequence[Span], unknown: Sequence[Span]) -> list[Span]:
+    """Returns kept parts with the parts outside of these that the vocabulary lacks, in order."""
     in_patterns = {index for span in spans for index in range(*span)}
     rest = {index for span in unknown for index in range(*span)} - in_patterns
     words: list[Span] = []
     for index in sorted(index for index in rest if not text[index].isspace()):
         begin = words.pop()[0] if words and words[-1][1] == index else index
         words.append((begin, index + 1))
-    return sorted(spans + words)
+    return sorted([*spans, *words])
 
 
 class _Part(NamedTuple):

@@ -1,10 +1,11 @@
 """The lines of texts; the white space and line breaks around them stay as they are."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE
+from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.sentences import Cut
 
 _FILES = r"\*(?:\.[\w*?]+)*"
@@ -27,6 +28,15 @@ class TextLayout:
     def segments(self) -> list[int]:
         """The numbers of the segments, in order."""
         return [part for part in self.parts if isinstance(part, int)]
+
+    def lines(self, lines: Sequence[str]) -> Iterator[tuple[Span, str]]:
+        """Yields the lines of the text, out of those of all texts, with their places in it."""
+        end = 0
+        for part in self.parts:
+            text = lines[part] if isinstance(part, int) else str(part)
+            begin, end = end, end + len(text)
+            if isinstance(part, int):
+                yield (begin, end), text
 
     def with_parts(
         self, parts: Sequence[Sequence[str | int | Cut]] | Mapping[int, Sequence[str | int | Cut]]

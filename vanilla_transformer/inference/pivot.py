@@ -1,0 +1,51 @@
+"""A translation by way of a third language: a job for each of two models, one after the other.
+
+What outputs keep is decided in the source. The second job reads the outputs of the first one, knows
+where the kept parts are in them, and what memories answer. Its glossary counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vanilla_transformer.inference.job import Job, JobText
+from vanilla_transformer.inference.options import TranslateOptions
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.segments import NO_LINKS
+from vanilla_transformer.inference.translator import Translator
+
+
+def first_step(job: Job) -> Job:
+    """Returns a job whose model reads no translations of memories: they are in another language."""
+
+    def without_similar(text: JobText) -> JobText:
+        return text._replace(former=text.former and text.former._replace(is_read=False))
+
+    return replace(job, texts=list(map(without_similar, job.texts)))
+
+
+def plan_second_step(
+    translator: Translator, options: TranslateOptions, first: Job, outputs: Sequence[Translation]
+) -> Job:
+    """Plans the translation of the outputs of a first step, which were asked for their marks."""
+    options = replace(options, links=first.call.details.links, in_sentences=first.in_sentences)
+    former = [text.former for text in first.texts]
+    planned = translator.plan([output.text for output in outputs], options, former=former)
+    texts = [
+        text._replace(flags=source.flags, kept=[m[:2] for m in output.marks if m.kind == "kept"])
+        for text, source, output in zip(planned.texts, first.texts, outputs, strict=True)
+    ]
+    return replace(planned, texts=texts)
+
+
+def through(source: str, first: Translation, second: Translation) -> Translation:
+    """Returns the translation of a source that two steps have made."""
+    if first.stays or second.stays:  # the second one stays in the third language
+        second = replace(second, text=source, links=NO_LINKS, marks=(), stays=True)
+    elif first.links and second.links:
+        second = replace(second, links=first.links.then(second.links))
+    qualities = [first.quality, second.quality]
+    return replace(
+        second,
+        is_complete=first.is_complete and second.is_complete,
+        quality=None if None in qualities else min(filter(None, qualities), default=0.0),
+    )
