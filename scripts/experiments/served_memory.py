@@ -2,9 +2,8 @@
 
     python scripts/experiments/served_memory.py model_cards/program-texts --count 20 --loaded 3
 
-It serves links to one model, each of which counts as a model of its own, and asks all of them in
-turns. Beside it stands a server of as many models as the first one may hold, which asks these
-alone. The resident memory is that of the whole process, at its peak after the first turn too.
+It serves copies of one model, and asks all of them in turns. Beside it stands a server of as many
+models as the first one may hold. The resident memory is that of the whole process.
 """
 
 import argparse
@@ -17,11 +16,23 @@ from urllib.request import Request, urlopen
 
 import psutil
 
-TARGETS = "de fr es it nl sv da nb fi pl cs sk hu ro bg el ru uk tr lt lv et sl hr sr".split()
+TARGETS = "de fr es it nl sv da nb fi pl cs sk hu ro bg el ru uk tr lt"
+
+
+def copy_model(model: Path, folder: Path) -> None:
+    """Makes a folder of links to the files of a model, which forgets its languages."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file.resolve())
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config.pop("directions", None)
+    path.unlink()
+    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 def memory_of(folder: Path, targets: list[str], turns: int, *options: str) -> tuple[float, float]:
-    """Returns the resident memory of a server in MiB: after the turns, and at most between them."""
+    """Returns the resident memory of a server in MiB: at the end, and at most between requests."""
     served = [f"en-{target}={folder / target}" for target in targets]
     words = [*served, "--port", "0", "--log-level", "warning", *options]
     command = [sys.executable, "-m", "vanilla_transformer", "serve", *words]
@@ -42,14 +53,14 @@ def main() -> None:
     """Prints the memory of both servers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--count", type=int, default=20, help="models of the server")
+    parser.add_argument("--count", type=int, default=20, help="models of the server, 20 at most")
     parser.add_argument("--loaded", type=int, default=3, help="models that it may hold")
     parser.add_argument("--turns", type=int, default=3, help="requests to each model")
     options = parser.parse_args()
     with TemporaryDirectory() as parent:
-        targets = TARGETS[: options.count]
+        targets = TARGETS.split()[: options.count]
         for target in targets:
-            (Path(parent) / target).symlink_to(Path(options.model).resolve())
+            copy_model(Path(options.model), Path(parent, target))
         few = memory_of(Path(parent), targets[: options.loaded], options.turns)
         most = ("--max-loaded", str(options.loaded))
         many = memory_of(Path(parent), targets, options.turns, *most)

@@ -9,11 +9,10 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence, Sized
 from typing import Any
 
-from vanilla_transformer.serving.errors import ComputationError, RequestError
+from vanilla_transformer.serving.errors import ComputationError
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
 
@@ -45,7 +44,7 @@ class Batcher:
     Args:
         compute: Computes the outputs of segments for one search; called from several threads if
             there are several workers.
-        settings: The size of a batch, the size of the queue, and the workers.
+        settings: The size of a batch, and the workers.
         metrics: Counts the batches.
         model: Name of the model in the metrics.
     """
@@ -59,8 +58,6 @@ class Batcher:
     ) -> None:
         self._compute, self._settings = compute, settings
         self._metrics, self._model = metrics, model
-        self.accepted = 0
-        metrics.queued.labels(model).set_function(lambda: self.accepted)
         self._requests: deque[QueuedRequest] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -70,26 +67,6 @@ class Batcher:
         ]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next request would be refused."""
-        return self.accepted >= self._settings.queue_size
-
-    @contextmanager
-    def slot(self) -> Iterator[None]:
-        """Counts a request as accepted until the block ends; status 503 if the queue is full."""
-        if self.is_full:
-            raise RequestError(
-                503,
-                f"The queue is full ({self.accepted} requests): ask again later.",
-                {"Retry-After": "1"},
-            )
-        self.accepted += 1
-        try:
-            yield
-        finally:
-            self.accepted -= 1
 
     async def run(self, segments: Sequence[Sized], call: Hashable) -> list[Any]:
         """Computes the segments of a request.

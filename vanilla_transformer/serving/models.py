@@ -1,8 +1,9 @@
 """The models of a server: each is loaded once, and computes the batches of all requests."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -13,15 +14,12 @@ from transformers import AutoConfig
 from vanilla_transformer.documents.translation import MarkedJob
 from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
 from vanilla_transformer.files.model_directory import described_on_card
-from vanilla_transformer.inference.job import Call, Job
+from vanilla_transformer.inference.job import Job
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.pivot import first_step, plan_second_step, through
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.inference.segments import Segment
-from vanilla_transformer.inference.stages import Row, Stages
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import Direction, recorded_directions
-from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
@@ -139,8 +137,8 @@ class ServedModel:
             keep_patterns=computation.keep_patterns, batch_tokens=computation.batch_tokens
         )
         self.directions = self._directions()
-        self._metrics = metrics
-        self.batcher = Batcher(_compute, computation, metrics, source.name)
+        self._metrics, self._computation, self._accepted = metrics, computation, 0
+        metrics.queued.labels(source.name).set_function(lambda: self._accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
     def _directions(self) -> dict[tuple[str, str], Languages]:
@@ -158,7 +156,8 @@ class ServedModel:
     @property
     def translator(self) -> Translator | None:
         """The translator, if it is in memory."""
-        return self._translators.loaded(self.source.path)
+        loaded = self._translators.loaded(self.source.path)
+        return loaded and loaded.translator
 
     def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
@@ -182,8 +181,9 @@ class ServedModel:
             change: Returns the job that is computed in the place of the planned one.
         """
         options, name = self.options(languages, **asked), self.source.name
-        with self.batcher.slot():
-            async with self._translators.use(self.source.path) as (translator, seconds):
+        with self._slot():
+            async with self._translators.use(self.source.path) as (loaded, seconds):
+                translator = loaded.translator
                 planned = await self._prepare(plan, translator, options)
                 job = change(job_of(planned))
                 split = await self._prepare(translator.reader.split, job)
@@ -193,10 +193,30 @@ class ServedModel:
                 self._metrics.characters.labels(name).inc(characters)
                 self._metrics.tokens.labels(name).inc(tokens)
                 with self._metrics.errors.labels(name).count_exceptions(ComputationError):
-                    call = translator.stages, job.call
-                    computed = await self.batcher.run(split.segments, call)
+                    batcher = loaded.batcher(name, self._computation, self._metrics)
+                    computed = await batcher.run(split.segments, job.call)
                 rows = await self._run_beside(translator.stages.join, job, split, computed)
         return Answer(planned, rows, tokens, seconds)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be refused."""
+        return self._accepted >= self._computation.queue_size
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        """Counts a request as accepted until the block ends; status 503 if the queue is full."""
+        if self.is_full:
+            raise RequestError(
+                503,
+                f"The queue is full ({self._accepted} requests): ask again later.",
+                {"Retry-After": "1"},
+            )
+        self._accepted += 1
+        try:
+            yield
+        finally:
+            self._accepted -= 1
 
     async def _prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
@@ -211,19 +231,19 @@ class ServedModel:
 
     def close(self) -> None:
         """Ends the threads."""
-        self.batcher.close(timeout=1)
         self._helpers.shutdown(wait=False, cancel_futures=True)
-
-
-def _compute(segments: list[Segment], call: tuple[Stages, Call]) -> list[Row]:
-    stages, how = call
-    return stages.compute(segments, how)
 
 
 class Models:
     """All models of a server."""
 
-    def __init__(self, models: Iterable[ServedModel], pivot: bool = False) -> None:
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        translators: Translators | None = None,
+        pivot: bool = False,
+    ) -> None:
+        self._translators = translators
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
         self.directions: dict[tuple[str, str], ServedDirection] = {}
         """By the codes of source and target; the first model that has one counts."""
@@ -313,15 +333,15 @@ class Models:
     def problems(self) -> list[str]:
         """Lists why no further request should come: full queues."""
         return [
-            f"the queue of {name} is full"
-            for name, model in self.by_name.items()
-            if model.batcher.is_full
+            f"the queue of {name} is full" for name, model in self.by_name.items() if model.is_full
         ]
 
     def close(self) -> None:
         """Ends the threads of all models."""
         for model in self.by_name.values():
             model.close()
+        if self._translators:
+            self._translators.close()
 
 
 def _closest_code(code: str, served: list[str]) -> str:
@@ -351,4 +371,4 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
     models = [ServedModel(source, translators, settings, metrics) for source in settings.models]
     if settings.max_loaded is None:
         asyncio.run(translators.load(paths))
-    return Models(models, settings.pivot)
+    return Models(models, translators, settings.pivot)

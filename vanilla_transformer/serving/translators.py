@@ -4,13 +4,18 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from vanilla_transformer.inference.options import TranslateOptions
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.directions import Direction
+from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
+
+Result = TypeVar("Result")
 
 
 def load_translator(path: str, computation: Computation) -> Translator:
@@ -32,10 +37,30 @@ def load_translator(path: str, computation: Computation) -> Translator:
     return translator
 
 
-class _Place:
-    """A place in memory: what loads its translator, and the number of requests that use it."""
+class Loaded:
+    """A translator, and the batches of each model that it is."""
 
-    def __init__(self, loading: asyncio.Task[Translator]) -> None:
+    def __init__(self, translator: Translator) -> None:
+        self.translator = translator
+        self._batchers: dict[str, Batcher] = {}
+
+    def batcher(self, model: str, computation: Computation, metrics: Metrics) -> Batcher:
+        """Returns the batches of a model, by its name."""
+        if model not in self._batchers:
+            compute = self.translator.stages.compute
+            self._batchers[model] = Batcher(compute, computation, metrics, model)
+        return self._batchers[model]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the threads that compute the batches; see `Batcher.close`."""
+        for batcher in self._batchers.values():
+            batcher.close(timeout)
+
+
+class _Place:
+    """A place in memory: what loads a translator, and the number of requests that use it."""
+
+    def __init__(self, loading: asyncio.Task[Loaded]) -> None:
         self.loading, self.users, self.left = loading, 0, asyncio.Event()
 
 
@@ -56,11 +81,19 @@ class Translators:
         self._load, self._most, self._metrics = load, most, metrics
         self._places: dict[str, _Place] = {}  # that which was asked for least recently comes first
         self._turn = asyncio.Lock()
+        # What several threads have freed stays with each of them.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loading")
 
-    def loaded(self, path: str) -> Translator | None:
+    def loaded(self, path: str) -> Loaded | None:
         """Returns a translator, if it is in memory."""
         place = self._places.get(path)
         return place.loading.result() if place and place.loading.done() else None
+
+    def close(self) -> None:
+        """Ends the threads."""
+        for loaded in filter(None, map(self.loaded, self._places)):
+            loaded.close(timeout=1)
+        self._thread.shutdown(wait=False)
 
     async def load(self, paths: Iterable[str]) -> None:
         """Loads translators one after the other."""
@@ -69,7 +102,7 @@ class Translators:
                 pass
 
     @asynccontextmanager
-    async def use(self, path: str) -> AsyncIterator[tuple[Translator, float]]:
+    async def use(self, path: str) -> AsyncIterator[tuple[Loaded, float]]:
         """Yields a translator, which stays until the block ends, and the seconds of waiting."""
         started, place = time.perf_counter(), self._places.pop(path, None)
         place = place or _Place(asyncio.create_task(self._load_in_turn(path)))
@@ -80,18 +113,18 @@ class Translators:
                 yield place.loading.result(), 0.0
                 return
             with self._metrics.waiting.track_inprogress():
-                translator = await asyncio.shield(place.loading)  # others wait for it, too
-            yield translator, time.perf_counter() - started
+                loaded = await asyncio.shield(place.loading)  # others wait for it, too
+            yield loaded, time.perf_counter() - started
         finally:
             place.users -= 1
             place.left.set()
 
-    async def _load_in_turn(self, path: str) -> Translator:
+    async def _load_in_turn(self, path: str) -> Loaded:
         try:
             async with self._turn:
                 await self._make_room()
                 with self._metrics.loading.time():
-                    return await asyncio.to_thread(self._load, path)
+                    return Loaded(await self._run_beside(self._load, path))
         except Exception:
             del self._places[path]
             raise
@@ -104,5 +137,9 @@ class Translators:
         while place.users:
             place.left.clear()
             await place.left.wait()
+        await self._run_beside(place.loading.result().close)
         del place
-        await asyncio.to_thread(gc.collect)  # a translator and its caches refer to each other
+        await self._run_beside(gc.collect)  # a translator and its caches refer to each other
+
+    async def _run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
