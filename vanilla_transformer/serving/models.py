@@ -146,9 +146,10 @@ class ServedModel:
         path, options = self.source.path, self.options()
         tokenizer = load_tokenizer(path)
         settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
-        languages: Any = options.source_language, options.target_language
-        # It may refuse them.
-        Direction.resolve(tokenizer, settings, *languages, closest=closest_tag)
+        source, target = options.source_language, options.target_language
+        assert isinstance(source, str | None)
+        assert isinstance(target, str | None)
+        Direction.resolve(tokenizer, settings, source, target, closest_tag)  # it may refuse them
         if self.source.source == ANY and (rows := recorded_directions(tokenizer)):
             return {(first or ANY, second): (first, second) for first, second, _ in rows}
         return {self.source.direction: (None, None)}
@@ -157,7 +158,7 @@ class ServedModel:
     def translator(self) -> Translator | None:
         """The translator, if it is in memory."""
         loaded = self._translators.loaded(self.source.path)
-        return loaded and loaded.translator
+        return loaded.translator if loaded else None
 
     def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
