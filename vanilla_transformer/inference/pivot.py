@@ -47,5 +47,7 @@ def through(source: str, first: Translation, second: Translation) -> Translation
     return replace(
         second,
         is_complete=first.is_complete and second.is_complete,
+        repeated=first.repeated or second.repeated,
+        unknown_share=max(first.unknown_share, second.unknown_share),
         quality=None if None in qualities else min(filter(None, qualities), default=0.0),
     )
