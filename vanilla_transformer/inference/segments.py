@@ -135,9 +135,10 @@ class Segment:
 class Output:
     """What the model made of one segment, with the text that comes from it.
 
-    The stages set its fields: `search` those up to `is_complete`, and `copies`; `link` the `links`;
-    `restore` the text, `links`, `copies`, `restored` and `missing_terms`; `score` the scores;
-    `_with_sentences` the pieces. `Reader.read_pairs` sets `given`.
+    The stages set its fields: `search` those up to `is_complete`, but for `given`, and `copies`;
+    `link` the `links`, and those of the hypothesis; `restore` the text, `links`, `copies`,
+    `restored` and `missing_terms`; `score` the scores; `_with_sentences` the pieces. For a given
+    target, `Reader.read_pairs` sets those up to `text`.
 
     Attributes:
         hypothesis: The tokens that the search has found, or those of a given target.
