@@ -162,6 +162,9 @@ def test_siblings_of_the_table_are_kept(text, spans):
         ("%1$s of %2$s", "%1$s von %1$s", "%1$s von %2$s"),
         ("%d%% of it", "%d\u00a0%% davon", None),
         ("%d%% of it", "bunun %%%d kadar", None),
+        ("Only %d%% left", "Nur %d%% %% %% übrig", "Nur %d%% übrig"),
+        ("Only 5%% left", "5 %% %% restant", "5 %% restant"),
+        ("50%% and 10 percent", "50 %% und 10 %%", None),
         ("Wait&#8230;", "Warte…", None),
         ("A &amp; B &lt;", "A & B < &copy;", "A &amp; B &lt; &copy;"),
         ("Delete $1", "$1 löschen: [[$1]]", None),
@@ -197,6 +200,10 @@ def test_of_two_flags_the_first_in_the_table_counts(first, second):
         ("%s percent", "%s % der Dateien", "%s %% der Dateien", "php"),
         ("50%% used", "50 % belegt", "50 %% belegt", ""),
         ("%1$d%% (%2$s)", "%1$d% (%2$s)", "%1$d%% (%2$s)", ""),
+        ("%d items, 5%% more", "%d elementos y 5 %%% más", "%d elementos y 5 %% más", "python"),
+        ("%1$d%% (%2$s)", "%1$d%%%% (%2$s) 已加载", "%1$d%% (%2$s) 已加载", ""),
+        ("5 percent more", "5 % mehr", "5 % mehr", "c"),
+        ("%d%% done", "%d % de fait", "%d %% de fait", "c"),
         ("%s is 50% full", "%s ist zu 50 % voll", "%s ist zu 50 % voll", ""),
         ("%1 is full", "%1 ist 100 % voll", "%1 ist 100 % voll", "qt"),
         ("{0} is full", "{0} ist 100 % voll", "{0} ist 100 % voll", ""),
@@ -218,6 +225,7 @@ def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, r
         ("%d of %s", "%s の %d", "%2$s の %1$d"),
         ("%s: %d of %ld", "%ld 中 %s: %d", "%3$ld 中 %1$s: %2$d"),
         ("%d%% of %s", "%s bunun %%%d kadar", "%2$s bunun %%%1$d kadar"),
+        ("% d of %s", "%s の % d", "%2$s の %1$ d"),
         ("%*d of %.*s", "%.*s の %*d", "%4$.*3$s の %2$*1$d"),
         ("%1$d of %2$s", "%s の %d", "%2$s の %1$d"),
         ("%1$d of %2$s", "%2$s の %1$d", None),
@@ -230,6 +238,21 @@ def test_placeholders_in_another_order_are_numbered(source, output, numbered):
     copies = Copies.find(source, kept_spans(source, flags=flags), output, flags)
     edits = edits_to_number(source, output, copies.pairs)
     assert (apply_edits(output, edits) if edits else None) == numbered
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "result"),
+    [
+        ("Open {{a}}", "{{a} ファイル", "{{a}} ファイル"),
+        ("Open {name}", "{nam}} öffnen", "{name} öffnen"),
+        ("Open ${dir}", "Ouvrir ${{dir}", "Ouvrir ${dir}"),
+    ],
+)
+def test_a_damaged_placeholder_is_replaced_with_its_braces(source, output, result):
+    copies = Copies.find(source, kept_spans(source), output)
+    at = regex.search(r"\w+(?=\}|$)", output).span()
+    edits = edits_to_keep(copies, TokenLinks([(5, len(source))], [at], [0]))
+    assert apply_edits(output, edits) == result
 
 
 def test_a_text_without_spaces_is_entered_between_its_letters():

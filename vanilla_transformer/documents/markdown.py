@@ -54,8 +54,10 @@ _WRITTEN = {  # how a file writes tokens of which the parser does not tell it
 }
 _NO_PROSE = re.compile(  # no sentence begins like such a line, or has half a pair of braces
     r"([!%+/:;=?@^])\1{2,}|\$\$|[)\]}|]|\[(?:!\w+|TOC)\]|\*\[.*\]:|;?-+8<-|\\(?:begin|end)\{"
-    r"|[^{]*\}\}|.*\{\{[^}]*$"
+    r"|[^{]*\}\}|.*\{\{[^}]*$|%%.*%%$|\[[^\[\]^]+\]:\s+(?:<.*>|\S+)(?:\s+[\"'(].*)?$"
 )
+_TASK = re.compile(r"(?:\[[ xX]\]\s+)?")
+_ATTRIBUTES = re.compile(r"(?:\s+\{\s*[#.:][^{}\n]*\})?\s*$")
 _CODE = re.compile(  # a paragraph of MDX
     r"import\s+(?:['\"{]|[\w*\s,]+\sfrom\s)|export\s+(?:default|const|let|var|function|class|[{*])"
 )
@@ -63,10 +65,12 @@ _LIQUID = re.compile(
     r"\{%-?\s*(highlight|raw|comment|verbatim)\b[^\n]*\n.*?\{%-?\s*end\1\b[^\n]*", re.DOTALL
 )
 _BREAK = re.compile(r"(<br\s*/?>)", re.IGNORECASE)
+_VALUE = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
-    rf"{_BRACES}|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
+    rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{_BRACES}"
+    rf"|\{{%[^\n]*?%\}}|\{{\s*[#.:][^{{}}\n]*\}}|\{{[\w:+-]+\}}(?=`)"
     r"|\[\[[^\[\]\n]+\]\](?![(\[])|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
-    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)|^\[[ xX]\](?=\s)"
+    r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)"
 )
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
@@ -236,7 +240,12 @@ def _texts_of(
             elif part.strip():
                 texts[-1].append((begin + len(part) - len(part.lstrip()), part.lstrip()))
             begin += len(as_written(part))
-    yield from filter(None, texts)
+    for pieces in filter(None, texts):
+        begin, first = pieces[0]
+        box = _TASK.match(first).end()  # type: ignore[union-attr]  # it matches nothing, too
+        pieces[0] = begin + box, first[box:]
+        pieces[-1] = pieces[-1][0], _ATTRIBUTES.sub("", pieces[-1][1])
+        yield pieces
 
 
 def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Iterator[Place]:

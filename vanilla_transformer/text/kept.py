@@ -30,6 +30,7 @@ from vanilla_transformer.text.printf import (
     comparable_form,
     doubles_percent,
     have_numbers,
+    is_by_number,
     is_percentage_at,
     percent_signs_outside,
     value_numbers,
@@ -111,7 +112,7 @@ def kept_spans(
     text: str,
     unknown: Sequence[Span] = (),
     patterns: Sequence[Any] = (),
-    sure_parts: Collection[str] = (),
+    sure_parts: Collection[str] | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[Span]:
     """Finds the parts of a text that stay as they are in its translation, in order.
@@ -282,11 +283,13 @@ def _shared_out(
         # Of two equal parts side by side the second is too many, if one is.
         before = found[-1] if found else _Part((0, 0), "", "")
         between = output[before.span[1] : span[0]]
-        is_repeated = before.text == text and not between.strip()
+        is_behind = bool(found) and not between.strip()
+        is_repeated = is_behind and before.text == text
+        is_of_number = is_by_number(output, span[0]) or (is_behind and before.text[-1] != "%")
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
-        elif text == "%%":  # a percent sign, as any text may have one more
+        elif text == "%%" and is_of_number:  # any text may have one more
             continue
         elif extra[form]:
             extra[form] -= 1
@@ -362,6 +365,9 @@ def _edit_for(
             # Some parts of the damaged copy may be linked with other words: it is taken whole.
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
+        elif "{" in text:  # its braces may be tokens without a link
+            begin = len(output[:begin].rstrip(f"{text[0]}{{"))
+            end = len(output) - len(output[end:].lstrip("}"))
         copy = begin, end
         letters = "".join(output[begin:end].split())  # tokens of a damaged copy often stand apart
         if SequenceMatcher(None, letters, text).ratio() >= SIMILAR and not meets(copy, taken):
@@ -422,7 +428,8 @@ def edits_to_double_signs(
         for (begin, end), _ in find_patterns(output, parts, flags=flags)
         if output[begin:end] in parts or not is_percentage_at(output, begin)
     ]
-    return [Edit(n, n + 1, "%%") for n in percent_signs_outside(output, others)]
+    signs = percent_signs_outside(output, others)
+    return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
 
 
 def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:

@@ -111,7 +111,7 @@ class _Skeleton:
         sure_parts: As for `find_patterns`.
     """
 
-    def __init__(self, text: str, sure_parts: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, sure_parts: Sequence[str] | None = None) -> None:
         self.text = text
         begin, end = len(text) - len(text.lstrip()), _END.search(text).start()
         kept = [span for span in kept_spans(text, sure_parts=sure_parts) if span[0] < end]

@@ -105,11 +105,12 @@ PATTERNS: Sequence[Pattern] = (
     ),
     Pattern(
         "placeholder",
-        ("%", "$(", "@"),
+        ("%", "$(", "$t(", "@"),
         rf"%\({_NAME}\)[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]"
         rf"|%<{_NAME}>[-+#0]*\d*(?:\.\d+)?[diouxXeEfFgGs]|%\{{{_NAME}\}}"
-        rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|@[A-Z][A-Z0-9_]*@",
-        "%(name)s %<name>s %{name} %PATH% $(NAME) @NAME@",
+        rf"|%[A-Z][A-Z0-9_]+%|\$\({_NAME}\)|\$t\([^()]+\)|@[A-Z][A-Z0-9_]*@"
+        rf"|(?<![{_WORD}])@(?:\.\w+)?:{_NAME}(?:\.\w+)*",
+        "%(name)s %<name>s %{name} %PATH% $(NAME) $t(a.b) @:a.b @NAME@",
         "50 %(about) of them, 5 %<br>, from 5% to 10%, $(5), a@b",
         is_sure=True,
     ),
@@ -269,13 +270,14 @@ _STRICT = {  # the placeholders of a message with such a flag: it says that % is
 
 
 @cache
-def _patterns_for(flags: frozenset[str]) -> Sequence[Pattern]:
-    """Returns the table for a message with flags of gettext."""
+def _patterns_for(flags: frozenset[str], has_space: bool) -> Sequence[Pattern]:
+    """Returns the table for a message with flags of gettext; with the flag of `% d`, or without."""
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
     strict = [
-        Pattern("placeholder", (), expression, "", "", is_sure=True)
+        Pattern("placeholder", (), expression if has_space else no_space, "", "", is_sure=True)
         for name, expression in _STRICT.items()
         if name in names
+        for no_space in [expression.replace("+ #", "+#")]
     ]
     refused = [_STRICT[name[3:]] for name in names if name[:3] == "no-" and name[3:] in _STRICT]
     signs = {"%" if "%" in expression else "{" for expression in refused}
@@ -290,20 +292,23 @@ def _compiled(expression: str) -> Any:
 
 def find_patterns(
     text: str,
-    sure_parts: Collection[str] = (),
+    sure_parts: Collection[str] | None = None,
     kind: str | None = None,
     flags: frozenset[str] = frozenset(),
 ) -> list[tuple[tuple[int, int], Pattern]]:
     """Finds the parts of a text that look like code, in order, with their rows.
 
     Args:
-        sure_parts: Parts of another text, which are found whatever stands beside them.
+        sure_parts: Parts of the source of the text, which are found whatever stands beside them.
+            Only if one of them is like `% d`, `% d` is no percent sign here. None: it is a source.
         kind: Parts of this kind only. None: of any kind.
         flags: The flags of gettext that a message has, such as `c-format` and `no-c-format`.
     """
     found: list[tuple[tuple[int, int], Pattern]] = []
     taken: set[int] = set()
-    for pattern in _patterns_for(flags) if flags else PATTERNS:
+    has_space = sure_parts is None or any("% " in part for part in sure_parts)
+    sure_parts = sure_parts or ()
+    for pattern in _patterns_for(flags, has_space) if flags else PATTERNS:
         if pattern.signs and not any(sign in text for sign in pattern.signs):
             continue
         if kind not in (None, pattern.kind):

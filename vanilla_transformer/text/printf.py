@@ -12,9 +12,10 @@ SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
+_BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
 # `{}` also stands for the next one of several values.
 PRINTF_PART = regex.compile(
-    rf"(?:%%)?(%(?:\d+\$)?{FLAGS}{SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
+    rf"(?:%%)?(%(?:\d+\$)?(?:{FLAGS}| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
 )
 
 
@@ -44,6 +45,11 @@ def percent_signs_outside(text: str, parts: Iterable[Span]) -> list[int]:
 def is_percentage_at(text: str, position: int) -> bool:
     """Returns whether a percent sign stands behind a number, or before a space."""
     return SHARE.match(text, position) is not None
+
+
+def is_by_number(text: str, position: int) -> bool:
+    """Returns whether `%%` stands beside a number, as the percent sign of any text may."""
+    return _BY_NUMBER.match(text, position) is not None
 
 
 def doubles_percent(part: str) -> bool:
@@ -93,7 +99,7 @@ def with_number(part: str, number: int) -> str:
     """Returns a placeholder with the number of its value: `%2$s`, `%3$*2$d`."""
     widths = count(number - part.count("*"))
     numbered = regex.sub(r"\*(?!\d)", lambda _: f"*{next(widths)}$", part)
-    return str(regex.sub(r"%(?:\d+\$)?(?=[^%\s])", f"%{number}$", numbered, count=1))
+    return str(regex.sub(r"%(?:\d+\$)?(?=[^%])", f"%{number}$", numbered, count=1))
 
 
 _NUMBERED = {"awk", "boost", "c", "elisp", "gcc-internal", "java-printf", "javascript", "librep"}
