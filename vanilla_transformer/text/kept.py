@@ -19,10 +19,10 @@ from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     find_patterns,
-    is_exact,
     is_invented,
     is_part_at,
     is_written_out,
+    may_not_repeat,
     pattern_of,
 )
 from vanilla_transformer.text.printf import (
@@ -293,7 +293,7 @@ def _shared_out(
             continue
         elif extra[form]:
             extra[form] -= 1
-            spare.append(Spare(span, is_repeated or is_exact(text)))
+            spare.append(Spare(span, is_repeated or may_not_repeat(text)))
         elif (row := rows.get(span)) and is_invented(text, row, source, of_source):
             spare.append(Spare(span, must_go=True))
         elif row in of_source:

@@ -329,7 +329,7 @@ def pattern_of(part: str) -> Pattern | None:
     return next((row for row in PATTERNS if _compiled(row.expression).fullmatch(part)), None)
 
 
-def is_exact(part: str) -> bool:
+def may_not_repeat(part: str) -> bool:
     """Returns whether a translation never repeats a part; it may repeat addresses and `$1`."""
     pattern = pattern_of(part)
     return pattern is not None and (pattern.is_sure or pattern.kind in ("path", "option", "emoji"))
