@@ -3,9 +3,9 @@
     python scripts/experiments/single_texts.py model_cards/program-texts texts.en \
         --target-language de
 
-The texts are the lines of a file. The bare calls of CTranslate2 are those that `Translator` makes,
-with the same token ids; both take turns in one process, of which the processor time counts. A
-server of its own answers the same texts afterwards. All compute with one thread.
+The texts are the lines of a file. The time of CTranslate2 is that of the calls that `Translator`
+makes, so that other work on the machine slows both down. A server of its own answers the same texts
+afterwards. All compute with one thread, and processor time counts.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import islice
 from time import process_time
 from typing import Any
@@ -22,21 +21,23 @@ from urllib.request import Request, urlopen
 os.environ["OMP_NUM_THREADS"] = "1"  # torch and CTranslate2 read it when they are imported
 
 import psutil
-from benchmark_reports import time_in_turns
 
 from vanilla_transformer import Translator, read_lines
 
 
-class Recorder:
-    """Keeps the calls of an engine's translator."""
+class Timed:
+    """Times the calls of an engine's translator."""
 
     def __init__(self, translator: Any) -> None:
-        self.translator, self.calls = translator, list[dict[str, Any]]()
+        self.translator, self.seconds = translator, 0.0
 
     def translate_batch(self, **arguments: Any) -> Any:
-        """Translates, and keeps the arguments."""
-        self.calls.append(arguments)
-        return self.translator.translate_batch(**arguments)
+        """Translates, and counts the processor time."""
+        begun = process_time()
+        try:
+            return self.translator.translate_batch(**arguments)
+        finally:
+            self.seconds += process_time() - begun
 
 
 def time_of_server(model: str, texts: list[str], options: argparse.Namespace, beams: int) -> float:
@@ -65,18 +66,12 @@ def measure(options: argparse.Namespace, beams: int) -> dict[str, float]:
     texts = list(islice(filter(str.strip, read_lines(options.texts)), options.count))
     translator: Any = Translator.from_pretrained(options.model, "ctranslate2", "cpu")
     asked = {"tgt_lang": options.target_language, "num_beams": beams}
-    bare = translator.engine.translator
-    translator.engine.translator = recorder = Recorder(bare)
-    for text in texts:
-        translator.translate(text, **asked)
-    calls, translator.engine.translator = recorder.calls, bare
-
-    actions: dict[str, Callable[[], Any]] = {
-        "CTranslate2": lambda: [bare.translate_batch(**call) for call in calls],
-        "Translator": lambda: [translator.translate(text, **asked) for text in texts],
-    }
-    times = time_in_turns(actions, options.repeats, process_time)
-    seconds = {name: sorted(taken)[len(taken) // 2] for name, taken in times.items()}
+    translator.engine.translator = engine = Timed(translator.engine.translator)
+    for begun, owned in ((process_time(), engine.seconds) for _ in range(2)):  # first to make ready
+        for text in texts:
+            translator.translate(text, **asked)
+        taken, own = process_time() - begun, engine.seconds - owned
+    seconds = {"CTranslate2": own, "Translator": taken}
     seconds["server"] = time_of_server(options.model, texts, options, beams)
     return {name: 1000 * taken / len(texts) for name, taken in seconds.items()}
 
@@ -89,7 +84,6 @@ def main() -> None:
     parser.add_argument("--source-language", default="en")
     parser.add_argument("--target-language", default="de")
     parser.add_argument("--count", type=int, default=300, help="texts")
-    parser.add_argument("--repeats", type=int, default=3, help="turns; the median counts")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     options = parser.parse_args()
     for beams in options.beams:

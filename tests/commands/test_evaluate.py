@@ -44,6 +44,38 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     assert "`split` 'validation' is not in the data" in missing.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(("first", "count"), [(0, 0), (4, 12), (0, 16)])
+def test_scores_are_told_without_texts_like_those_of_the_training(
+    trained, corpus, tmp_path, capsys, first, count
+):
+    """The first texts of the test are like none of the others."""
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    lines[:first] = [f"no word of {name} is there" for name in ("one", "two", "six", "ten")][:first]
+    german = (corpus / "test.de").read_text(encoding="utf-8").splitlines()
+    sides = {
+        "known": (lines[first:] if count else ["no such text"]),
+        "test": lines,
+        "rest": lines[:first],
+    }
+    for name, texts in sides.items():
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"{text}\t{german[n]}\n" for n, text in enumerate(texts)), encoding="utf-8"
+        )
+
+    def scores_of(test, *options):
+        words = ["--test-file", str(tmp_path / test), "--metrics", "chrf", *options]
+        assert run_subcommand("evaluate", [str(trained), *words]) is None
+        return capsys.readouterr().out
+
+    known = ("--train-file", str(tmp_path / "known.tsv"))
+    scores = json.loads(scores_of("test.tsv", *known, "--json"))["chrf"]
+    assert ("without_twins" in scores) == (0 < count < 16)
+    if "without_twins" in scores:
+        alone = json.loads(scores_of("rest.tsv", "--json"))["chrf"]
+        assert scores["without_twins"] == {"score": alone["chrf"], "texts": first}
+        assert "nearly equal to training texts: " in scores_of("test.tsv", *known)
+
+
 def test_outputs_that_are_no_better_than_their_sources_are_called_so(trained, corpus, capsys):
     for references, is_told in (("test.en", True), ("test.de", False)):
         data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / references)]

@@ -5,6 +5,7 @@ import json
 import pytest
 from made_up_language import arguments, main
 
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.near_twins import TWIN, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -77,3 +78,19 @@ def test_a_run_tells_its_scores_without_twins(corpus, tmp_path, capsys):
     figures = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert figures["test_chrf_without_twins"] != figures["test_chrf"]
     assert "Test: 12 of 16 texts are nearly equal to a training text" in capsys.readouterr().err
+
+
+def test_a_report_of_corpora_counts_twins_of_held_out_texts(tmp_path, capsys):
+    entry = {
+        "name": "ours",
+        "train": write(tmp_path / "train.tsv", TRAINED),
+        "validation": write(tmp_path / "validation.tsv", ["A boat", "A horse"]),
+        "test": write(tmp_path / "test.tsv", ["Cannot open the file %d", "A boat"]),
+        "filters": {"placeholders": False},
+    }
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps({"corpora": [entry]}), encoding="utf-8")
+    assert run_subcommand("corpora", [str(recipe)]) is None
+    lines = capsys.readouterr().out.splitlines()
+    assert "ours, test: 1 of 2 texts are nearly equal to a training text" in lines
+    assert "ours, validation: 0 of 2 texts are nearly equal to a training text" in lines

@@ -23,7 +23,9 @@ class Options:
 def run(options: Options) -> None:
     """Reads the corpora, and prints counts and examples."""
     from vanilla_transformer.data.corpus_reports import count_reasons, dropped_examples
+    from vanilla_transformer.data.near_twins import is_twin, memory_of_sources
     from vanilla_transformer.data.parallel_data import load_tables
+    from vanilla_transformer.data.row_languages import split_tag
     from vanilla_transformer.run.parsing import read_given
 
     with usage_errors():
@@ -31,7 +33,8 @@ def run(options: Options) -> None:
     data = make_options(DataArguments, given)
     if not data.corpora:
         raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
-    for corpus, table in load_tables(data).get("train", []):
+    tables = load_tables(data)
+    for corpus, table in tables.get("train", []):
         dropped = count_reasons(table)
         print(f"{corpus.name}: {len(table) - dropped.total():,} of {len(table):,} pairs are kept")
         for reason, number in dropped.most_common():
@@ -39,3 +42,12 @@ def run(options: Options) -> None:
             for row in dropped_examples(table, reason):
                 sides = [short_line(row[side], _LONGEST_TEXT) for side in ("source", "target")]
                 print(f"    {row['line']}: {sides[0]} → {sides[1]}")
+    training = (row for _, table in tables.get("train", []) for row in table if not row["reason"])
+    memory = memory_of_sources((row["source"] for row in training), data.tags)
+    for split in (split for split in tables if split != "train"):
+        for corpus, table in tables[split]:
+            twins = sum(is_twin(memory, split_tag(text, data.tags)[1]) for text in table["source"])
+            print(
+                f"{corpus.name}, {split}: {twins:,} of {len(table):,} texts are nearly equal to a "
+                "training text"
+            )

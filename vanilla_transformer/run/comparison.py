@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from sacrebleu.significance import PairedTest
 
+from vanilla_transformer.data.near_twins import WITHOUT_TWINS
 from vanilla_transformer.inference.results import without_infinities
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.training.metrics import (
@@ -79,6 +80,11 @@ def describe_scores(scores: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for metric, figures in scores.items():
         score = score_with_interval(figures[metric], figures.get("interval", ()))
         yield f"{metric}: {score}  {figures['signature']}"
+        if without := figures.get(WITHOUT_TWINS):
+            yield (
+                f"  without texts that are nearly equal to training texts: {without['score']:.2f} "
+                f"({without['texts']:,} texts)"
+            )
 
 
 def describe_comparison(scores: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
 from vanilla_transformer.data.parallel_data import load_parallel_data, warn_of_swapped_columns
 from vanilla_transformer.data.row_languages import languages_of_rows, with_languages
 from vanilla_transformer.files.model_directory import check_on_hub
@@ -65,7 +66,8 @@ def evaluate_model(
     """Translates the sources of a split as `Translator` does, and scores the outputs.
 
     Args:
-        data_arguments: Where the data come from. Lines above `max_source_length` are split.
+        data_arguments: Where the data come from. Lines above `max_source_length` are split. With
+            training data, scores without texts that are nearly equal to these are told, too.
         bleu_tokenize: sacrebleu's tokenizer for BLEU, TER and WER; None: that of the target's
             language, or of the script that most references are in.
         calibrates: Whether to write the quality of outputs beside the model, see `calibrate`.
@@ -83,6 +85,12 @@ def evaluate_model(
         name: score_texts(name, predictions, references, with_interval=True, tokenize=tokenize)
         for name in metrics
     }
+    if TWIN in rows.column_names:
+        alone = [number for number, is_twin in enumerate(rows[TWIN]) if not is_twin]
+        texts = [predictions[n] for n in alone], [references[n] for n in alone]
+        for name in metrics if alone else ():
+            without = score_texts(name, *texts, with_interval=True, tokenize=tokenize)
+            scores[name][WITHOUT_TWINS] = {"score": without[name], "texts": len(alone)}
     warn_of_copies(rows, predictions)
     learnt = None
     if calibrates:
@@ -140,6 +148,8 @@ def _load_scored(
     data = load_parallel_data(data_arguments).splits
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
+    if "train" in data and split != "train":
+        data[split] = mark_twins(data[split], data["train"], data_arguments.tags)
     return data[split], choose_score_tokenizers(data[split], metrics, chosen)
 
 
