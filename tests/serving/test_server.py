@@ -290,9 +290,9 @@ UNKNOWN = b"<?xml version='1.0' encoding='klingon'?><{}/>"
     ("suffix", "content", "place"),
     [
         ("arb", b'{"a":\n 1', "line 2"),
-        ("docx", packed("word/other.xml", "<a/>"), "word/document.xml"),
+        ("docx", packed("word/other.xml", "<a/>"), "word/document*.xml"),
         ("epub", packed("a.xhtml", "<p>\xff".encode("latin-1")), "a.xhtml"),
-        ("epub", packed("a.opf", "<a/>"), "html"),
+        ("epub", packed("a.opf", "<a/>"), "htm"),
         ("htm", b"<html>\n<meta charset=klingon>", "line 2"),
         ("html", b"a\n\xff", "line 2"),
         ("json", b'{"a":\n "\\ud800"}', "line 2"),
