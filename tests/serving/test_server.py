@@ -19,6 +19,7 @@ from libretranslatepy import LibreTranslateAPI
 from made_up_language import NOUNS, VERBS
 from programs import command
 from servers import FORM, JSON, read_answer, serving, wait_until
+from sites import findings, needs_packages
 
 from vanilla_transformer.inference.quality import Calibration
 from vanilla_transformer.inference.translator import Translator
@@ -182,6 +183,25 @@ def test_a_page_translates_by_keyboard_on_a_phone(server, chromium):  # noqa: F8
     assert "4000 of 3000" in page.locator("#count").inner_text()
     page.locator("#status.problem").get_by_text("exceeds text limit").wait_for()
     page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_page_is_accessible(server, chromium, width, scheme):  # noqa: F811 - the fixture
+    needs_packages()
+    viewport = {"width": width, "height": 800}
+    context = chromium.new_context(viewport=viewport, color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{server.port}/")
+    page.get_by_label("Glossary").select_option("house")
+    assert findings(page) == []
+    page.get_by_label("Text").fill("a dog <b> \U0001f600 %s\nqqq dog")
+    page.locator("mark.term").first.wait_for()
+    assert page.locator("#doubts li").count()
+    assert findings(page) == []
+    page.get_by_label("Text").fill("a " * 2000)
+    page.locator("#status.problem").wait_for()
+    assert findings(page) == []
+    context.close()
 
 
 PAGE = """<!DOCTYPE html><html><head><script>document.write("<p>a dog</p>" && 1 < 2)</script>

@@ -5,6 +5,7 @@ import shutil
 from itertools import product
 
 import pytest
+from huggingface_hub import SpaceCard
 from playwright.sync_api import expect
 from programs import REPOSITORY
 from sites import PACKAGES, findings, needs_packages, served
@@ -271,6 +272,13 @@ def test_the_folder_is_small_and_has_licences(site):
     )
     total = sum(path.stat().st_size for path in site.folder.rglob("*") if path.is_file())
     assert total < 27_000_000
+
+
+def test_the_folder_is_a_static_space_with_a_readme(site):
+    card = SpaceCard.load(REPOSITORY / "scripts" / "space_static" / "README.md")
+    assert (card.data.sdk, len(card.data.short_description) <= 60) == ("static", True)
+    assert (site.folder / "index.html").exists()
+    assert not (site.folder / "README.md").exists()
 
 
 @pytest.mark.slow
