@@ -17,6 +17,7 @@ import pytest
 from browsers import chromium  # noqa: F401 - a fixture
 from libretranslatepy import LibreTranslateAPI
 from made_up_language import NOUNS, VERBS
+from playwright.sync_api import expect
 from programs import command
 from servers import FORM, JSON, read_answer, serving, wait_until
 from sites import findings, needs_packages
@@ -202,6 +203,39 @@ def test_a_page_is_accessible(server, chromium, width, scheme):  # noqa: F811 - 
     page.locator("#status.problem").wait_for()
     assert findings(page) == []
     context.close()
+
+
+@pytest.mark.parametrize("by_keyboard", [True, False])
+def test_a_word_has_alternatives(server, chromium, by_keyboard):  # noqa: F811 - the fixture
+    page = chromium.new_page()
+    page.goto(f"http://127.0.0.1:{server.port}/")
+    page.get_by_label("Text").fill(f"{LINE}\n\n{LINE}")
+    page.locator("#result > span").nth(1).wait_for()
+    result, choices = page.get_by_label("Translation"), page.locator("#choices button")
+    others = server.translate(LINE, alternatives=3)[2]["alternatives"]
+    ends = [other.removeprefix("Hund sieht ") for other in others if "Hund sieht " in other]
+    assert ends
+    if by_keyboard:
+        result.focus()
+        for _ in range(6):
+            result.press("ArrowRight")
+        assert page.evaluate("`${getSelection()}`") == "Katze"
+        result.press("Enter")
+        expect(choices).to_have_text(ends)
+        page.keyboard.press("Escape")
+        expect(result).to_be_focused()
+        expect(choices.first).to_be_hidden()
+        result.press("Enter")
+        expect(choices.first).to_be_focused()
+        page.keyboard.press("Enter")
+    else:
+        box = page.locator("#result > span").nth(1).bounding_box()
+        page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + box["height"] / 2)
+        expect(choices).to_have_text(ends)
+        assert abs(choices.first.bounding_box()["y"] - box["y"] - box["height"]) < 20
+        choices.first.click()
+    expect(result).to_have_text(f"{OUTPUT}\n\nHund sieht {ends[0]}", use_inner_text=True)
+    page.close()
 
 
 PAGE = """<!DOCTYPE html><html><head><script>document.write("<p>a dog</p>" && 1 < 2)</script>

@@ -357,6 +357,7 @@ async def frontend_settings(request: Request) -> JSONResponse:
             "language": {
                 side: {"code": code, "name": _name_of(code)} for side, code in first.items()
             },
+            "maxAlternatives": service.settings.limits.max_beams - 1,
             "models": [
                 {"name": name, "description": model.description}
                 for name, model in service.models.by_name.items()

@@ -1,9 +1,9 @@
 // The page. What translates, and where, is the engine's: see `load` in translator.js.
 import { load } from "./translator.js";
 
-const [from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key, secret, count, notice, models] = [
+const [from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key, secret, count, notice, models, choices, how] = [
   "from", "to", "swap", "source", "result", "status", "doubts", "file", "clear", "copy", "correct", "progress", "glossary", "terms", "key", "secret",
-  "count", "notice", "models"].map((name) => document.getElementById(name));
+  "count", "notice", "models", "choices", "how"].map((name) => document.getElementById(name));
 const REASONS = {
   unsure: (part) => `the model is unsure, quality ${Math.round(part.quality)} of 100`,
   repeated: () => "it repeats itself",
@@ -12,7 +12,8 @@ const REASONS = {
   restored: () => "a part that stays was missing, and was put back: check its place",
   stays: () => "it stays as it is, since its placeholders would be in another order",
 };
-let engine, newest = new AbortController(), shown = {}, timer;
+const WORDS = new Intl.Segmenter("en", { granularity: "word" }), wordsOf = (text) => [...WORDS.segment(text)].filter((one) => one.isWordLike);
+let engine, newest = new AbortController(), shown = {}, written = [], timer;
 
 const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
 const asked = () => ({ source: from.value, target: to.value, glossary: terms.value, key: secret.value });
@@ -52,6 +53,8 @@ function drawn(part) {
 }
 
 function show(parts) {
+  written = parts;
+  choices.hidePopover();
   result.replaceChildren(...parts.map(drawn));
   const lines = parts.filter((part) => part.text !== undefined), checked = lines.filter(reasonsOf);
   doubts.replaceChildren(...checked.slice(0, 20).map((part) => {
@@ -106,6 +109,73 @@ async function translate() {
     if (!signal.aborted) tell(error.message, true);
   }
   if (!signal.aborted) result.classList.remove("waiting");
+}
+
+// Where the caret stands in the output, or where the selected word ends.
+function caretPlace() {
+  const { focusNode, focusOffset } = getSelection(), range = new Range();
+  if (!result.contains(focusNode)) return 0;
+  range.selectNodeContents(result);
+  range.setEnd(focusNode, focusOffset);
+  return range.toString().length;
+}
+
+function rangeOf(begin, end) {
+  const nodes = document.createTreeWalker(result, NodeFilter.SHOW_TEXT), range = new Range();
+  for (let place = 0; place < end; place += nodes.currentNode.length) {
+    const { length } = nodes.nextNode();
+    if (begin >= place && begin < place + length) range.setStart(nodes.currentNode, begin - place);
+    if (end <= place + length) range.setEnd(nodes.currentNode, end - place);
+  }
+  return range;
+}
+
+function selectWord(isNext) {
+  const place = caretPlace(), words = wordsOf(result.textContent);
+  const word = isNext ? words.find(({ index }) => index >= place) : words.findLast(({ index, segment }) => index + segment.length < place);
+  if (!word) return;
+  const range = rangeOf(word.index, word.index + word.segment.length);
+  getSelection().setBaseAndExtent(range.startContainer, range.startOffset, range.endContainer, range.endOffset);
+}
+
+// Offers the other outputs of a line that begin as this one, and differ at the word of the caret.
+async function offerChoices() {
+  const lengths = written.map((part) => (part.text ?? part).length), caret = caretPlace();
+  let begin = 0;
+  const index = lengths.findIndex((length) => caret <= (begin += length)), part = written[index];
+  if (part?.text === undefined || result.childNodes[index].textContent !== part.text) return;  // a person has edited it
+  begin -= lengths[index];
+  const word = wordsOf(part.text).find((one) => caret - begin <= one.index + one.segment.length);
+  if (!word || !engine.alternatives) return;
+  const { signal } = newest, place = begin + word.index;
+  try {
+    part.others ??= await engine.alternatives(part, { ...shown, signal });
+  } catch (error) {
+    return signal.aborted || tell(error.message, true);
+  }
+  const wordOf = (text) => WORDS.segment(text).containing(word.index)?.segment;
+  const others = part.others.filter((text) => text.startsWith(part.text.slice(0, word.index)) && wordOf(text) !== word.segment).slice(0, 3);
+  if (signal.aborted) return;
+  tell(others.length ? "" : `No other translation from “${word.segment}” on.`);
+  choices.replaceChildren(...others.map((text) => make("button", {
+    textContent: text.slice(word.index) || "(nothing more)",
+    onclick: () => { show(written.with(index, replaced(part, text))); result.focus(); },
+  })));
+  const { left, bottom } = rangeOf(place, place + word.segment.length).getBoundingClientRect();
+  choices.style.left = `${Math.max(0, Math.min(left, innerWidth - 300))}px`;
+  choices.style.top = `${bottom}px`;
+  if (others.length) choices.showPopover();
+  choices.firstChild?.focus();
+}
+
+// A person's choice: without doubts, with the marks of the parts that it has as well.
+function replaced({ source, text: before, marks: old, others }, text) {
+  let place = 0;
+  const marks = old.flatMap(({ begin, end, kind }) => {
+    const at = text.indexOf(before.slice(begin, end), place);
+    return at < 0 ? [] : [{ begin: at, end: place = at + end - begin, kind }];
+  });
+  return { source, text, marks, doubts: [], quality: null, others };
 }
 
 async function saveCorrection() {
@@ -168,10 +238,15 @@ copy.addEventListener("click", async () => {
   await navigator.clipboard.writeText(result.textContent);
   tell("Copied.");
 });
+result.addEventListener("click", () => { if (getSelection().isCollapsed) offerChoices(); });
 result.addEventListener("keydown", (event) => {  // as in a field of text
-  if (event.key !== "a" || !(event.ctrlKey || event.metaKey)) return;
+  const isArrow = result.ariaReadOnly === "true" && ["ArrowLeft", "ArrowRight"].includes(event.key);
+  const isAll = event.key === "a" && (event.ctrlKey || event.metaKey);
+  if (event.key === "Enter") offerChoices();
+  else if (isArrow) selectWord((event.key === "ArrowRight") !== result.matches(":dir(rtl)"));
+  else if (isAll) getSelection().selectAllChildren(result);
+  else return;
   event.preventDefault();
-  getSelection().selectAllChildren(result);
 });
 for (const [name, isOver] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   document.addEventListener(name, (event) => {
@@ -193,6 +268,7 @@ async function begin() {
   tell("");
   key.hidden = !settings.keyRequired;
   glossary.hidden = !settings.glossaries?.length;
+  how.textContent = engine.alternatives ? "Press an arrow key to choose a word, and Enter for other translations from there." : "";
   file.accept = settings.formats.join();
   notice.replaceChildren(settings.help ? make("a", { href: settings.help, textContent: "The interface for programs" }) : settings.notice);
   for (const { name, description } of settings.models) {

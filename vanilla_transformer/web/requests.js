@@ -25,10 +25,15 @@ export async function load() {
       const parts = pieces.map((piece) => {
         if (!piece.trim()) return piece;
         const output = answer.translatedText[++line];
-        return { text: output, marks: inUnits(output, answer.marks[line]), quality: answer.quality[line], doubts: answer.doubts[line] };
+        return { source: piece, text: output, marks: inUnits(output, answer.marks[line]), quality: answer.quality[line], doubts: answer.doubts[line] };
       });
       const memory = lines.length === 1 ? answer.fromMemory?.[0] : undefined;
       return { text: parts.map((part) => part.text ?? part).join(""), parts, memory, detected: answer.detectedLanguage?.[0] };
+    },
+    async alternatives({ source: line }, { source, target, glossary, key, signal }) {
+      const values = { q: line, source, target, glossary, api_key: key, alternatives: found.maxAlternatives };
+      const { translatedText, alternatives } = await ask("translate", values, signal);
+      return [translatedText, ...alternatives];
     },
     async translateFile(file, { source, target, glossary, key }) {
       const values = new FormData();
