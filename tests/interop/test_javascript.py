@@ -115,5 +115,5 @@ def test_each_construct_has_its_counterpart(expression, expected):
 def test_a_browser_doubles_percent_signs_as_python_does(page, source, output):
     spans = kept_spans(source)
     expected = apply_edits(output, edits_to_double_signs(source, spans, output))
-    double = "([source, output]) => kept.doubled(source, kept.keptSpans(source), output)"
+    double = "([source, output]) => kept.withDoubledSigns(source, kept.keptSpans(source), output)"
     assert page.evaluate(double, [source, output]) == expected

@@ -13,7 +13,8 @@ from typing import Any
 
 import regex
 
-from vanilla_transformer.text import kept, languages, lines, patterns, printf, repetition
+from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
+from vanilla_transformer.text import kept, languages, lines, patterns, printf, readings, repetition
 
 _CLASSES = {"w": r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}", "d": r"\p{Nd}"}
 _CLASSES["s"] = r"\p{White_Space}"
@@ -92,6 +93,8 @@ def script() -> str:
         "REPEATED_PART": _literal(repetition.PART.pattern, "gu"),
         "NO_WORD": _literal(repetition.NO_WORD.pattern, "gu"),
         "SPACELESS": _literal(languages.SPACELESS.pattern),
+        "INVISIBLE": _literal(readings.INVISIBLE.pattern, "gu"),
+        "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
         "SIMILAR": str(kept.SIMILAR),
         "REFERENCES": json.dumps(references(), ensure_ascii=False),
     }

@@ -15,7 +15,7 @@ from vanilla_transformer.text.kept import TokenLinks, kept_spans, with_needed_sp
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 
 _TOKEN = regex.compile(r"<ph\d>")
-_INVISIBLE = regex.compile(rf"(?<=\w)[{ZERO_WIDTH}]+(?=\w)")
+INVISIBLE = regex.compile(rf"(?<=\w)[{ZERO_WIDTH}]+(?=\w)")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def edits_of_invisible_spaces(text: str) -> list[Edit]:
     """Returns the edits that put a space for white space without a width between two words."""
     return [
         Edit(begin, end, " ")
-        for begin, end in (match.span() for match in _INVISIBLE.finditer(text))
+        for begin, end in (match.span() for match in INVISIBLE.finditer(text))
         if is_spaced_script_at(text[:begin] + text[end:], begin)
     ]
 

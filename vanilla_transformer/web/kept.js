@@ -3,7 +3,7 @@ import { OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
-const VALUE = whole(PRINTF);
+const PRINTF_PART = whole(PRINTF);
 const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 const cut = (text, [begin, end]) => text.slice(begin, end);
 export const meets = ([begin, end], others) => others.some((other) => begin < other[1] && other[0] < end);
@@ -15,7 +15,8 @@ const STANDS = {  // whether a part is code where it stands; named as in text/pa
   is_counted: (part, text, parts) => Array.from({ length: +part.replace(/^[%L$]+/, "") }).every(
     (_, index) => parts.has(part.replace(/\d+$/, "") + (index + 1))),
   is_no_money: (part, text) => !(/^\$[^\p{Ll}]*$/u.test(part) && part.length <= 4 && new RegExp(
-    `\\p{Nd}\\s?(?:\\p{L}+\\.?\\s){0,2}${escaped(part)}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])${escaped(part)}\\s?\\p{Nd}`, "u").test(text)),
+    `\\p{Nd}\\s?(?:\\p{L}+\\.?\\s){0,2}${escaped(part)}(?![\\p{L}\\p{N}_])|` +
+    `(?<![\\p{L}\\p{N}_])${escaped(part)}\\s?\\p{Nd}`, "u").test(text)),
   is_sign: (part) => /^(?:\p{S}|(?!['"])\p{Po})$/u.test(signOf(part) ?? ""),
   is_among_options: (part, text) => OPTIONS.test(text),
 };
@@ -48,19 +49,22 @@ export function keptSpans(text, isUnknown = () => false) {
   return spans.sort((one, other) => one[0] - other[0]);
 }
 
-const rowOf = (part) => PATTERNS.find((row) => row.whole.test(part));
+const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
 const POSITION = /%(\d+)\$/;
-const isExact = (part) => { const row = rowOf(part); return !!row && (row.isSure || ["path", "option", "emoji"].includes(row.kind)); };
-const isValue = (part) => part !== "{}" && !part.endsWith("m") && VALUE.test(part);
+const isExact = (part) => {
+  const row = patternOf(part);
+  return !!row && (row.isSure || ["path", "option", "emoji"].includes(row.kind));
+};
+const canBeNumbered = (part) => part !== "{}" && !part.endsWith("m") && PRINTF_PART.test(part);
 
-function areNumbered(parts) {  // undefined: only some are
-  const found = new Set(parts.filter((part) => VALUE.test(part)).map((part) => POSITION.test(part)));
+function haveNumbers(parts) {  // undefined: only some are
+  const found = new Set(parts.filter((part) => PRINTF_PART.test(part)).map((part) => POSITION.test(part)));
   return found.size > 1 ? undefined : found.has(true);
 }
 
-function normalized(part, isNumbered) {
+function comparableForm(part, isNumbered) {
   const plain = isNumbered ? part : part.replace(/%\d+\$/g, "%");
-  return plain.includes("%%") && VALUE.test(plain) ? `${plain.replace(/\s/g, "").replace("%%", "")}%%` : plain;
+  return plain.includes("%%") && PRINTF_PART.test(plain) ? `${plain.replace(/\s/g, "").replace("%%", "")}%%` : plain;
 }
 
 function counted(items) {
@@ -72,26 +76,26 @@ function counted(items) {
 // Which parts of a source an output has, lacks, and has too many.
 function compare(source, spans, output) {
   const parts = spans.map((span) => cut(source, span));
-  const others = [...new Set(parts.filter((part) => !rowOf(part)))].sort((one, other) => other.length - one.length);
+  const others = [...new Set(parts.filter((part) => !patternOf(part)))].sort((one, other) => other.length - one.length);
   const inOutput = findParts(output, parts);
   for (const match of others.length ? output.matchAll(new RegExp(others.map(escaped).join("|"), "gu")) : []) {
     const span = [match.index, match.index + match[0].length];
     if (!meets(span, inOutput)) inOutput.push(span);
   }
-  const shapes = new Set(parts.map((part) => normalized(part, false)));
+  const shapes = new Set(parts.map((part) => comparableForm(part, false)));
   for (const span of inOutput) {  // a percent sign beside a placeholder is a part of it only as in the source
-    const part = cut(output, span), value = VALUE.exec(part)?.[1];
-    if (shapes.has(normalized(part, false)) || !value) continue;
+    const part = cut(output, span), value = PRINTF_PART.exec(part)?.[1];
+    if (shapes.has(comparableForm(part, false)) || !value) continue;
     span[0] += part.indexOf(value);
     span[1] = span[0] + value.length;
   }
   inOutput.sort((one, other) => one[0] - other[0]);
   const texts = inOutput.map((span) => cut(output, span));
-  const sides = [areNumbered(parts), areNumbered(texts)];
-  const normal = (part) => normalized(part, !(sides.includes(true) && sides.includes(false)));
+  const sides = [haveNumbers(parts), haveNumbers(texts)];
+  const normal = (part) => comparableForm(part, !(sides.includes(true) && sides.includes(false)));
   const wanted = counted(parts.map(normal)), extra = counted(texts.map(normal));
   for (const [text, count] of extra) extra.set(text, wanted.has(text) ? count - wanted.get(text) : 0);
-  const rows = new Set(parts.map(rowOf)), found = [], spare = [];
+  const rows = new Set(parts.map(patternOf)), found = [], spare = [];
   inOutput.forEach((span, index) => {
     const written = texts[index], text = normal(written), before = found.at(-1) ?? [0, 0];
     const isRepeated = cut(output, before) === written && !output.slice(before[1], span[0]).trim();
@@ -101,9 +105,10 @@ function compare(source, spans, output) {
     } else if (written === "%%") return;
     else if (extra.get(text) > 0) {
       extra.set(text, extra.get(text) - 1);
-      spare.push(Object.assign(span, { goes: isRepeated || isExact(written) }));
-    } else if (span.row && isInvented(written, span.row, source, rows)) spare.push(Object.assign(span, { goes: true }));
-    else if (span.row && rows.has(span.row)) spare.push(Object.assign(span, { goes: false }));
+      spare.push(Object.assign(span, { mustGo: isRepeated || isExact(written) }));
+    } else if (span.row && (isInvented(written, span.row, source, rows) || rows.has(span.row))) {
+      spare.push(Object.assign(span, { mustGo: isInvented(written, span.row, source, rows) }));
+    }
   });
   const missing = [];
   for (const [text, count] of wanted) {
@@ -120,15 +125,17 @@ function isInvented(part, row, source, rows) {
   return !(number && new RegExp(`(?<![\\d%$])${number[0]}(?!\\d)`).test(source));
 }
 
-// Returns an output with doubled percent signs, if its source doubles its own.
-export function doubled(source, spans, output) {
+// Returns an output with withDoubledSigns percent signs, if its source doubles its own.
+export function withDoubledSigns(source, spans, output) {
   const parts = spans.map((span) => cut(source, span));
-  const alone = (text, others) => [...text.matchAll(/%/g)].map(({ index }) => index).filter((at) => !meets([at, at + 1], others));
-  const doubles = (part) => part.includes("%%") || /^%[(<]/.test(part) || (part !== "{}" && VALUE.test(part));
-  if (!output.includes("%") || !parts.some(doubles) || alone(source, spans).length) return output;
+  const signsOutside = (text, parts) =>
+    Array.from(text.matchAll(/%/g), ({ index }) => index).filter((at) => !meets([at, at + 1], parts));
+  const doublesPercent = (part) =>
+    part.includes("%%") || /^%[(<]/.test(part) || (part !== "{}" && PRINTF_PART.test(part));
+  if (!output.includes("%") || !parts.some(doublesPercent) || signsOutside(source, spans).length) return output;
   const isShare = ([begin]) => { SHARE.lastIndex = begin; return SHARE.test(output); };
   const others = findParts(output, parts).filter((span) => parts.includes(cut(output, span)) || !isShare(span));
-  return alone(output, others).reduceRight((text, at) => `${text.slice(0, at)}%${text.slice(at)}`, output);
+  return signsOutside(output, others).reduceRight((text, at) => `${text.slice(0, at)}%${text.slice(at)}`, output);
 }
 
 // The share of letters that two texts have in common, in order.
@@ -163,13 +170,14 @@ function editFor(source, span, output, links, spare, taken) {
     const copy = [match.index, match.index + match[0].length];
     if (!meets(copy, [...taken, ...spare])) return { span: copy, text };
   }
-  const linked = links.filter((link) => meets(link.source, [span]) && !meets(link.target, taken)).map((link) => link.target);
+  const linked = links.filter((link) => meets(link.source, [span])).map((link) => link.target)
+    .filter((part) => !meets(part, taken));
   if (linked.length) {
     let [begin, end] = [linked[0][0], linked.at(-1)[1]];
     for (const part of spare.filter((part) => meets(part, [[begin, end]]))) {
       [begin, end] = [Math.min(begin, part[0]), Math.max(end, part[1])];
     }
-    if (["address", "path", "option"].includes(rowOf(text)?.kind)) {
+    if (["address", "path", "option"].includes(patternOf(text)?.kind)) {
       begin -= /[\w.@/:+-]*$/.exec(output.slice(0, begin))[0].length;
       end += /^[\w.@/:+-]*/.exec(output.slice(end))[0].length;
     }
@@ -179,8 +187,10 @@ function editFor(source, span, output, links, spare, taken) {
   }
   if (spare.length) return { span: spare.find((part) => meets(part, linked)) ?? spare[0], text };
   const before = source.slice(0, span[0]).at(-1) ?? " ", behind = source[span[1]] ?? "";
-  const ends = links.filter((link) => link.source[1] <= span[0]).sort((one, other) => other.source[1] - one.source[1] || other.target[1] - one.target[1]);
-  const begins = links.filter((link) => link.source[0] >= span[1]).sort((one, other) => one.source[0] - other.source[0] || one.target[0] - other.target[0]);
+  const ends = links.filter((link) => link.source[1] <= span[0]).sort(
+    (one, other) => other.source[1] - one.source[1] || other.target[1] - one.target[1]);
+  const begins = links.filter((link) => link.source[0] >= span[1]).sort(
+    (one, other) => one.source[0] - other.source[0] || one.target[0] - other.target[0]);
   const nearest = [ends[0]?.target[1], begins[0]?.target[0]];
   if (!before.trim() && behind.trim()) nearest.reverse();  // it is glued to the text behind it
   let gap = nearest.find((place) => place !== undefined) ?? output.length;
@@ -197,7 +207,7 @@ function editFor(source, span, output, links, spare, taken) {
 export function keep(source, spans, output, findLinks) {
   let compared = compare(source, spans, output);
   const restored = [];
-  if (compared.missing.length || compared.spare.some(({ goes }) => goes)) {
+  if (compared.missing.length || compared.spare.some(({ mustGo }) => mustGo)) {
     const links = compared.missing.length ? findLinks() : [];
     let spare = compared.spare;
     const taken = [...compared.found], edits = [];
@@ -208,26 +218,29 @@ export function keep(source, spans, output, findLinks) {
       const edit = editFor(source, span, output, links, spare, taken);
       spare = spare.filter((part) => !meets(part, [edit.span]));
       const part = edit.text.trim(), [head, rest] = edit.text.split(part);
-      const others = edits.filter((other) => other.span[1] === edit.span[0] && other.span[0] === edit.span[0]).map(({ text }) => text);
-      const before = output.slice(0, edit.span[0]) + others.join("") + head;
+      const isHere = ({ span: [begin, end] }) => begin === edit.span[0] && end === begin;
+      const others = edits.filter(isHere).map((other) => other.text).join("");
+      const before = output.slice(0, edit.span[0]) + others + head;
       edit.text = head + withNeededSpaces(part, before, rest + output.slice(edit.span[1])) + rest;
       edits.push(edit);
       taken.push(edit.span);
       restored.push(part);
     }
-    for (const [begin, end] of spare.filter(({ goes }) => goes)) {
+    for (const [begin, end] of spare.filter(({ mustGo }) => mustGo)) {
       edits.push({ span: [output.slice(0, begin).trimEnd().length, end], text: "" });
     }
     let place = 0, edited = "";
-    for (const { span, text } of edits.sort((one, other) => one.span[0] - other.span[0] || one.span[1] - other.span[1])) {
+    edits.sort((one, other) => one.span[0] - other.span[0] || one.span[1] - other.span[1]);
+    for (const { span, text } of edits) {
       edited += output.slice(place, Math.max(place, span[0])) + text;
       place = Math.max(place, span[1]);
     }
     output = edited + output.slice(place);
     compared = compare(source, spans, output);
   }
-  const order = (text, places) => places.map((span) => cut(text, span)).filter(isValue).map(compared.normal);
+  const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(compared.normal);
   const [wanted, found] = [order(source, spans), order(output, compared.found)];
   const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
-  return stays ? { text: source, spans, restored: [], stays } : { text: output, spans: compared.found, restored, stays };
+  if (stays) return { text: source, spans, restored: [], stays };
+  return { text: output, spans: compared.found, restored, stays };
 }

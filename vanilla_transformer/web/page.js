@@ -1,9 +1,15 @@
-// The page. What translates, and where, is the engine's: see `load` in translator.js.
+// The page. What translates, and where, is the engine's: `load(base, { onProgress })` of translator.js, which a folder
+// with a model and a server (requests.js) have each their own. It resolves to an object with
+//   settings: languages ({ code, name, targets }), source, models, formats, delay; of a server also charLimit and more
+//   translate(text, { source, target, glossary, key, signal, onPart }): { text, parts }, of a server detected, memory
+//     parts: white space, and lines as { text, marks, doubts, quality }; onPart(parts, share) tells the first ones
+//   translateFile(file, options): { name, address, note }
+//   alternatives(part, options) and correct(text, correction, options): only of a server
 import { load } from "./translator.js";
 
-const [from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key, secret, count, notice, models, choices, how] = [
-  "from", "to", "swap", "source", "result", "status", "doubts", "file", "clear", "copy", "correct", "progress", "glossary", "terms", "key", "secret",
-  "count", "notice", "models", "choices", "how"].map((name) => document.getElementById(name));
+const { from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key,
+  secret, count, notice, models, choices, how } = Object.fromEntries(
+  Array.from(document.querySelectorAll("[id]"), (element) => [element.id, element]));
 const REASONS = {
   unsure: (part) => `the model is unsure, quality ${Math.round(part.quality)} of 100`,
   repeated: () => "it repeats itself",
@@ -12,7 +18,8 @@ const REASONS = {
   restored: () => "a part that stays was missing, and was put back: check its place",
   stays: () => "it stays as it is, since its placeholders would be in another order",
 };
-const WORDS = new Intl.Segmenter("en", { granularity: "word" }), wordsOf = (text) => [...WORDS.segment(text)].filter((one) => one.isWordLike);
+const WORDS = new Intl.Segmenter("en", { granularity: "word" });
+const wordsOf = (text) => [...WORDS.segment(text)].filter((one) => one.isWordLike);
 let engine, newest = new AbortController(), shown = {}, written = [], timer;
 
 const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
@@ -32,7 +39,8 @@ function fill(select, choices, wanted) {
 // Offers the targets that the source has; "auto" has those of all sources.
 function offerTargets() {
   const { languages } = engine.settings;
-  const codes = new Set(languages.filter(({ code }) => from.value === "auto" || code === from.value).flatMap(({ targets }) => targets));
+  const chosen = languages.filter(({ code }) => ["auto", code].includes(from.value));
+  const codes = new Set(chosen.flatMap(({ targets }) => targets));
   fill(to, languages.filter(({ code }) => codes.has(code)), to.value);
   swap.disabled = !languages.some(({ code, targets }) => code === to.value && targets.includes(from.value));
 }
@@ -45,7 +53,8 @@ function drawn(part) {
   let place = 0;
   for (const { begin, end, kind } of part.marks) {
     const title = kind === "term" ? "Term of the glossary" : "Kept as it is";
-    line.append(part.text.slice(place, begin), make("mark", { className: kind, title, textContent: part.text.slice(begin, end) }));
+    const mark = make("mark", { className: kind, title, textContent: part.text.slice(begin, end) });
+    line.append(part.text.slice(place, begin), mark);
     place = end;
   }
   line.append(part.text.slice(place));
@@ -58,8 +67,8 @@ function show(parts) {
   result.replaceChildren(...parts.map(drawn));
   const lines = parts.filter((part) => part.text !== undefined), checked = lines.filter(reasonsOf);
   doubts.replaceChildren(...checked.slice(0, 20).map((part) => {
-    const begin = Array.from(part.text), quote = make("q", { dir: "auto", textContent: begin.slice(0, 60).join("") + (begin.length > 60 ? "…" : "") });
-    const item = make("li", {});
+    const signs = Array.from(part.text), textContent = signs.slice(0, 60).join("") + (signs.length > 60 ? "…" : "");
+    const quote = make("q", { dir: "auto", textContent }), item = make("li", {});
     item.append(...(lines.length > 1 ? [quote, ": "] : ["To be checked: "]), reasonsOf(part));
     return item;
   }));
@@ -68,9 +77,11 @@ function show(parts) {
 
 function describe({ parts, detected, memory }, target) {
   const lines = parts.filter((part) => part.text !== undefined), name = detected && nameOf(detected.language);
-  const is = detected?.language === target ? `The text is in ${name} already` : detected?.confidence && `Detected: ${name}, ${detected.confidence}%`;
+  const found = detected?.confidence && `Detected: ${name}, ${detected.confidence}%`;
+  const is = detected?.language === target ? `The text is in ${name} already` : found;
   const known = memory && (memory.is_exact ? "From the memory" : `Similar in the memory: ${memory.source}`);
-  const quality = lines.length === 1 && lines[0].quality !== null && `Estimated quality: ${Math.round(lines[0].quality)} of 100`;
+  const isRated = lines.length === 1 && lines[0].quality !== null;
+  const quality = isRated && `Estimated quality: ${Math.round(lines[0].quality)} of 100`;
   return [is, known, quality].filter(Boolean).join(". ");
 }
 
@@ -132,7 +143,9 @@ function rangeOf(begin, end) {
 
 function selectWord(isNext) {
   const place = caretPlace(), words = wordsOf(result.textContent);
-  const word = isNext ? words.find(({ index }) => index >= place) : words.findLast(({ index, segment }) => index + segment.length < place);
+  const word = isNext
+    ? words.find(({ index }) => index >= place)
+    : words.findLast(({ index, segment }) => index + segment.length < place);
   if (!word) return;
   const range = rangeOf(word.index, word.index + word.segment.length);
   getSelection().setBaseAndExtent(range.startContainer, range.startOffset, range.endContainer, range.endOffset);
@@ -153,8 +166,9 @@ async function offerChoices() {
   } catch (error) {
     return signal.aborted || tell(error.message, true);
   }
-  const wordOf = (text) => WORDS.segment(text).containing(word.index)?.segment;
-  const others = part.others.filter((text) => text.startsWith(part.text.slice(0, word.index)) && wordOf(text) !== word.segment).slice(0, 3);
+  const beginning = part.text.slice(0, word.index);
+  const differs = (text) => WORDS.segment(text).containing(word.index)?.segment !== word.segment;
+  const others = part.others.filter((text) => text.startsWith(beginning) && differs(text)).slice(0, 3);
   if (signal.aborted) return;
   tell(others.length ? "" : `No other translation from “${word.segment}” on.`);
   choices.replaceChildren(...others.map((text) => make("button", {
@@ -162,10 +176,11 @@ async function offerChoices() {
     onclick: () => { show(written.with(index, replaced(part, text))); result.focus(); },
   })));
   const { left, bottom } = rangeOf(place, place + word.segment.length).getBoundingClientRect();
-  choices.style.left = `${Math.max(0, Math.min(left, innerWidth - 300))}px`;
+  if (!others.length) return;
+  choices.showPopover();
+  choices.style.left = `${Math.min(left, innerWidth - choices.offsetWidth)}px`;
   choices.style.top = `${bottom}px`;
-  if (others.length) choices.showPopover();
-  choices.firstChild?.focus();
+  choices.firstChild.focus();
 }
 
 // A person's choice: without doubts, with the marks of the parts that it has as well.
@@ -268,15 +283,17 @@ async function begin() {
   tell("");
   key.hidden = !settings.keyRequired;
   glossary.hidden = !settings.glossaries?.length;
-  how.textContent = engine.alternatives ? "Press an arrow key to choose a word, and Enter for other translations from there." : "";
+  if (engine.alternatives) how.textContent = "Arrow keys choose a word, and Enter shows other translations from there.";
   file.accept = settings.formats.join();
-  notice.replaceChildren(settings.help ? make("a", { href: settings.help, textContent: "The interface for programs" }) : settings.notice);
+  const help = make("a", { href: settings.help, textContent: "The interface for programs" });
+  notice.replaceChildren(settings.help ? help : settings.notice);
   for (const { name, description } of settings.models) {
     models.append(make("dt", { textContent: name }), make("dd", { textContent: description }));
   }
   fill(terms, [{ code: "", name: "None" }, ...(settings.glossaries ?? []).map((name) => ({ code: name, name }))], "");
   const sources = settings.languages.filter(({ targets }) => targets.length);
-  fill(from, [...(settings.detects ? [{ code: "auto", name: "Detect language" }] : []), ...sources], settings.source);
+  const detected = settings.detects ? [{ code: "auto", name: "Detect language" }] : [];
+  fill(from, [...detected, ...sources], settings.source);
   offerTargets();
   tellCount();
   if (source.value.trim()) translate();

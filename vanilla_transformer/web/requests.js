@@ -1,6 +1,7 @@
 // The engine of a server: it is asked for everything. It has the functions of translator.js.
 async function ask(path, values, signal) {
-  const body = values instanceof FormData ? { body: values } : { body: JSON.stringify(values), headers: { "Content-Type": "application/json" } };
+  const headers = { "Content-Type": "application/json" };
+  const body = values instanceof FormData ? { body: values } : { body: JSON.stringify(values), headers };
   const answer = await fetch(path, values && { method: "POST", signal, ...body });
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error);
@@ -17,18 +18,23 @@ function inUnits(text, marks) {
 export async function load() {
   const [found, languages] = await Promise.all([ask("frontend/settings"), ask("languages")]);
   return {
-    settings: { ...found, languages, help: "docs", source: found.language.source.code, formats: found.supportedFilesFormat, detects: true, delay: 400 },
+    settings: {
+      ...found, languages, help: "docs", source: found.language.source.code, formats: found.supportedFilesFormat,
+      detects: true, delay: 400,
+    },
     async translate(text, { source, target, glossary, key, signal }) {
       const pieces = text.split(/(\n+)/), lines = pieces.filter((piece) => piece.trim());
-      const answer = await ask("translate", { q: lines, source, target, glossary, api_key: key, marks: true, quality: true }, signal);
+      const values = { q: lines, source, target, glossary, api_key: key, marks: true, quality: true };
+      const answer = await ask("translate", values, signal);
       let line = -1;
       const parts = pieces.map((piece) => {
         if (!piece.trim()) return piece;
-        const output = answer.translatedText[++line];
-        return { source: piece, text: output, marks: inUnits(output, answer.marks[line]), quality: answer.quality[line], doubts: answer.doubts[line] };
+        const output = answer.translatedText[++line], marks = inUnits(output, answer.marks[line]);
+        return { source: piece, text: output, marks, quality: answer.quality[line], doubts: answer.doubts[line] };
       });
       const memory = lines.length === 1 ? answer.fromMemory?.[0] : undefined;
-      return { text: parts.map((part) => part.text ?? part).join(""), parts, memory, detected: answer.detectedLanguage?.[0] };
+      const all = parts.map((part) => part.text ?? part).join("");
+      return { text: all, parts, memory, detected: answer.detectedLanguage?.[0] };
     },
     async alternatives({ source: line }, { source, target, glossary, key, signal }) {
       const values = { q: line, source, target, glossary, api_key: key, alternatives: found.maxAlternatives };
@@ -37,12 +43,16 @@ export async function load() {
     },
     async translateFile(file, { source, target, glossary, key }) {
       const values = new FormData();
-      for (const [name, value] of Object.entries({ file, source, target, glossary, api_key: key })) values.append(name, value);
+      const fields = { file, source, target, glossary, api_key: key };
+      for (const [name, value] of Object.entries(fields)) values.append(name, value);
       const { translatedFileUrl, texts, fromMemory, doubtful } = await ask("translate_file", values);
       const path = translatedFileUrl.split("/").slice(-3);  // also behind a proxy with a path of its own
-      const counts = [`${texts} texts`, fromMemory && `${fromMemory} from the memory`, doubtful && `${doubtful} marked as doubtful`];
-      return { name: decodeURIComponent(path.at(-1)), address: path.join("/"), note: counts.filter(Boolean).join(", ") };
+      const counts = [
+        `${texts} texts`, fromMemory && `${fromMemory} from the memory`, doubtful && `${doubtful} marked as doubtful`];
+      const note = counts.filter(Boolean).join(", ");
+      return { name: decodeURIComponent(path.at(-1)), address: path.join("/"), note };
     },
-    correct: (text, correction, { source, target, key }) => ask("suggest", { q: text, s: correction, source, target, api_key: key }),
+    correct: (text, correction, { source, target, key }) =>
+      ask("suggest", { q: text, s: correction, source, target, api_key: key }),
   };
 }

@@ -1,6 +1,9 @@
-// The engine of a folder with a model: a worker beside the page. As a library: await (await load(".")).translate("...").
+// The engine of a folder with a model: a worker beside the page. As a library:
+// await (await load(".")).translate("...").
 export async function load(base = ".", { onProgress = () => {} } = {}) {
-  if (!globalThis.WebAssembly) throw new Error("This browser has no WebAssembly, which the model needs: use another one.");
+  if (!globalThis.WebAssembly) {
+    throw new Error("This browser has no WebAssembly, which the model needs: use another one.");
+  }
   const worker = new Worker(new URL(`${base}/worker.js`, import.meta.url), { type: "module" });
   const waiting = new Map();
   let last = 0;
@@ -12,7 +15,8 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
     return data.error === undefined ? resolve(data.answer) : reject(new Error(data.error));
   };
   worker.onerror = ({ message }) => {
-    for (const { reject } of waiting.values()) reject(new Error(`The model cannot be loaded: ${message || "a script is missing"}.`));
+    const error = new Error(`The model cannot be loaded: ${message || "a script is missing"}.`);
+    for (const { reject } of waiting.values()) reject(error);
   };
   const ask = (values = {}, { signal, onPart = () => {} } = {}) => new Promise((resolve, reject) => {
     const number = ++last;
@@ -24,16 +28,20 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
     worker.terminate();
     throw error;
   });
-  const targets = (code) => [...new Set(directions.filter(({ source }) => source === code).map(({ target }) => target))];
+  const targets = (code) =>
+    [...new Set(directions.filter(({ source }) => source === code).map(({ target }) => target))];
   const nameOf = (code) => {
+    if (code === "any") return "Any";
     try { return new Intl.DisplayNames(["en"], { type: "language" }).of(code); } catch { return code; }
   };
   const codes = new Set(directions.flatMap(({ source, target }) => [source, target]));
   const textOf = (parts) => parts.map((part) => part.text ?? part).join("");
   return {
     settings: {
-      languages: [...codes].map((code) => ({ code, name: code === "any" ? "Any" : nameOf(code), targets: targets(code) })),
-      delay: 150, source: directions[0].source, models: [{ name, description }], notice: `This page computes in your browser: no text leaves it. ${notice}`, formats: [".txt", ".md", ".csv", "text/*"],
+      languages: [...codes].map((code) => ({ code, name: nameOf(code), targets: targets(code) })),
+      delay: 150, source: directions[0].source, models: [{ name, description }],
+      notice: `This page computes in your browser: no text leaves it. ${notice}`,
+      formats: [".txt", ".md", ".csv", "text/*"],
     },
     async translate(text, { source, target = directions[0].target, ...options } = {}) {
       const parts = await ask({ text, source, target }, options);
@@ -42,7 +50,8 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
     async translateFile(file, options) {
       const { text, parts } = await this.translate(await file.text(), options);
       const name = file.name.replace(/(\.[^.]*)?$/, `.${options.target}$1`);
-      return { name, address: URL.createObjectURL(new Blob([text])), note: `${parts.filter((part) => part.text !== undefined).length} texts` };
+      const count = parts.filter((part) => part.text !== undefined).length;
+      return { name, address: URL.createObjectURL(new Blob([text])), note: `${count} texts` };
     },
   };
 }
