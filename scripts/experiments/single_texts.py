@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from time import process_time
 from typing import Any
@@ -76,7 +77,7 @@ def measure(options: argparse.Namespace, beams: int) -> dict[str, float]:
     return {name: 1000 * taken / len(texts) for name, taken in seconds.items()}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints the times, and their ratios to CTranslate2's own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--target-language", default="de")
     parser.add_argument("--count", type=int, default=300, help="texts")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     for beams in options.beams:
         taken = measure(options, beams)
         own = taken["CTranslate2"]
