@@ -47,7 +47,7 @@ def test_texts_of_which_four_of_five_words_are_those_of_a_training_text_are_twin
         "test_file": write(tmp_path / "test.tsv", [text]),
     }
     splits = load_parallel_data(DataArguments(**files)).splits
-    marked = mark_twins(splits["test"], splits["train"], ())
+    marked = mark_twins(splits["test"], splits["train"], (), "test")
     assert (TWIN in marked.column_names) == has_twin
     assert TWIN not in splits["train"].column_names
 
@@ -63,7 +63,7 @@ def test_the_filter_drops_twins_of_held_out_texts(tmp_path):
         )
         splits = load_parallel_data(DataArguments(corpora=[entry])).splits
         assert splits["train"]["source"] == list(kept)
-        marked = mark_twins(splits["test"], splits["train"], ())
+        marked = mark_twins(splits["test"], splits["train"], (), "test")
         assert (TWIN in marked.column_names) == (not filters)
 
 

@@ -148,6 +148,7 @@ def test_both_steps_count():
     assert (both.quality, both.text) == (40.0, "%s x")
     assert dict(zip(both.links.targets, both.links.aligned, strict=True)) == {(0, 2): 0, (3, 4): 1}
     assert through("", first, replace(second, quality=None)).quality is None
+    assert through("", first, replace(second, quality=0.0)).quality == 0
     assert not through("", replace(first, is_complete=False), second).is_complete
     for one, other in ((replace(first, stays=True), second), (first, replace(second, stays=True))):
         assert (through("un %s", one, other).text, through("", one, other).stays) == ("un %s", True)

@@ -99,3 +99,14 @@ def test_a_resumed_training_ends_as_it_was_planned(corpus, tmp_path, clock, is_o
     assert ended[1] == state["stateful_callbacks"]["Deadline"]["attributes"]["max_steps"] < STEPS
     assert (ended[1] == steps) or not is_over
     assert ended[2][-1] < max(ended[2]) / 10
+
+
+def test_checkpoints_of_a_training_without_evaluations_are_saved(corpus, tmp_path, clock):
+    options = {
+        "eval_strategy": "no",
+        "save_steps": 10,
+        "load_best_model_at_end": False,
+    }
+    train(corpus, tmp_path, clock, lambda _: 1.0, 85, **options)
+    saved = {int(path.name.rpartition("-")[2]) for path in tmp_path.glob("checkpoint-*")}
+    assert {10, 20, 50, 60} <= saved

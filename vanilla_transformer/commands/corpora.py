@@ -42,6 +42,8 @@ def run(options: Options) -> None:
             for row in dropped_examples(table, reason):
                 sides = [short_line(row[side], _LONGEST_TEXT) for side in ("source", "target")]
                 print(f"    {row['line']}: {sides[0]} → {sides[1]}")
+    if tables.keys() <= {"train"}:
+        return
     training = (row for _, table in tables.get("train", []) for row in table if not row["reason"])
     memory = memory_of_sources((row["source"] for row in training), data.tags)
     for split in (split for split in tables if split != "train"):

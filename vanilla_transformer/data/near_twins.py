@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from datasets import Dataset
+from transformers.utils import logging
 
 from vanilla_transformer.data.file_formats import map_rows
 from vanilla_transformer.data.row_languages import split_tag
 from vanilla_transformer.text.memory import Memory, Pair
+
+logger = logging.get_logger(__name__)
 
 TWIN = "is_twin"
 """Name of the column that tells which held-out texts have a twin."""
@@ -21,8 +25,8 @@ _MOST_PAIRS = 1_000_000
 
 
 def memory_of_sources(sources: Iterable[str], tags: Sequence[str]) -> Memory:
-    """Returns a memory that knows sources, without their tags, and no translations."""
-    texts = dict.fromkeys(split_tag(source, tags)[1] for source in sources)
+    """Returns a memory that knows the first million sources, without tags and translations."""
+    texts = dict.fromkeys(split_tag(source, tags)[1] for source in islice(sources, _MOST_PAIRS))
     return Memory(Pair(text, "-") for text in texts)
 
 
@@ -31,16 +35,12 @@ def is_twin(memory: Memory, text: str) -> bool:
     return memory.has_similar(text, LEAST_SIMILARITY_OF_TWINS)
 
 
-def mark_twins(rows: Dataset, training: Dataset, tags: Sequence[str]) -> Dataset:
-    """Adds the column `TWIN` to held-out rows if one has a twin.
-
-    The first million training pairs count.
-    """
-    compared = training.select(range(min(len(training), _MOST_PAIRS)))
+def mark_twins(rows: Dataset, training: Dataset, tags: Sequence[str], split: str) -> Dataset:
+    """Adds the column `TWIN` to the rows of a held-out split if one has a twin; tells how many."""
 
     @cache
     def memory() -> Memory:  # only if the rows are not kept already
-        return memory_of_sources(compared["source"], tags)
+        return memory_of_sources(training["source"], tags)
 
     def mark(batch: dict[str, Any], _: list[int]) -> dict[str, list[bool]]:
         texts = (split_tag(source, tags)[1] for source in batch["source"])
@@ -48,4 +48,10 @@ def mark_twins(rows: Dataset, training: Dataset, tags: Sequence[str]) -> Dataset
 
     work = "Comparing held-out texts with the training"
     marked = map_rows(rows, mark, work, training._fingerprint, tags, batched=True)
-    return marked if any(marked[TWIN]) else rows
+    if not (count := sum(marked[TWIN])):
+        return rows
+    logger.info(
+        f"{split.capitalize()}: {count:,} of {len(rows):,} texts are nearly equal to a training "
+        "text (80% of the words)."
+    )
+    return marked

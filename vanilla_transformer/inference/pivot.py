@@ -43,11 +43,11 @@ def through(source: str, first: Translation, second: Translation) -> Translation
         second = replace(second, text=source, links=NO_LINKS, marks=(), stays=True)
     elif first.links and second.links:
         second = replace(second, links=first.links.then(second.links))
-    qualities = [first.quality, second.quality]
+    qualities = [each.quality for each in (first, second) if each.quality is not None]
     return replace(
         second,
         is_complete=first.is_complete and second.is_complete,
         repeated=first.repeated or second.repeated,
         unknown_share=max(first.unknown_share, second.unknown_share),
-        quality=None if None in qualities else min(filter(None, qualities), default=0.0),
+        quality=min(qualities) if len(qualities) == 2 else None,
     )

@@ -149,7 +149,7 @@ def _load_scored(
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
     if "train" in data and split != "train":
-        data[split] = mark_twins(data[split], data["train"], data_arguments.tags)
+        data[split] = mark_twins(data[split], data["train"], data_arguments.tags, split)
     return data[split], choose_score_tokenizers(data[split], metrics, chosen)
 
 

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.cased_copies import add_cased_copies
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.memory_rows import annotate_memory, has_similar_pairs
-from vanilla_transformer.data.near_twins import TWIN, WITHOUT_TWINS, mark_twins
+from vanilla_transformer.data.near_twins import mark_twins
 from vanilla_transformer.data.parallel_data import ParallelData, load_parallel_data
 from vanilla_transformer.data.placeholders import share_of_placeholders, with_placeholders
 from vanilla_transformer.data.row_languages import (
@@ -130,7 +130,8 @@ def _load_data(
     splits = DatasetDict(
         {name: rows for name, rows in splits.items() if wanted.get(name) is not False}
     )
-    _mark_twins(splits, arguments.data.tags)
+    for split in [name for name in splits if name != "train"]:
+        splits[split] = mark_twins(splits[split], splits["train"], arguments.data.tags, split)
     return LoadedData(directory, init_from, replace(parallel, splits=splits), facts)
 
 
@@ -242,17 +243,6 @@ def _warn_of_known_pairs(training: Dataset, texts: DatasetDict) -> None:
         if name != "train" and pairs >= _hashes_of(rows):
             logger.warning(
                 f"All {name} pairs are training pairs: their scores tell nothing of other texts."
-            )
-
-
-def _mark_twins(splits: DatasetDict, tags: Sequence[str]) -> None:
-    """Marks held-out texts that are nearly equal to training texts, and tells their number."""
-    for name in (split for split in list(splits) if split != "train"):
-        rows = splits[name] = mark_twins(splits[name], splits["train"], tags)
-        if TWIN in rows.column_names:
-            logger.info(
-                f"{name.capitalize()}: {sum(rows[TWIN]):,} of {len(rows):,} texts are nearly equal "
-                f"to a training text (80% of the words); scores `{WITHOUT_TWINS}` leave them out."
             )
 
 

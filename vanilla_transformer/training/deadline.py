@@ -80,8 +80,8 @@ class Deadline(TrainerCallback, ExportableState):
             self._plan(args, state)
         left = state.max_steps - state.global_step
         is_near = left < self._steps_between_evaluations(args, state) / 2
-        if is_near and not control.should_training_stop:
-            control.should_evaluate = control.should_save = False
+        if control.should_evaluate and is_near and not control.should_training_stop:
+            control.should_evaluate = control.should_save = False  # with the last one instead
         for _step in range(round((self.length - self.passed) / left) - 1):
             self.passed += 1
             if args.lr_scheduler_type not in SCHEDULES_OF_A_SCORE:  # they step when they see one
