@@ -100,7 +100,7 @@ def print_sizes(site: Path) -> None:
 def as_stored(translator: Translator, quantization: str) -> Translator:
     """Rounds the weights of a model as the graphs of an export store them."""
     with torch.no_grad():
-        for weight in translator.stages.engines.transformers.model.parameters():
+        for weight in translator.engines.transformers.model.parameters():
             if weight.ndim == 2 and quantization == "int8":
                 scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-9) / 127
                 weight.copy_((weight / scale).round() * scale)

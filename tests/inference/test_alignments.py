@@ -100,7 +100,7 @@ def test_ctranslate2_links_as_transformers_does(chosen, keys, possible, tmp_path
     for search in ({}, {"num_beams": 3, "n_best": 2}):
         expected = ours.translate(TEXTS, **options, **search)
         assert theirs.translate(TEXTS, **options, **search) == expected
-    assert (theirs.stages.engines.loaded is not None) is not possible
+    assert (theirs.engines.loaded is not None) is not possible
     assert ("leaves out `alignment_heads`" in caplog.text) is not possible
 
 

@@ -302,7 +302,7 @@ def test_texts_without_spaces_are_cut_and_nothing_is_lost():
         split = translator.reader.split(job)
         texts = zip(split.segments, ["今天", "我", "路", "で"], strict=True)
         rows = [[Output(segment, text=text)] for segment, text in texts]
-        ((output,),) = translator.stages.join(job, split, rows)
+        ((output,),) = translator.joiner.join(job, split, rows)
         assert output.text == space.join(("今天", "我", "路", "で"))
 
 

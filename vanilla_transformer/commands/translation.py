@@ -225,7 +225,7 @@ def load_translator(options: Options) -> "Translator":
     with usage_errors():
         translator.directions(1, options.asked)
     shows_quality = files.review or files.quality or files.fuzzy_below
-    if shows_quality and translator.stages.calibration is None:
+    if shows_quality and translator.joiner.calibration is None:
         raise ValueError(
             "--review, --quality and --fuzzy-below need the quality of outputs, and "
             f"{options.model!r} has no calibration of it: `vanilla-transformer evaluate "

@@ -9,7 +9,7 @@ transformers: how hypotheses end, and which of the ended ones is the best.
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unicodedata import normalize
 
 import torch
@@ -110,47 +110,47 @@ def with_terms(
         joins: The pairs of the vocabulary that are no border: a term is whole words.
         settings: The settings that `generate()` will be given.
     """
-    searching, beams = copy(model), _TermBeams(terms, joins, settings)
-    searching._get_top_k_continuations = beams.choose_continuations
-    searching._get_running_beams_for_next_iteration = beams.choose_beams
+    searching, beams = copy(model), cast(_TermBeams, None)
+
+    def choose_continuations(
+        running_sequences: torch.Tensor, decoder_prompt_len: int, **others: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        nonlocal beams
+        if beams is None:  # the first token: the lengths are known now
+            beams = _TermBeams(terms, joins, settings, running_sequences, decoder_prompt_len)
+        return beams.choose_continuations(running_sequences, decoder_prompt_len, **others)
+
+    searching._get_top_k_continuations = choose_continuations
+    searching._get_running_beams_for_next_iteration = lambda **given: beams.choose_beams(**given)
     return searching
 
 
-class _TermBeams:
-    """Beams that count the terms of each hypothesis, and by these choose which ones go on.
+class _WantedTerms(NamedTuple):
+    """The terms of a batch.
 
-    `generate()` calls `choose_continuations` for each token, and then `choose_beams`. What they
-    need to know of the terms, `_start` finds out in the first of these calls.
+    Attributes:
+        needed: How often an output must have each term, those within others included,
+            (batch, terms).
+        within: How often each term is within each other one, (batch, terms, terms).
+        ids: The ids of each, padded with -1, (batch, terms, 2, longest + 1); of the 2, the first
+            are those within a sentence, and the second those at its beginning.
+        sizes: The number of these ids, (batch, terms, 2).
     """
 
-    def __init__(
-        self, terms: Sequence[Sequence[TermIds]], joins: WordJoins, settings: GenerationConfig
-    ) -> None:
-        self.terms, self.joins, self.settings = terms, joins, settings
-        self.begin = 0  # where outputs begin; 0: the search has not begun
+    needed: torch.Tensor
+    within: torch.Tensor
+    ids: torch.Tensor
+    sizes: torch.Tensor
 
-    def _start(self, sequences: torch.Tensor, prompt_len: int) -> None:
-        """Looks at the first sequences, (batch, beams, max_length): how much room terms have."""
-        settings, joins, device = self.settings, self.joins, sequences.device
-        self.joins = WordJoins(*(mask.to(device) for mask in joins))
-        self.ends = torch.tensor(end_tokens_of(settings), device=device)
-        beams, self.max_length = sequences.shape[1:]
-        self.begin = prompt_len + (settings.forced_bos_token_id is not None)
-        rows: list[list[TermIds]] = []
-        for of_row in self.terms:
-            rows.append([])
-            room = self.max_length - self.begin - 1  # for tokens before the end
-            for term in of_row:
-                if (size := max(map(len, term))) <= room:
-                    rows[-1].append(term)
-                    room -= size
-        most = max(1, *map(len, rows))
-        longest = max((len(ids) for row in rows for term in row for ids in term), default=1)
-        # How often each term is wanted, how often it is within each, and its ids, padded with -1.
-        wanted = torch.zeros(len(rows), most, dtype=torch.long)
-        within = torch.zeros(len(rows), most, most, dtype=torch.long)
-        ids = torch.full((len(rows), most, 2, longest + 1), -1)
-        for row, of_row in enumerate(rows):
+    @classmethod
+    def of(cls, terms: Sequence[Sequence[TermIds]], joins: WordJoins) -> "_WantedTerms":
+        """Counts the terms of each source."""
+        most = max(1, *map(len, terms))
+        longest = max((len(ids) for row in terms for term in row for ids in term), default=1)
+        wanted = torch.zeros(len(terms), most, dtype=torch.long)
+        within = torch.zeros(len(terms), most, most, dtype=torch.long)
+        ids = torch.full((len(terms), most, 2, longest + 1), -1)
+        for row, of_row in enumerate(terms):
             unique = list(dict.fromkeys(of_row))
             for number, term in enumerate(unique):
                 wanted[row, number] = of_row.count(term)
@@ -158,20 +158,55 @@ class _TermBeams:
                     within[row, number, other] = _count(term[0], of_other[0], joins)
                 for side, of_side in enumerate(term):
                     ids[row, number, side, : len(of_side)] = torch.tensor(of_side)
-        self.needed = (within @ wanted[..., None])[..., 0].to(device)  # (batch, terms)
-        self.within = (within - torch.eye(most, dtype=torch.long)).clamp(min=0).to(device)
-        # (batch, terms, 2: within a sentence and at its beginning, longest + 1)
-        self.ids = ids.to(device)
-        self.sizes = (self.ids >= 0).sum(-1)  # (batch, terms, 2)
-        self.counts = torch.zeros_like(self.needed)[:, None].repeat(1, beams, 1)
+        needed = (within @ wanted[..., None])[..., 0]
+        in_others = (within - torch.eye(most, dtype=torch.long)).clamp(min=0)
+        return cls(needed, in_others, ids, (ids >= 0).sum(-1))
+
+    def missing(self, counts: torch.Tensor, progress: torch.Tensor) -> torch.Tensor:
+        """Counts the tokens that outputs lack, (batch, outputs).
+
+        Args:
+            counts: How often each output has each term, (batch, outputs, terms).
+            progress: The tokens of each term with which it ends, (batch, outputs, terms, 2).
+        """
+        lacking = (self.needed[:, None] - counts).clamp(min=0)
+        # A term within other terms comes with them.
+        alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
+        missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
+        return missing - (progress.amax(-1) * lacking.sign()).amax(-1)
+
+
+class _TermBeams:
+    """Beams that count the terms of each hypothesis, and by these choose which ones go on.
+
+    Args:
+        sequences: The first sequences, (batch, beams, max_length).
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[Sequence[TermIds]],
+        joins: WordJoins,
+        settings: GenerationConfig,
+        sequences: torch.Tensor,
+        prompt_len: int,
+    ) -> None:
+        device, (beams, self.max_length) = sequences.device, sequences.shape[1:]
+        self.begin = prompt_len + (settings.forced_bos_token_id is not None)  # of outputs
+        room = self.max_length - self.begin - 1  # for tokens before the end
+        fitting = [_fitting(row, room) for row in terms]
+        self.wanted = _WantedTerms(*(part.to(device) for part in _WantedTerms.of(fitting, joins)))
+        self.joins = WordJoins(*(mask.to(device) for mask in joins))
+        self.ends = torch.tensor(end_tokens_of(settings), device=device)
+        self.counts = torch.zeros_like(self.wanted.needed)[:, None].repeat(1, beams, 1)
 
     def choose_continuations(
         self,
-        accumulated_log_probs: torch.Tensor,
         running_sequences: torch.Tensor,
+        decoder_prompt_len: int,
+        accumulated_log_probs: torch.Tensor,
         running_beam_indices: torch.Tensor,
         cur_len: int,
-        decoder_prompt_len: int,
         beams_to_keep: int,
         num_beams: int,
         **_: Any,
@@ -179,35 +214,21 @@ class _TermBeams:
         """Chooses continuations, in the order in which they may go on.
 
         Args:
-            accumulated_log_probs: Of each hypothesis with each token, (batch, beams · vocab).
             running_sequences: (batch, beams, max_length), and of `cur_len` tokens so far.
+            accumulated_log_probs: Of each hypothesis with each token, (batch, beams · vocab).
 
         Returns:
             The scores, (batch, beams_to_keep), and the sequences and the indices of beams of the
             continuations, (batch, beams_to_keep, max_length) each.
         """
-        if not self.begin:
-            self._start(running_sequences, decoder_prompt_len)
         scores, batch = accumulated_log_probs, len(accumulated_log_probs)
         vocab = scores.shape[1] // num_beams
-        firsts = torch.arange(num_beams, device=scores.device) * vocab
-        best = scores.topk(beams_to_keep).indices
-        last = running_sequences[:, :, cur_len - 1]
         outputs = running_sequences[:, :, self.begin : cur_len]
-        progress, is_whole = self._term_progress(outputs)  # (batch, beams, terms, 2)
+        last = running_sequences[:, :, cur_len - 1]
+        progress, is_whole = self._term_progress(outputs)
         has_term = is_whole.any(-1)  # at its end, which a longer word takes back
         prolongs = has_term.any(-1, keepdim=True) & self.joins.join(last[..., None], slice(None))
-        of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
-        lacking = (self.needed[:, None] > self.counts)[..., None]  # (batch, beams, terms, 1)
-        ids = self.ids[:, None].expand(-1, num_beams, -1, -1, -1)
-        following = ids.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
-        # A term at the beginning of an output goes on from all of the output so far.
-        at_begin = progress[..., 1] == cur_len - self.begin
-        following[..., 1].masked_fill_(~at_begin, -1)
-        following = torch.where(
-            lacking & (following >= 0), following + firsts[:, None, None], best[:, :1, None, None]
-        )
-        candidates = torch.cat([best, of_beams.argmax(-1) + firsts, following.flatten(1)], 1)
+        candidates = self._candidates(scores, prolongs, progress, outputs.shape[2], beams_to_keep)
         is_again = (candidates[:, :, None] == candidates[:, None]).tril(-1).any(-1)
         values = scores.gather(1, candidates).masked_fill(is_again, -torch.inf)
         values, order = values.sort(descending=True, stable=True)
@@ -220,18 +241,11 @@ class _TermBeams:
         taken_back = has_term.take_along_dim(parents[..., None], 1) & is_prolonged
         counts = self.counts.take_along_dim(parents[..., None], 1) - taken_back.int()
         counts += is_whole.any(-1)
-        lacking = (self.needed[:, None] - counts).clamp(min=0)  # (batch, candidates, terms)
-        # A term within other terms comes with them.
-        alone = lacking - (lacking[:, :, None] * self.within[:, None]).sum(-1)
-        missing = (alone.clamp(min=0) * self.sizes.amax(-1)[:, None]).sum(-1)
-        missing -= (progress.amax(-1) * lacking.sign()).amax(-1)
+        missing = self.wanted.missing(counts, progress)
         is_late = missing > self.max_length - cur_len - 2  # without room for the end
         values += _PENALTY * ((missing > 0) & (is_late | torch.isin(tokens, self.ends)))
 
-        rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
-        turn = rank * (missing.max() + 1) + missing
-        turn += (values < _PENALTY / 2) * (turn.max() + 1)
-        turns = turn.argsort(stable=True)[:, :beams_to_keep]
+        turns = _turns(missing, values)[:, :beams_to_keep]
         self.counts = counts.take_along_dim(turns[..., None], 1)
         parents = parents.gather(1, turns)
         sequences = running_sequences.take_along_dim(parents[..., None], 1)
@@ -240,6 +254,39 @@ class _TermBeams:
         offsets = torch.arange(batch, device=scores.device)[:, None] * num_beams
         indices[:, :, cur_len - decoder_prompt_len] = parents + offsets
         return values.gather(1, turns), sequences, indices
+
+    def _candidates(
+        self,
+        scores: torch.Tensor,
+        prolongs: torch.Tensor,
+        progress: torch.Tensor,
+        length: int,
+        beams_to_keep: int,
+    ) -> torch.Tensor:
+        """Returns the continuations among which some are chosen, (batch, candidates).
+
+        They are the best ones, the best of each beam that does not prolong a term, and those that
+        go on with a term; a continuation is `beam · vocab + token`.
+
+        Args:
+            scores: Of each continuation, (batch, beams · vocab).
+            prolongs: Whether a token makes another word of a term, (batch, beams, vocab).
+            progress: The tokens of each term with which outputs end, (batch, beams, terms, 2).
+            length: The number of tokens of an output so far.
+        """
+        num_beams, vocab = prolongs.shape[1:]
+        firsts = torch.arange(num_beams, device=scores.device) * vocab
+        best = scores.topk(beams_to_keep).indices
+        of_beams = scores.unflatten(1, (num_beams, vocab)).masked_fill(prolongs, -torch.inf)
+        lacking = (self.wanted.needed[:, None] > self.counts)[..., None]
+        ids = self.wanted.ids[:, None].expand(-1, num_beams, -1, -1, -1)
+        following = ids.gather(-1, progress[..., None])[..., 0]  # (batch, beams, terms, 2)
+        # A term at the beginning of an output goes on from all of the output so far.
+        following[..., 1].masked_fill_(progress[..., 1] != length, -1)
+        following = torch.where(
+            lacking & (following >= 0), following + firsts[:, None, None], best[:, :1, None, None]
+        )
+        return torch.cat([best, of_beams.argmax(-1) + firsts, following.flatten(1)], 1)
 
     def choose_beams(
         self,
@@ -268,17 +315,40 @@ class _TermBeams:
             The tokens, 0 for whole terms; and whether these are whole: (batch, outputs, terms, 2).
         """
         length = outputs.shape[2]
-        progress = torch.zeros_like(self.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
-        for size in range(1, min(length, self.ids.shape[-1] - 1) + 1):
+        progress = torch.zeros_like(self.wanted.sizes)[:, None].repeat(1, outputs.shape[1], 1, 1)
+        for size in range(1, min(length, self.wanted.ids.shape[-1] - 1) + 1):
             end = outputs[:, :, None, None, -size:]
-            fits = (end == self.ids[:, None, :, :, :size]).all(-1)
+            fits = (end == self.wanted.ids[:, None, :, :, :size]).all(-1)
             if size < length:
                 fits[..., 1] = False
                 before = outputs[:, :, -size - 1, None, None]
-                fits &= ~self.joins.join(before, self.ids[:, None, :, :, 0])
+                fits &= ~self.joins.join(before, self.wanted.ids[:, None, :, :, 0])
             progress = torch.where(fits, size, progress)
-        is_whole = (progress > 0) & (progress == self.sizes[:, None])
+        is_whole = (progress > 0) & (progress == self.wanted.sizes[:, None])
         return progress.masked_fill(is_whole, 0), is_whole
+
+
+def _fitting(terms: Sequence[TermIds], room: int) -> list[TermIds]:
+    """Returns the first terms for which an output has room, in tokens."""
+    fitting = list[TermIds]()
+    for term in terms:
+        if (size := max(map(len, term))) <= room:
+            fitting.append(term)
+            room -= size
+    return fitting
+
+
+def _turns(missing: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Returns the order of continuations by turns of their banks, (batch, candidates).
+
+    Args:
+        missing: The tokens that each lacks, which is its bank.
+        values: Their scores, in falling order.
+    """
+    rank = (missing[:, :, None] == missing[:, None]).tril(-1).sum(-1)  # in its bank
+    turn = rank * (missing.max() + 1) + missing
+    turn += (values < _PENALTY / 2) * (turn.max() + 1)
+    return turn.argsort(stable=True)
 
 
 def _count(part: Ids, whole: Ids, joins: WordJoins) -> int:

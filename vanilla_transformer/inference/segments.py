@@ -1,33 +1,21 @@
-"""The stages `split` and `read`: texts become sources, and sources segments of token ids."""
+"""The records of a text on its way: a source, a segment that the model reads, an output."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
-from unicodedata import normalize
 
 from vanilla_transformer.inference.engines import Hypothesis, Ids
-from vanilla_transformer.inference.job import NO_DEMANDS, Demands, Job
-from vanilla_transformer.model.directions import Direction, in_language, tags_of_sources
-from vanilla_transformer.model.tokenization_vanilla_transformer import MEMORY_TOKEN, TERM_TOKENS
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
-from vanilla_transformer.text.grouping import map_grouped
+from vanilla_transformer.inference.job import NO_DEMANDS, Demands
+from vanilla_transformer.model.directions import Direction
+from vanilla_transformer.text.edits import Edit, Span
 from vanilla_transformer.text.kept import Copies, TokenLinks, with_unknown
 from vanilla_transformer.text.languages import known_tag
-from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
-from vanilla_transformer.text.memory import Suggestion, shown_behind
-from vanilla_transformer.text.readings import Reading, StandIns, edits_of_invisible_spaces
+from vanilla_transformer.text.lines import TextLayout
+from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.readings import Reading
 from vanilla_transformer.text.repetition import repeats_itself
-from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
-from vanilla_transformer.text.terms import Match, Term, edits_to_annotate
-from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
-from vanilla_transformer.text.tokenizer_sides import (
-    call_tokenizer,
-    has_two_vocabularies,
-    target_side,
-    tokens_of_ids,
-    vocabulary_of,
-)
+from vanilla_transformer.text.sentences import Cut
+from vanilla_transformer.text.terms import Match, Term
 
 NO_LINKS = TokenLinks((), (), ())
 
@@ -77,7 +65,7 @@ class Source:
     def part(self, span: Span, direction: Direction) -> "Source":
         """Returns a part of it with the same demands."""
         part = self.with_text(self.text[slice(*span)], direction)
-        return replace(part, kept=_spans_in(span, self.kept))
+        return replace(part, kept=spans_in(span, self.kept))
 
     def find_kept(self, unknown: Sequence[Span] = ()) -> list[Span]:
         """Finds the spans that its outputs have too; `unknown` ones are outside the vocabulary."""
@@ -207,276 +195,7 @@ class SplitTexts(Generic[Part]):
         return SplitTexts([layout.with_parts(numbered) for layout in self.layouts], segments)
 
 
-class Reader:
-    """Splits texts for a model, and encodes segments of at most `limit` tokens."""
-
-    def __init__(self, tokenizer: Any, limit: int) -> None:
-        self.tokenizer, self.limit = tokenizer, limit
-        self.of_targets = target_side(tokenizer)
-        # They share the vocabulary, and no call changes the tokenizer itself.
-        self._in_language = {
-            "source": lru_cache(partial(in_language, tokenizer)),
-            "target": lru_cache(partial(target_side, tokenizer)),
-        }
-        self._tags = tags_of_sources(tokenizer)
-        self._stand_ins = StandIns.of(tokenizer)
-        # With two vocabularies, source and target may have different scripts, so an unknown
-        # source character is not copied.
-        self._keeps_unknown = not has_two_vocabularies(tokenizer)
-        self.reads_terms = {*TERM_TOKENS} <= {*tokenizer.get_added_vocab()}
-        self.reads_memory = MEMORY_TOKEN in tokenizer.get_added_vocab()
-
-    @cached_property
-    def _letters(self) -> set[str]:
-        """The characters of the tokens of sources, without characters that only join emoji."""
-        return {*"".join(vocabulary_of(self.tokenizer, "source"))} - {"\ufe0f", "\u200d"}
-
-    def split(self, job: Job) -> SplitTexts[Segment]:
-        """Splits texts into lines, or sentences, cuts segments that are too long, and encodes them.
-
-        A text that a former translation answers has no segments.
-        """
-        split = self._lines(job)
-        if job.in_sentences:
-            split = split.with_parts(  # a similar text is one of all sentences
-                [line] if line.similar else self.sentences(line) for line in split.segments
-            )
-        read = self.read(split.segments)
-        return without_kept(
-            SplitTexts(split.layouts, read).with_parts(
-                [segment] if len(segment) <= self.limit else self._pieces(segment.source)
-                for segment in read
-            )
-        )
-
-    def _lines(self, job: Job) -> SplitTexts[Source]:
-        answers = [text.former.answer if text.former else None for text in job.texts]
-        layouts, lines = split_lines(
-            [
-                text.text if answer is None else ""
-                for text, answer in zip(job.texts, answers, strict=True)
-            ]
-        )
-        sources = []
-        for layout, (_, direction, former, flags, kept) in zip(layouts, job.texts, strict=True):
-            is_read = former and former.is_read and len(layout.segments) == 1  # of the whole text
-            for span, line in layout.lines(lines):
-                sources.append(
-                    Source(
-                        line,
-                        direction.for_text(line, self._tags),
-                        job.demands,
-                        flags,
-                        former.suggestion if former and is_read else None,
-                        _spans_in(span, kept),
-                    )
-                )
-                _, direction = direction.of_text(line, self._tags)  # a tag counts for all lines
-        layouts = [
-            layout if answer is None else TextLayout((answer,))
-            for layout, answer in zip(layouts, answers, strict=True)
-        ]
-        return SplitTexts(layouts, sources)
-
-    def read(self, sources: Sequence[Source]) -> list[Segment]:
-        """Finds the kept parts and the terms of sources, and encodes them."""
-        texts = [source.direction.read(source.text) for source in sources]
-        languages = [source.direction.source for source in sources]
-        encoded = self.encode("source", texts, languages)
-        return list(map(self._read_one, sources, encoded))
-
-    def _read_one(self, source: Source, encoded: Encoded) -> Segment:
-        text, demands = source.text, source.demands
-        unknown: list[Span] = []
-        if self.tokenizer.unk_token_id in encoded.ids:
-            (unknown,) = unknown_spans(self.tokenizer, [text])
-        kept_unknown = unknown if self._keeps_unknown else ()
-        kept = source.find_kept(kept_unknown)
-        language = known_tag(source.direction.source)
-        matches = demands.glossary.find(text, language)
-        terms = {(term.begin, term.end) for term in matches}
-        if kept := [span for span in kept if span not in terms]:  # the user wants another text
-            matches = demands.glossary.find(text, language, kept)
-        spaces = edits_of_invisible_spaces(text)
-        if not (kept or unknown or matches or spaces or source.similar):  # the usual case
-            return Segment(source, encoded, Reading(text))
-        reading = self._stand_ins.reading(text, kept).with_edits(spaces)
-        read = [(edit.begin, edit.end) for edit in reading.edits]
-        unknown = [span for span in unknown if not meets(span, read)]
-        if unknown:  # the token for unknown characters would mislead the model
-            strange = [
-                span
-                for span in kept
-                if meets(span, unknown)
-                and self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
-            ]
-            reading = reading.without(strange)
-        count = sum(count_characters(text[slice(*span)]) for span in unknown)
-        segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), count)
-        segment = self._with_reading(segment, reading) if reading.edits else segment
-        return self._read_memory(segment, source.similar) if source.similar else segment
-
-    def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
-        """Returns a segment that is read with the translation of a similar text, if there is room.
-
-        The tokens that stand for parts of the segment do so in that, too.
-        """
-        behind, end = shown_behind(segment.text, similar), len(segment.text)
-        spans = segment.source.demands.find_kept(behind, flags=segment.source.flags)
-        shown = self._stand_ins.reading_of_target(behind, spans, segment.reading)
-        reading = segment.reading.with_edits([Edit(end, end, shown.text)])
-        with_memory = self._with_reading(segment, reading)
-        if len(with_memory) > self.limit:
-            return segment
-        return replace(with_memory, num_shown=len(with_memory) - len(segment))
-
-    def _with_reading(self, segment: Segment, reading: Reading) -> Segment:
-        """Returns a segment of which the model reads something else."""
-        direction = segment.source.direction
-        (encoded,) = self.encode("source", [direction.read(reading.text)], [direction.source])
-        return replace(segment, reading=reading, encoded=encoded)
-
-    def read_terms(self, segment: Segment) -> Segment:
-        """Returns a segment that is read with the targets of its terms, if there is room."""
-        terms = [((match.begin, match.end), match.term.target) for match in segment.matches]
-        reading = segment.reading.with_edits(edits_to_annotate(segment.text, terms))
-        annotated = self._with_reading(segment, reading)
-        return annotated if len(annotated) <= self.limit else segment
-
-    def sentences(self, source: Source) -> list[Source | Cut]:
-        """Returns the sentences of a source, and the cuts between them."""
-        return self._parts(source, split_sentences, lambda part: part)
-
-    def _pieces(self, source: Source) -> list[Segment | Cut]:
-        """Returns pieces of a source that are short enough, and the cuts between them."""
-        _, of_pieces = source.direction.of_text(source.text, self._tags)
-
-        def read(piece: Source) -> Segment:
-            return self.read([piece])[0]
-
-        def count_tokens(text: str) -> int:
-            return len(read(source.with_text(text, of_pieces)))
-
-        cut = partial(cut_line, count_tokens=count_tokens, limit=self.limit)
-        return self._parts(source, cut, read)
-
-    def _parts(
-        self,
-        source: Source,
-        split: Callable[..., list[str | Cut]],
-        make: Callable[[Source], Part],
-    ) -> list[Part | Cut]:
-        """Splits a source; all parts are read with the tag that its text may begin with."""
-        tag, direction = source.direction.of_text(source.text, self._tags)
-        line = source.part((len(tag), len(source.text)), direction)
-        language = known_tag(direction.source)
-        parts, end = list[Part | Cut](), len(tag)
-        for part in split(line.text, language=language, whole=line.find_kept()):
-            begin, end = end, end + len(part.space if isinstance(part, Cut) else part)
-            if isinstance(part, Cut):
-                parts.append(part)
-            elif parts:
-                parts.append(make(source.part((begin, end), direction)))
-            else:  # with the tag
-                parts.append(make(source.part((0, end), source.direction)))
-        return parts
-
-    def read_pairs(
-        self, sources: Sequence[str], targets: Sequence[str], directions: Sequence[Direction]
-    ) -> list[Output]:
-        """Reads sources as `translate` does, and given targets as the model would write them."""
-        segments = self.read(
-            [
-                Source(text, direction.for_text(text, self._tags))
-                for text, direction in zip(sources, directions, strict=True)
-            ]
-        )
-        readings = []
-        for segment, target in zip(segments, targets, strict=True):
-            kept = Copies.find(segment.text, segment.kept, target).found
-            readings.append(self._stand_ins.reading_of_target(target, kept, segment.reading))
-        encoded = self.encode(
-            "target",
-            [reading.text for reading in readings],
-            [segment.source.direction.target for segment in segments],
-        )
-        return [
-            Output(
-                segment,
-                Hypothesis((*given.ids[:-1],), given.ids[-1]),
-                given,
-                written=reading.text,
-                put_back=reading.undone,
-                text=target,
-            )
-            for segment, given, reading, target in zip(
-                segments, encoded, readings, targets, strict=True
-            )
-        ]
-
-    def encode(
-        self, side: str, texts: Sequence[str], languages: Sequence[str | None]
-    ) -> list[Encoded]:
-        """Encodes the texts of one side, each in its language."""
-        options = {"truncation": False, "return_attention_mask": False}
-
-        def encode(language: str | None, texts: list[str]) -> list[Encoded]:
-            encoding = call_tokenizer(self._in_language[side](language), side, texts, **options)
-            rows = getattr(encoding, "encodings", None) or [None] * len(texts)
-            return list(map(Encoded, texts, encoding["input_ids"], rows))
-
-        return map_grouped(texts, languages, encode)
-
-    def source_tokens(self, segment: Segment) -> tuple[str, ...]:
-        """Returns the tokens that the model reads of a segment."""
-        return tuple(tokens_of_ids(self.tokenizer, segment.ids, "source"))
-
-    def source_spans(self, segment: Segment) -> list[Span]:
-        """Returns the span of each token in the text, without the tag that is read before it."""
-        reading, shift = segment.reading, len(segment.source.direction.read(""))
-        places = (
-            reading.in_original((max(begin - shift, 0), max(end - shift, 0)))
-            for begin, end in self._spans(segment.encoded, "source")
-        )
-        return [stripped(segment.text, place) for place in places]
-
-    def target_spans(self, output: Output) -> list[Span]:
-        """Returns the span of each token but the end in the text of the hypothesis."""
-        ids, text = output.hypothesis.ids, output.written
-        if output.given is None:
-            spans = spans_of_ids(self.of_targets, ids, text)
-        else:
-            spans = self._spans(output.given, "target")[: len(ids)]
-        return [stripped(text, span) for span in spans]
-
-    def _spans(self, encoded: Encoded, side: str) -> list[Span]:
-        if encoded.row is not None:
-            return list(encoded.row.offsets)
-        encoding = {"input_ids": [encoded.ids]}
-        (spans,) = spans_of_encoding(self.tokenizer, [encoded.text], encoding, side)
-        return spans
-
-    def target_tokens(self, ids: Ids) -> tuple[str, ...]:
-        """Returns the tokens of ids of a target."""
-        return tuple(self.of_targets.convert_ids_to_tokens(list(ids)))
-
-
-def _spans_in(place: Span, spans: Sequence[Span] | None) -> Sequence[Span] | None:
+def spans_in(place: Span, spans: Sequence[Span] | None) -> Sequence[Span] | None:
     """Returns the spans within a place of a text, as those of the text there."""
     first, last = place
     return spans and [(b - first, e - first) for b, e in spans if first <= b and e <= last]
-
-
-def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
-    """Takes out segments of kept parts alone, such as an emoji or a path; their text stays.
-
-    A model that reads no token in their place would write other words, or add some.
-    """
-
-    def is_alone(segment: Segment) -> bool:
-        others = apply_edits(segment.text, [Edit(*span, "") for span in segment.kept])
-        return not segment.reading.edits and not others.strip()
-
-    return split.with_parts(
-        [segment.text if is_alone(segment) else segment] for segment in split.segments
-    )

@@ -18,6 +18,7 @@ from vanilla_transformer.files.loading import (
     load_tokenizer,
 )
 from vanilla_transformer.files.model_directory import check_model_directory
+from vanilla_transformer.inference.defects import Defects
 from vanilla_transformer.inference.engine_choice import (
     Engine,
     Engines,
@@ -26,6 +27,7 @@ from vanilla_transformer.inference.engine_choice import (
 )
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call, Demands, Job, JobText
+from vanilla_transformer.inference.joining import Joiner
 from vanilla_transformer.inference.memory_use import MemoryUse, decide_memory_uses
 from vanilla_transformer.inference.options import (
     NAMES,
@@ -35,6 +37,7 @@ from vanilla_transformer.inference.options import (
     compiled,
 )
 from vanilla_transformer.inference.quality import Calibration
+from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import (
     Alignment,
     Score,
@@ -42,8 +45,9 @@ from vanilla_transformer.inference.results import (
     linked_words,
     metric_by_name,
 )
-from vanilla_transformer.inference.segments import Output, Reader
+from vanilla_transformer.inference.segments import Output
 from vanilla_transformer.inference.stages import Stages
+from vanilla_transformer.inference.steps import Steps
 from vanilla_transformer.model.directions import Direction, FirstTokens, language_tokens
 from vanilla_transformer.model.inputs import end_tokens_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
@@ -52,7 +56,6 @@ from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import Search, SearchError, learned_positions
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.languages import closest_tag, known_tag
-from vanilla_transformer.text.lines import count_characters
 from vanilla_transformer.text.memory import Memory
 from vanilla_transformer.text.terms import Glossary
 
@@ -60,9 +63,6 @@ logger = logging.get_logger(__name__)
 
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
-MOST_NAMED = 10
-"""Texts that a warning names."""
-
 SearchKey = tuple[int | None, int | None, tuple[tuple[str, Any], ...]]
 """Outputs per text, outputs among which one is chosen, and settings of the search, by name."""
 
@@ -80,7 +80,7 @@ class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
     `translate` plans a job for its texts and runs it. The steps of `run` are `reader.split`,
-    `stages.compute` and `stages.join`.
+    `stages.compute` and `joiner.join`.
 
     Args:
         source_limit: Longest source in tokens; longer lines are split.
@@ -102,7 +102,8 @@ class Translator:
         self.source_limit = source_limit
         self.reader = Reader(tokenizer, source_limit)
         end = next(iter(end_tokens_of(settings)), None)
-        self.stages = Stages(self.reader, engines, end, calibration)
+        self.engines, self.steps = engines, Steps(self.reader, engines, end)
+        self.stages, self.joiner = Stages(self.steps), Joiner(self.reader, calibration)
         self._cached_search = lru_cache(maxsize=64)(self._make_search)
         self._cached_call = lru_cache(maxsize=64)(self._make_call)
         self._settings_of_calls: dict[str, Any] = {}
@@ -297,7 +298,7 @@ class Translator:
             num_told = done
 
         rows = self.stages.compute(split.segments, job.call, on_batch)
-        return self.stages.join(job, split, rows)
+        return self.joiner.join(job, split, rows)
 
     def run_parts(
         self,
@@ -312,7 +313,7 @@ class Translator:
             total: Number of all texts. None: it is not known.
             progress: As for `translate`, as `name_text` is.
         """
-        defects = _Defects()
+        defects = Defects()
         with Progress(total, "texts", shown=progress) as shown:
             for job in jobs:
                 rows = self.run(job, lambda count: shown.update(shown.done + count))
@@ -346,7 +347,7 @@ class Translator:
 
     def _make_call(self, details: OutputOptions, batch_tokens: int, *key: Any) -> Call:
         search = self._make_search(*key)
-        return Call(search, self.stages.engines.for_search(search), details, batch_tokens)
+        return Call(search, self.engines.for_search(search), details, batch_tokens)
 
     def _make_search(
         self, n_best: int | None, candidates: int | None, settings: tuple[tuple[str, Any], ...]
@@ -445,67 +446,14 @@ class Translator:
         given = self.call_of(options)
 
         def compute(begin: FirstTokens, pairs: list[Output]) -> list[Output]:
-            call = self.stages.call_with_begin(given, begin)
+            call = self.steps.call_with_begin(given, begin)
             if options.linked:
-                return self.stages.link(pairs, call)
-            engine = self.stages.engines.for_scores(call.search)
-            return self.stages.score(pairs, replace(call, engine=engine))
+                return self.steps.link(pairs, call)
+            engine = self.engines.for_scores(call.search)
+            return self.steps.score(pairs, replace(call, engine=engine))
 
         begins = [pair.segment.source.direction.begin for pair in pairs]
         return map_grouped(pairs, begins, compute)
-
-
-def _named(numbers: Iterable[int], name_text: Callable[[int], str] | None) -> str:
-    """Returns the names of the first texts of some numbers, and how many more there are."""
-    names = [name_text(n) if name_text else f"text {n + 1}" for n in dict.fromkeys(numbers)]
-    others = f", and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(names[:MOST_NAMED])}{others}"
-
-
-class _Defects:
-    """Counts the defects of texts and their outputs, to warn of them once."""
-
-    def __init__(self) -> None:
-        self.num_texts = self.num_repeated = self.longest = self.num_characters = 0
-        self.cut_off: list[int] = []  # for each output that is, the number of its text
-        self.staying: list[int] = []
-        self.num_unknown = 0.0
-
-    def add(self, text: str, row: Sequence[Translation], longest: int) -> None:
-        """Counts the outputs of a text, whose longest length is given in tokens."""
-        cut = [output for output in row if not output.is_complete]
-        self.cut_off += [self.num_texts] * len(cut)
-        self.staying += [self.num_texts] * row[0].stays
-        self.num_repeated += sum(output.repeated for output in cut)
-        size, self.longest = count_characters(text), longest
-        self.num_unknown += size * row[0].unknown_share
-        self.num_characters += size
-        self.num_texts += 1
-
-    def warn(self, name_text: Callable[[int], str] | None) -> None:
-        """Warns of each kind of defect that there is."""
-        if self.cut_off:
-            logger.warning(
-                f"Outputs that are cut off at the longest length of {self.longest} tokens: "
-                f"{len(self.cut_off):,}, in {_named(self.cut_off, name_text)}. "
-                + (
-                    f"{self.num_repeated:,} of them repeat themselves: train the model longer."
-                    if self.num_repeated
-                    else "Give a larger `max_new_tokens` (--max-new-tokens)."
-                )
-            )
-        if self.staying:
-            logger.warning(
-                f"The source stays in {_named(self.staying, name_text)}: placeholders without "
-                "numbers, such as %s, would be in another order."
-            )
-        if self.num_unknown:
-            share = self.num_unknown / self.num_characters
-            logger.warning(
-                f"The vocabulary lacks {self.num_unknown:,.0f} of {self.num_characters:,} "
-                f"characters of the texts ({share:.1%}), so the model does not see them. "
-                "`unknown_share` of a result (--json) tells the share of its text."
-            )
 
 
 def _source_limit(limit: int | None, tokenizer: Any, config: Any) -> int:

@@ -196,7 +196,7 @@ class ServedModel:
                 with self._metrics.errors.labels(name).count_exceptions(ComputationError):
                     batcher = loaded.batcher(name, self._computation, self._metrics)
                     computed = await batcher.run(split.segments, job.call)
-                rows = await self._run_beside(translator.stages.join, job, split, computed)
+                rows = await self._run_beside(translator.joiner.join, job, split, computed)
         return Answer(planned, rows, tokens, seconds)
 
     @property

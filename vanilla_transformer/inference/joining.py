@@ -1,0 +1,202 @@
+"""The last stage: the outputs of segments become translations of texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import chain
+
+from vanilla_transformer.inference.job import Call, Job, JobText
+from vanilla_transformer.inference.quality import Calibration, describe_output
+from vanilla_transformer.inference.reader import Reader
+from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
+from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
+from vanilla_transformer.inference.steps import Row
+from vanilla_transformer.text.edits import Span, apply_edits, moved
+from vanilla_transformer.text.kept import TokenLinks, edits_to_number
+from vanilla_transformer.text.languages import tag_of_texts
+from vanilla_transformer.text.lines import TextLayout, count_characters
+from vanilla_transformer.text.printf import may_be_numbered
+from vanilla_transformer.text.sentences import Cut
+from vanilla_transformer.text.terms import targets_in
+from vanilla_transformer.text.word_alignment import Links
+
+
+class Joiner:
+    """Makes translations of texts from the outputs of their segments.
+
+    Args:
+        calibration: Tells the quality of outputs. None: it is not known.
+    """
+
+    def __init__(self, reader: Reader, calibration: Calibration | None) -> None:
+        self.reader, self.calibration = reader, calibration
+
+    def join(
+        self, job: Job, split: SplitTexts[Segment], rows: Sequence[Row]
+    ) -> list[list[Translation]]:
+        """Makes the outputs of each text, best first, from the outputs of its segments."""
+        return [
+            self._outputs_of(job, text, layout, rows)
+            for text, layout in zip(job.texts, split.layouts, strict=True)
+        ]
+
+    def _outputs_of(
+        self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Row]
+    ) -> list[Translation]:
+        ranks = range(job.call.search.n_best)
+        joined = [self._join(layout, rows, rank, job.call) for rank in ranks]
+        if text.former:
+            similar = text.former.suggestion
+            joined = [replace(output, from_memory=similar) for output in joined]
+        best_first = sorted(joined, key=lambda output: -(output.score or 0.0))
+        if job.metric is None:
+            return best_first
+        return [best_first[least_risk([output.text for output in best_first], job.metric)]]
+
+    def _join(self, layout: TextLayout, rows: Sequence[Row], rank: int, call: Call) -> Translation:
+        """Makes an output of a text from one for each of its segments."""
+        details = call.details
+        layout, parts = _with_pieces(layout, [rows[number][rank] for number in layout.segments])
+        joined, read = _joined(layout, parts), [part.segment for part in parts]
+        links = joined.links
+        characters = sum(count_characters(segment.text) for segment in read)
+        scores = tuple(score for part in parts for score in part.token_scores)
+        normaliser = float(max(len(scores), 1)) ** call.search.length_penalty
+        tokens = (self.reader.target_tokens(part.hypothesis.tokens) for part in parts)
+        translation = Translation(
+            text=joined.text,
+            score=sum(scores) / normaliser if details.scores else None,
+            token_scores=scores if details.scores else None,
+            tokens=tuple(chain.from_iterable(tokens)) if details.tokens else None,
+            alignment=_token_pairs(parts) if details.alignment else None,
+            source_tokens=tuple(chain.from_iterable(map(self.reader.source_tokens, read)))
+            if details.alignment
+            else None,
+            word_alignment=linked_words(joined.source, joined.text, links)
+            if details.word_alignment
+            else None,
+            links=links if details.links else None,
+            is_complete=all(part.is_complete for part in parts),
+            stays=joined.stays,
+            repeated=any(part.repeats for part in parts),
+            unknown_share=sum(segment.num_unknown for segment in read) / max(characters, 1),
+            restored=tuple(span for part in parts for span in part.restored),
+            terms=tuple(
+                (segment.text[match.begin : match.end], match.term.target)
+                for segment in read
+                for match in segment.matches
+            ),
+            missing_terms=tuple(term for part in parts for term in part.missing_terms),
+            marks=tuple(sorted(joined.marks)) if details.marks else (),
+        )
+        is_described = details.scores and bool(parts)
+        return self._described(translation, joined.source, read) if is_described else translation
+
+    def _described(
+        self, translation: Translation, source: str, read: Sequence[Segment]
+    ) -> Translation:
+        """Returns an output with its features, and the quality that a calibration expects."""
+        num_tokens = sum(len(segment) - segment.num_shown for segment in read)
+        described, known = describe_output(translation, source, num_tokens), self.calibration
+        quality = known.expected(described, read[0].target_language) if known else None
+        return replace(translation, described=described, quality=quality)
+
+
+def _with_pieces(layout: TextLayout, outputs: Sequence[Output]) -> tuple[TextLayout, list[Output]]:
+    """Returns the layout of a text with numbers into its own outputs, or those of sentences."""
+    numbered = layout.with_parts({old: [new] for new, old in enumerate(layout.segments)})
+    split = SplitTexts([numbered], list(outputs)).with_parts(
+        output.pieces or [output] for output in outputs
+    )
+    return split.layouts[0], split.segments
+
+
+@dataclass
+class _Joined:
+    """A text and its output, as far as they are put together.
+
+    Attributes:
+        sources: The spans of the tokens; see `TokenLinks`, also for `targets` and `aligned`.
+        values: A kept part of the source, and the same part of the output.
+        stays: As for `Translation`.
+    """
+
+    source: str = ""
+    text: str = ""
+    sources: list[Span] = field(default_factory=list)
+    targets: list[Span] = field(default_factory=list)
+    aligned: list[int] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    values: list[tuple[Span, Span]] = field(default_factory=list)
+    stays: bool = False
+
+    def add(self, output: Output) -> None:
+        """Adds a part and its output."""
+        segment, copies, links = output.segment, output.copies, output.links
+        in_source, in_text = partial(_shifted, len(self.source)), partial(_shifted, len(self.text))
+        self.aligned += [len(self.sources) + index for index in links.aligned]
+        self.sources += map(in_source, links.sources)
+        self.targets += map(in_text, links.targets)
+        kept = copies.found if copies else ()
+        terms = targets_in(output.text, segment.terms, segment.target_language, kept)
+        self.marks += [Mark(*in_text(span), "kept") for span in kept]
+        self.marks += [Mark(*in_text((term.begin, term.end)), "term") for term in terms]
+        pairs = copies.pairs if copies else ()
+        self.values += [(in_source(span), in_text(part)) for span, part in pairs]
+        self.source, self.text = self.source + segment.text, self.text + output.text
+
+    @property
+    def links(self) -> TokenLinks:
+        """The links of the tokens of both texts."""
+        return TokenLinks(self.sources, self.targets, self.aligned)
+
+    def numbered(self, can_number: bool) -> "_Joined":
+        """Returns the text with numbered placeholders, or the source, if their order is another."""
+        edits = edits_to_number(self.source, self.text, self.values)
+        if not edits:
+            return self
+        if not can_number:
+            return _Joined(self.source, self.source, stays=True)
+        links = self.links.edited(edits)
+        return _Joined(
+            self.source,
+            apply_edits(self.text, edits),
+            [*links.sources],
+            [*links.targets],
+            [*links.aligned],
+            [Mark(*moved(mark[:2], edits), mark.kind) for mark in self.marks],
+        )
+
+
+def _shifted(shift: int, span: Span) -> Span:
+    return span[0] + shift, span[1] + shift
+
+
+def _joined(layout: TextLayout, parts: Sequence[Output]) -> _Joined:
+    """Puts the outputs of a text together.
+
+    The language of the target, or else its script, tells how parts of a long line are joined.
+    """
+
+    @cache
+    def language() -> str | None:
+        return parts[0].segment.target_language or tag_of_texts(part.text for part in parts)
+
+    joined = _Joined()
+    for origin, part in zip(layout.parts, layout.in_language(language), strict=True):
+        if isinstance(part, int):
+            joined.add(parts[part])
+        else:
+            joined.source += origin.space if isinstance(origin, Cut) else part
+            joined.text += part
+    return joined.numbered(may_be_numbered(parts[0].segment.source.flags)) if parts else joined
+
+
+def _token_pairs(parts: Sequence[Output]) -> Links:
+    """Returns the links of all tokens of parts by their indices, the ends included in the count."""
+    links, sources, targets = [], 0, 0
+    for part in parts:
+        links += [(sources + s, targets + t) for t, s in enumerate(part.hypothesis.aligned or ())]
+        sources += len(part.segment)
+        targets += len(part.hypothesis.tokens)
+    return tuple(links)

@@ -1,0 +1,201 @@
+"""The steps from segments to outputs: search, link, restore, score."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from vanilla_transformer.inference.constrained import TermIds
+from vanilla_transformer.inference.engine_choice import Engines
+from vanilla_transformer.inference.engines import Hypothesis, Ids, chosen_scores, is_cut_off
+from vanilla_transformer.inference.job import Call
+from vanilla_transformer.inference.reader import Reader
+from vanilla_transformer.inference.segments import Output, Segment
+from vanilla_transformer.model.directions import FirstTokens, with_first_token
+from vanilla_transformer.search import Search, needed_start
+from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
+from vanilla_transformer.text.kept import Copies, TokenLinks, edits_to_double_signs, edits_to_keep
+from vanilla_transformer.text.languages import words_have_spaces
+from vanilla_transformer.text.terms import missing_targets, targets_in
+
+Row = list[Output]
+"""The outputs of a segment, best first."""
+
+
+class Steps:
+    """The steps of one model.
+
+    Args:
+        end: The token that ends a target. None: no token does.
+    """
+
+    def __init__(self, reader: Reader, engines: Engines, end: int | None) -> None:
+        self.reader, self.engines, self.end = reader, engines, end
+        self.call_with_begin = lru_cache(maxsize=64)(self._call_with_begin)
+
+    def _call_with_begin(self, call: Call, begin: FirstTokens) -> Call:
+        """Returns a call for targets that begin with these tokens."""
+        settings = with_first_token(call.search.settings, begin)
+        if settings is call.search.settings:
+            return call
+        search = replace(call.search, settings=settings)
+        return replace(call, search=search, engine=self.engines.for_search(search))
+
+    def outputs(
+        self,
+        segments: Sequence[Segment],
+        call: Call,
+        on_batch: Callable[[int], None] | None = None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
+    ) -> list[Row]:
+        """Computes the outputs of segments by all steps; the arguments are those of `search`."""
+        outputs = self.search(segments, call, on_batch, terms)
+        outputs = self.link(outputs, call)
+        outputs = self.score(list(map(restore, outputs)), call)
+        remaining = iter(outputs)
+        return [list(islice(remaining, call.search.n_best)) for _ in segments]
+
+    def search(
+        self,
+        segments: Sequence[Segment],
+        call: Call,
+        on_batch: Callable[[int], None] | None = None,
+        terms: Sequence[Sequence[TermIds]] | None = None,
+    ) -> list[Output]:
+        """Searches for `n_best` outputs of each segment, which may have to contain terms.
+
+        Parts of the source come in the place of their stand-ins.
+        """
+        options = {} if terms is None else {"terms": terms}
+        align = call.details.linked or any(segment.kept for segment in segments)
+        rows = call.engine.generate(
+            [segment.ids for segment in segments],
+            call.search,
+            call.batch_tokens,
+            align,
+            on_batch,
+            **options,
+        )
+        ids = [list(hypothesis.ids) for row in rows for hypothesis in row]
+        texts = iter(
+            self.reader.of_targets.batch_decode(ids, skip_special_tokens=True) if ids else []
+        )
+        return [
+            self._as_output(segment, hypothesis, next(texts), call.search)
+            for segment, row in zip(segments, rows, strict=True)
+            for hypothesis in row
+        ]
+
+    @staticmethod
+    def _as_output(
+        segment: Segment, hypothesis: Hypothesis, written: str, search: Search
+    ) -> Output:
+        """Makes an output of the text of a hypothesis, in which tokens stand for kept parts."""
+        edits, source = segment.reading.edits_to_restore(written), segment.source
+        if source.demands.keeps:
+            edits += edits_to_double_signs(source.text, segment.kept, written, source.flags)
+            edits.sort(key=lambda edit: edit.begin)
+        text = apply_edits(written, edits)
+        origins = {
+            stripped(text, moved((edit.begin, edit.end), edits)): edit.source
+            for edit in edits
+            if edit.source
+        }
+        return Output(
+            segment,
+            hypothesis,
+            written=written,
+            put_back=edits,
+            text=text,
+            copies=Copies.find(source.text, segment.kept, text, source.flags, origins)
+            if source.demands.keeps
+            else None,
+            is_complete=not is_cut_off(hypothesis, search.settings, search.max_new_tokens),
+        )
+
+    def link(self, outputs: Sequence[Output], call: Call) -> list[Output]:
+        """Aligns the outputs whose links are needed.
+
+        They are returned, or tell where a missing part or an invisible space goes, or which words a
+        term takes the place of, in languages without spaces.
+        """
+        linked = list(outputs)
+        wanted = [
+            number
+            for number, output in enumerate(outputs)
+            if call.details.linked
+            or (output.copies and output.copies.missing)
+            or output.segment.reading.spaces
+            or (output.segment.matches and not words_have_spaces(output.segment.target_language))
+        ]
+        aligned: Any = [outputs[number].hypothesis.aligned for number in wanted]
+        if None in aligned:  # the search itself has not aligned them
+            aligned = self.engines.transformers.alignments(
+                [outputs[number].segment.ids for number in wanted],
+                [self._ended(outputs[number].hypothesis) for number in wanted],
+                call.batch_tokens,
+                needed_start(call.search.settings),
+            )
+        for number, row in zip(wanted, aligned, strict=True):
+            output = outputs[number]
+            places = self.reader.target_spans(output)
+            links = TokenLinks(self.reader.source_spans(output.segment), places, row[: len(places)])
+            linked[number] = replace(
+                output,
+                hypothesis=replace(output.hypothesis, aligned=tuple(links.aligned)),
+                links=links.edited(output.put_back),
+            )
+        return linked
+
+    def score(self, outputs: Sequence[Output], call: Call) -> list[Output]:
+        """Computes the scores of the tokens of outputs, if these are wanted."""
+        if not call.details.scores:
+            return list(outputs)
+        settings, longest = call.search.settings, call.search.max_new_tokens
+        # A score needs an end; that of an output without one is left out below.
+        ended = [self._ended(output.hypothesis) for output in outputs]
+        rows = call.engine.token_scores(
+            [output.segment.ids for output in outputs],
+            ended,
+            call.batch_tokens,
+            needed_start(settings),
+        )
+        scored = []
+        for output, ids, row in zip(outputs, ended, rows, strict=True):
+            scores = row[: len(output.hypothesis.tokens)]
+            end = longest if output.given is None else None  # no setting ends a given target
+            scored.append(replace(output, token_scores=chosen_scores(scores, ids, settings, end)))
+        return scored
+
+    def _ended(self, hypothesis: Hypothesis) -> Ids:
+        """Returns the ids of an output with an end."""
+        end = self.end if hypothesis.end is None else hypothesis.end
+        return [*hypothesis.ids, *([] if end is None else [end])]
+
+
+def edited(output: Output, edits: Sequence[Edit]) -> Output:
+    """Returns an output with edits of its text, and the kept parts and terms that it then has."""
+    segment, text = output.segment, apply_edits(output.text, edits)
+    return replace(
+        output,
+        text=text,
+        links=output.links.edited(edits),
+        copies=output.copies
+        and Copies.find(segment.text, segment.kept, text, segment.source.flags),
+        missing_terms=missing_targets(segment.terms, text, segment.target_language),
+    )
+
+
+def restore(output: Output) -> Output:
+    """Puts invisible spaces, and kept parts that it lacks, into an output; finds missing terms."""
+    if spaces := output.segment.reading.edits_of_spaces(output.text, output.links):
+        output = edited(output, spaces)
+    copies, segment = output.copies, output.segment
+    if copies is None or copies.are_right:
+        missing = missing_targets(segment.terms, output.text, segment.target_language)
+        return replace(output, missing_terms=missing)
+    found = targets_in(output.text, segment.terms, segment.target_language)
+    edits = edits_to_keep(copies, output.links, [(match.begin, match.end) for match in found])
+    restored = tuple(edit.text.strip() for edit in edits if edit.text)
+    return replace(edited(output, edits), restored=restored)
