@@ -17,7 +17,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.row_languages import LANGUAGE_COLUMNS, languages_of_rows
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.file_contents import text_digest
-from vanilla_transformer.files.text_files import on_one_line, read_lines
+from vanilla_transformer.files.text_files import as_cell, on_one_line, read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.options import REQUIRED, argument, option, same_option
@@ -284,7 +284,7 @@ def add_own_outputs(
     They are in the languages of the first own pair, and kept in the folder, in a file of this model
     and these texts.
     """
-    lines = (line.replace("\t", " ") for line in read_lines(str(options.general_texts)))
+    lines = map(as_cell, read_lines(str(options.general_texts)))
     texts = dict.fromkeys(line for line in lines if line.strip())
     pairs = _without_own([Pair(text, "") for text in texts], splits.training, splits.held_out)
     pairs = _sample(pairs, options, splits.training, Random(options.seed))
@@ -297,8 +297,7 @@ def add_own_outputs(
             sources, src_lang=source, tgt_lang=target, progress=True
         )
         rows = (
-            "{}\t{}\n".format(text, on_one_line(output).replace("\t", " "))
-            for text, output in zip(sources, outputs, strict=True)
+            f"{text}\t{as_cell(output)}\n" for text, output in zip(sources, outputs, strict=True)
         )
         folder.mkdir(exist_ok=True)
         write_atomic(written, "".join(rows))

@@ -15,7 +15,7 @@ from vanilla_transformer.commands.options import (
     ModelOptions,
     OutputFile,
 )
-from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.files.text_files import as_cell, on_one_line
 from vanilla_transformer.inference.options import OutputOptions, TranslateOptions
 from vanilla_transformer.options import (
     TypedEngineOptions,
@@ -272,8 +272,8 @@ def print_outputs(
             cells = [source, _output_line(output)]
             if files.quality:  # a blank text has none
                 cells.append("" if output.quality is None else f"{output.quality:.0f}")
-            line = "\t".join(cell.replace("\t", " ") for cell in cells) if files.tsv else cells[1]
-            print(on_one_line(line), file=stream)  # some models can generate line breaks
+            line = "\t".join(map(as_cell, cells)) if files.tsv else on_one_line(cells[1])
+            print(line, file=stream)  # some models can generate line breaks
     if files.review:
         print_review(reviewed, files.review)
 

@@ -29,7 +29,7 @@ from vanilla_transformer.distil.teachers import Teacher
 from vanilla_transformer.files.atomic_files import write_atomic
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest
-from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -134,7 +134,7 @@ def _read_test(path: str, languages: Languages) -> dict[str, list[str]]:
 
 
 def _write_rows(path: Path, rows: Iterable[tuple[str, str]]) -> None:
-    cells = ((source, on_one_line(target.strip()).replace("\t", " ")) for source, target in rows)
+    cells = ((source, as_cell(target.strip())) for source, target in rows)
     write_atomic(path, "".join(f"{source}\t{target}\n" for source, target in cells))
 
 

@@ -104,6 +104,11 @@ def on_one_line(text: str) -> str:
     return _LINE_BREAK.sub(" ", text)
 
 
+def as_cell(text: str) -> str:
+    """Returns a text as a cell of a table: with spaces for line breaks and tabs."""
+    return on_one_line(text).replace("\t", " ")
+
+
 def short_line(text: str, longest: int) -> str:
     """Returns a text as one line to be shown, cut off after some characters."""
     line = " ".join(text.split())

@@ -7,11 +7,9 @@ from threading import Lock
 
 from filelock import FileLock
 
-from vanilla_transformer.files.text_files import on_one_line
+from vanilla_transformer.files.text_files import as_cell
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.memory import Memory, Pair
-
-Direction = tuple[str | None, str | None]
 
 
 class StoredMemory:
@@ -19,7 +17,7 @@ class StoredMemory:
 
     def __init__(self, path: str) -> None:
         self._path, self._lock = Path(path), Lock()
-        self._memories: defaultdict[Direction, Memory] = defaultdict(Memory)
+        self._memories: defaultdict[tuple[str | None, str | None], Memory] = defaultdict(Memory)
         self._position = self._line = 0
         self._path.touch()
         self._read_new()
@@ -31,7 +29,7 @@ class StoredMemory:
 
     def add(self, source: str, target: str, pair: Pair) -> None:
         """Adds a pair of these languages to the file, if it would answer its own text."""
-        text, translation = (" ".join(on_one_line(text).split("\t")) for text in pair[:2])
+        text, translation = map(as_cell, pair[:2])
         stored = Pair(text, translation, is_correction=True)
         if Memory([stored]).exact(pair.source) is None:
             raise ValueError("a text has lines or columns: correct each of them.")

@@ -42,7 +42,7 @@ such a text is taken to be in the target language; this number is chosen, not me
 """
 
 Result = TypeVar("Result")
-Languages = tuple[str | None, str | None]
+LanguagePair = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
 Planned = TypeVar("Planned", Job, MarkedJob)
 Plan = Callable[[Translator, TranslateOptions], Planned]
@@ -83,7 +83,7 @@ class ServedDirection:
 
     model: "ServedModel | None"
     codes: tuple[str, str]
-    languages: Languages = (None, None)
+    languages: LanguagePair = (None, None)
     confidence: int = 0
     further: "ServedDirection | None" = None
 
@@ -141,7 +141,7 @@ class ServedModel:
         metrics.queued.labels(source.name).set_function(lambda: self._accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
-    def _directions(self) -> dict[tuple[str, str], Languages]:
+    def _directions(self) -> dict[tuple[str, str], LanguagePair]:
         """Returns the languages of a request in each direction, which need no weights."""
         path, options = self.source.path, self.options()
         tokenizer = load_tokenizer(path)
@@ -160,7 +160,7 @@ class ServedModel:
         loaded = self._translators.loaded(self.source.path)
         return loaded.translator if loaded else None
 
-    def options(self, languages: Languages = (None, None), **asked: Any) -> TranslateOptions:
+    def options(self, languages: LanguagePair = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
         source, target = (
             language or (code if is_language(code) and self.source.source != ANY else None)
@@ -171,7 +171,7 @@ class ServedModel:
     async def answer(
         self,
         plan: Plan[Planned],
-        languages: Languages = (None, None),
+        languages: LanguagePair = (None, None),
         change: Callable[[Job], Job] = lambda job: job,
         **asked: Any,
     ) -> Answer[Planned]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 
-from vanilla_transformer import __version__
+from vanilla_transformer import __version__, web
 from vanilla_transformer.serving import generation_routes, libretranslate
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
 from vanilla_transformer.serving.errors import add_error_answers
@@ -20,7 +20,6 @@ from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
 from vanilla_transformer.serving.service import Service, service_of
 from vanilla_transformer.serving.settings import Settings
-from vanilla_transformer.web import FOLDER as WEB
 
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
@@ -118,12 +117,13 @@ async def metrics(request: Request) -> Response:
     return Response(service.metrics.render(), media_type="text/plain; version=0.0.4")
 
 
-@status_routes.get("/", include_in_schema=False)
-@status_routes.get("/page.css", include_in_schema=False)
-@status_routes.get("/page.js", include_in_schema=False)
-@status_routes.get("/translator.js", include_in_schema=False)
-async def page(request: Request) -> FileResponse:
+async def _answer_page(request: Request) -> FileResponse:
     """Answers with a file of the page for a browser; its engine asks this server."""
-    names = {"/": "index.html", "/translator.js": "requests.js"}
-    path = request.scope["route"].path
-    return FileResponse(WEB / names.get(path, path[1:]), headers={"Cache-Control": "no-cache"})
+    file = _PAGE_FILES[request.scope["route"].path]
+    return FileResponse(web.FOLDER / file, headers={"Cache-Control": "no-cache"})
+
+
+_PAGE_FILES = {f"/{file}": file for file in web.PAGE}
+_PAGE_FILES |= {"/": web.PAGE[0], "/translator.js": "requests.js"}
+for path in _PAGE_FILES:
+    status_routes.get(path, include_in_schema=False)(_answer_page)
