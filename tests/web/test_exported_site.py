@@ -5,6 +5,7 @@ import shutil
 from itertools import product
 
 import pytest
+import regex
 from huggingface_hub import SpaceCard
 from playwright.sync_api import expect
 from programs import REPOSITORY
@@ -21,6 +22,21 @@ LOAD = "async () => { window.t = await (await import('/translator.js')).load('.'
 TRANSLATE = """async (pairs) => {
     const found = [];
     for (const [text, target] of pairs) found.push(await t.translate(text, { target }));
+    return found;
+}"""
+
+
+ALTERNATIVES = """async ([text, target]) => {
+    const { parts } = await t.translate(text, { target });
+    const words = new Intl.Segmenter("en", { granularity: "word" }), found = [];
+    for (const part of parts.filter((one) => one.text)) {
+        for (const { index, segment, isWordLike } of words.segment(part.text)) {
+            const isKept = part.marks.some(({ begin, end }) => begin <= index && index < end);
+            if (!isWordLike || isKept) continue;
+            const others = await t.alternatives(part, index, { target });
+            found.push([part.text, index, segment, others]);
+        }
+    }
     return found;
 }"""
 
@@ -139,6 +155,65 @@ def test_a_new_text_stops_the_old_one(visit):
     assert page.locator("#result").inner_text()  # the first lines are there
     page.get_by_label("Text").fill(SOURCE)
     expect(page.locator("#result")).to_have_text(OUTPUT, timeout=2_000)
+
+
+@pytest.mark.parametrize("by_keyboard", [True, False])
+def test_a_person_chooses_another_word(visit, by_keyboard):
+    page = visit(360, bypass_csp=True)
+    translate(page, f"{SOURCE}\n\n{SOURCE}")
+    result, choices = page.get_by_label("Translation"), page.locator("#choices button")
+    if by_keyboard:
+        result.focus()
+        for _ in range(11):  # the eleventh word is "konnte" of the second line; the sign is no word
+            result.press("ArrowRight")
+        assert page.evaluate("`${getSelection()}`") == "konnte"
+        result.press("Enter")
+        expect(choices.first).to_be_focused(timeout=60_000)
+        page.keyboard.press("Escape")
+        expect(choices.first).to_be_hidden()
+        result.press("Enter")
+    else:
+        words = "document.querySelectorAll('#result > span')[1].lastChild"
+        place = f"""() => {{
+            const range = new Range();
+            range.setStart({words}, 3);
+            range.setEnd({words}, 4);
+            return range.getBoundingClientRect().toJSON();
+        }}"""
+        box = page.evaluate(place)
+        page.mouse.click(box["x"] + 1, box["y"] + 5)
+    expect(choices.first).to_be_focused(timeout=60_000)
+    expect(choices).to_have_count(3)
+    shown = page.locator("#choices").bounding_box()
+    assert shown["x"] >= 0
+    assert shown["x"] + shown["width"] <= 360
+    assert findings(page) == []
+    chosen = choices.nth(1).inner_text()
+    choices.nth(1).press("Enter")
+    changed = f"Die Datei %s {chosen}"
+    expect(result).to_have_text(f"{OUTPUT}\n\n{changed}", use_inner_text=True)
+    assert page.locator("mark.kept").all_inner_texts() == ["%s", "%s"]
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "kept", "fewest"),
+    [
+        (SOURCE, "de", ["%s"], 3),
+        ("Could not open {name} 😊 on the server.", "fr", ["{name}", "😊"], 3),
+        ("Open the file in مرحبا %1$s or\nclose the window!", "es", [], 2),
+        (SOURCE, "zh", ["%s"], 2),
+        ("Delete {count} files? See https://example.org/help", "de", ["{count}", "https"], 3),
+    ],
+)
+def test_alternatives_begin_as_the_output_does(library, text, target, kept, fewest):
+    found = library.evaluate(ALTERNATIVES, [text, target])
+    assert max(len(others) for *_, others in found) >= fewest
+    for output, index, word, others in found:
+        for other in others:
+            assert not regex.match(rf"{word}\b", other["text"][index:])
+            assert other["text"][:index] == output[:index]
+            assert all(other["text"].count(part) == 1 for part in kept)
+        assert len({other["text"] for other in others}) == len(others)
 
 
 WHOLE = "ort-wasm-simd-threaded.wasm"

@@ -145,6 +145,7 @@ def _directions(tokenizer: Any, settings: Any) -> Iterator[dict[str, Any]]:
     for source, target in pairs or [(None, None)]:
         direction = Direction.resolve(tokenizer, settings, source, target)
         begun = with_first_token(settings, direction.begin)
+        first = begun.forced_bos_token_id
         view = in_language(tokenizer, source)
         alone = view("a", add_special_tokens=False)["input_ids"]
         whole = view("a")["input_ids"]
@@ -154,9 +155,9 @@ def _directions(tokenizer: Any, settings: Any) -> Iterator[dict[str, Any]]:
             "target": direction.target or "output",
             "language": known_tag(direction.target) or "",
             "spaces": words_have_spaces(known_tag(direction.target)),
-            "tag": direction.tag,
+            "tag": direction.tag and f"{direction.tag} ",
             "start": needed_start(begun),
-            "first": begun.forced_bos_token_id,
+            "begun": [] if first is None else [first],
             "before": whole[:place],
             "after": whole[place + len(alone) :],
         }

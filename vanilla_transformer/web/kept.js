@@ -202,15 +202,15 @@ function editFor(source, span, output, links, spare, taken) {
   return { span: [gap, gap], text: space + text + (!isLetter(behind) && isLetter(right) ? " " : "") };
 }
 
-// Returns an output that has each kept part of its source, where these are, those that were put back, and whether the
-// source itself must stay: a program would take a value for another one.
+// Returns an output that has each kept part of its source, where these are, those that were put back, by which edits,
+// and whether the source itself must stay: a program would take a value for another one.
 export function keep(source, spans, output, findLinks) {
   let compared = compare(source, spans, output);
-  const restored = [];
+  const restored = [], edits = [];
   if (compared.missing.length || compared.spare.some(({ mustGo }) => mustGo)) {
     const links = compared.missing.length ? findLinks() : [];
     let spare = compared.spare;
-    const taken = [...compared.found], edits = [];
+    const taken = [...compared.found];
     const isTaken = (span) => links.some((link) => meets(link.source, [span]) && meets(link.target, taken));
     const lacking = compared.missing.flatMap(({ spans: alike, count }) =>
       [...alike].sort((one, other) => isTaken(one) - isTaken(other)).slice(0, count));
@@ -241,6 +241,6 @@ export function keep(source, spans, output, findLinks) {
   const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(compared.normal);
   const [wanted, found] = [order(source, spans), order(output, compared.found)];
   const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
-  if (stays) return { text: source, spans, restored: [], stays };
-  return { text: output, spans: compared.found, restored, stays };
+  if (stays) return { text: source, spans, restored: [], stays, edits: [] };
+  return { text: output, spans: compared.found, restored, stays, edits };
 }

@@ -4,11 +4,12 @@
 //   translate(text, { source, target, glossary, key, signal, onPart }): { text, parts }, of a server detected, memory
 //     parts: white space, and lines as { text, marks, doubts, quality }; onPart(parts, share) tells the first ones
 //   translateFile(file, options): { name, address, note }
-//   alternatives(part, options) and correct(text, correction, options): only of a server
+//   alternatives(part, place, options): other parts that begin as this one, and have another word at a place of its text
+//   correct(text, correction, options): only of a server
 import { load } from "./translator.js";
 
 const { from, to, swap, source, result, status, doubts, file, clear, copy, correct, progress, glossary, terms, key,
-  secret, count, notice, models, choices, how } = Object.fromEntries(
+  secret, count, notice, models, choices } = Object.fromEntries(
   Array.from(document.querySelectorAll("[id]"), (element) => [element.id, element]));
 const REASONS = {
   unsure: (part) => `the model is unsure, quality ${Math.round(part.quality)} of 100`,
@@ -159,21 +160,21 @@ async function offerChoices() {
   if (part?.text === undefined || result.childNodes[index].textContent !== part.text) return;  // a person has edited it
   begin -= lengths[index];
   const word = wordsOf(part.text).find((one) => caret - begin <= one.index + one.segment.length);
-  if (!word || !engine.alternatives) return;
+  if (!word) return;
   const { signal } = newest, place = begin + word.index;
+  const isKept = part.marks.some((mark) => mark.begin <= word.index && word.index < mark.end);
+  let others = [];
+  tell("Looking for other translations …");
   try {
-    part.others ??= await engine.alternatives(part, { ...shown, signal });
+    if (!isKept) others = await engine.alternatives(part, word.index, { ...shown, signal });
   } catch (error) {
     return signal.aborted || tell(error.message, true);
   }
-  const beginning = part.text.slice(0, word.index);
-  const differs = (text) => WORDS.segment(text).containing(word.index)?.segment !== word.segment;
-  const others = part.others.filter((text) => text.startsWith(beginning) && differs(text)).slice(0, 3);
   if (signal.aborted) return;
   tell(others.length ? "" : `No other translation from “${word.segment}” on.`);
-  choices.replaceChildren(...others.map((text) => make("button", {
-    textContent: text.slice(word.index) || "(nothing more)",
-    onclick: () => { show(written.with(index, replaced(part, text))); result.focus(); },
+  choices.replaceChildren(...others.map((other) => make("button", {
+    textContent: other.text.slice(word.index) || "(nothing more)",
+    onclick: () => { show(written.with(index, other)); result.focus(); },
   })));
   const { left, bottom } = rangeOf(place, place + word.segment.length).getBoundingClientRect();
   if (!others.length) return;
@@ -181,16 +182,6 @@ async function offerChoices() {
   choices.style.left = `${Math.min(left, innerWidth - choices.offsetWidth)}px`;
   choices.style.top = `${bottom}px`;
   choices.firstChild.focus();
-}
-
-// A person's choice: without doubts, with the marks of the parts that it has as well.
-function replaced({ source, text: before, marks: old, others }, text) {
-  let place = 0;
-  const marks = old.flatMap(({ begin, end, kind }) => {
-    const at = text.indexOf(before.slice(begin, end), place);
-    return at < 0 ? [] : [{ begin: at, end: place = at + end - begin, kind }];
-  });
-  return { source, text, marks, doubts: [], quality: null, others };
 }
 
 async function saveCorrection() {
@@ -283,7 +274,6 @@ async function begin() {
   tell("");
   key.hidden = !settings.keyRequired;
   glossary.hidden = !settings.glossaries?.length;
-  if (engine.alternatives) how.textContent = "Arrow keys choose a word, and Enter shows other translations from there.";
   file.accept = settings.formats.join();
   const help = make("a", { href: settings.help, textContent: "The interface for programs" });
   notice.replaceChildren(settings.help ? help : settings.notice);

@@ -15,6 +15,18 @@ function inUnits(text, marks) {
   return marks.map(({ begin, end, kind }) => ({ begin: places[begin], end: places[end], kind }));
 }
 
+const WORDS = new Intl.Segmenter("en", { granularity: "word" });
+
+// Another output of a line, with the marks of the parts that it has as well.
+function replaced({ source, text: before, marks: old, others }, text) {
+  let place = 0;
+  const marks = old.flatMap(({ begin, end, kind }) => {
+    const at = text.indexOf(before.slice(begin, end), place);
+    return at < 0 ? [] : [{ begin: at, end: place = at + end - begin, kind }];
+  });
+  return { source, text, marks, doubts: [], quality: null, others };
+}
+
 export async function load() {
   const [found, languages] = await Promise.all([ask("frontend/settings"), ask("languages")]);
   return {
@@ -36,10 +48,15 @@ export async function load() {
       const all = parts.map((part) => part.text ?? part).join("");
       return { text: all, parts, memory, detected: answer.detectedLanguage?.[0] };
     },
-    async alternatives({ source: line }, { source, target, glossary, key, signal }) {
-      const values = { q: line, source, target, glossary, api_key: key, alternatives: found.maxAlternatives };
-      const { translatedText, alternatives } = await ask("translate", values, signal);
-      return [translatedText, ...alternatives];
+    async alternatives(part, place, { source, target, glossary, key, signal }) {
+      const values = { q: part.source, source, target, glossary, api_key: key, alternatives: found.maxAlternatives };
+      if (!part.others) {
+        const { translatedText, alternatives } = await ask("translate", values, signal);
+        part.others = [translatedText, ...alternatives];
+      }
+      const wordOf = (text) => WORDS.segment(text).containing(place)?.segment;
+      const isOther = (text) => text.startsWith(part.text.slice(0, place)) && wordOf(text) !== wordOf(part.text);
+      return part.others.filter(isOther).slice(0, 3).map((text) => replaced(part, text));
     },
     async translateFile(file, { source, target, glossary, key }) {
       const values = new FormData();

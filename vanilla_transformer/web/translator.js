@@ -18,13 +18,13 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
     const error = new Error(`The model cannot be loaded: ${message || "a script is missing"}.`);
     for (const { reject } of waiting.values()) reject(error);
   };
-  const ask = (values = {}, { signal, onPart = () => {} } = {}) => new Promise((resolve, reject) => {
+  const ask = (work, values, { signal, onPart = () => {} } = {}) => new Promise((resolve, reject) => {
     const number = ++last;
     waiting.set(number, { resolve, reject, onPart });
     signal?.addEventListener("abort", () => { worker.postMessage({ abort: number }); reject(signal.reason); });
-    worker.postMessage({ ...values, number });
+    worker.postMessage({ ...values, work, number });
   });
-  const { directions, notice, name, description } = await ask().catch((error) => {
+  const { directions, notice, name, description } = await ask("begin").catch((error) => {
     worker.terminate();
     throw error;
   });
@@ -44,9 +44,11 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
       formats: [".txt", ".md", ".csv", "text/*"],
     },
     async translate(text, { source, target = directions[0].target, ...options } = {}) {
-      const parts = await ask({ text, source, target }, options);
+      const parts = await ask("translate", { text, source, target }, options);
       return { text: textOf(parts), parts };
     },
+    alternatives: (part, place, { source, target, signal }) =>
+      ask("alternatives", { part, place, source, target }, { signal }),
     async translateFile(file, options) {
       const { text, parts } = await this.translate(await file.text(), options);
       const name = file.name.replace(/(\.[^.]*)?$/, `.${options.target}$1`);

@@ -1,4 +1,4 @@
-// The model in a worker: greedy search for each line, kept parts, expected quality.
+// The model in a worker: greedy search for each line, kept parts, expected quality, alternatives on a word.
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
 import { keep, keptSpans, withDoubledSigns } from "./kept.js";
@@ -9,24 +9,20 @@ const count = (text) => Array.from(text).length;  // characters as Python counts
 const pause = () => new Promise((resolve) => setTimeout(resolve));  // lets messages in
 const int64 = (ids) => new ort.Tensor("int64", BigInt64Array.from(ids, BigInt), [1, ids.length]);
 const SENTENCES = new Intl.Segmenter("en", { granularity: "sentence" });
+const WORDS = new Intl.Segmenter("en", { granularity: "word" });
 const PLAIN = { clean_up_tokenization_spaces: false };
 let site, encoder, decoder, reader, writer;
 const known = new Map(), unknownSigns = new Map();
 
 async function read(cache, name, size, onBytes) {
-  const address = new URL(name, here).href;
-  const kept = await cache?.match(address);
+  const address = new URL(name, here).href, kept = await cache?.match(address);
   const answer = kept ?? await fetch(address);
   if (!answer.ok) throw new Error(`The file ${name} is missing: export the model again.`);
-  const bytes = new Uint8Array(size), stream = answer.body.getReader();
-  let place = 0;
-  for (let part = await stream.read(); !part.done; part = await stream.read()) {
-    if (place + part.value.length <= size) bytes.set(part.value, place);
-    place += part.value.length;
-    onBytes(part.value.length);
-  }
-  if (place !== size) throw new Error(`The file ${name} is damaged: it has ${place} bytes instead of ${size}.`);
-  return { address, bytes, isNew: !kept };
+  const transform = (part, control) => { onBytes(part.length); control.enqueue(part); };
+  const counted = answer.body.pipeThrough(new TransformStream({ transform }));
+  const bytes = new Uint8Array(await new Response(counted).arrayBuffer());
+  if (bytes.length === size) return { address, bytes, isNew: !kept };
+  throw new Error(`The file ${name} is damaged: it has ${bytes.length} bytes instead of ${size}.`);
 }
 
 async function begin() {
@@ -34,17 +30,10 @@ async function begin() {
   const prefix = `translator ${here.pathname} `, store = globalThis.caches;  // only where the connection is secure
   const cache = await store?.open(prefix + site.version).catch(() => undefined);
   const total = Object.values(site.files).reduce((sum, size) => sum + size);
-  let done = 0, told = 0;
-  const onBytes = (bytes) => {
-    done += bytes;
-    if (done - told < total / 100 && done < total) return;
-    told = done;
-    postMessage({ progress: done / total });
-  };
-  const files = {};
-  await Promise.all(Object.entries(site.files).map(async ([name, size]) => {
-    files[name] = await read(cache, name, size, onBytes);
-  }));
+  let done = 0;
+  const onBytes = (bytes) => postMessage({ progress: (done += bytes) / total });
+  const files = Object.fromEntries(await Promise.all(Object.entries(site.files).map(
+    async ([name, size]) => [name, await read(cache, name, size, onBytes)])));
   const open = async (name, how) => {
     try { return await how(files[name].bytes); } catch (error) {
       throw new Error(`The file ${name} cannot be read: export the model again. (${error.message})`);
@@ -60,21 +49,20 @@ async function begin() {
   writer = site.targets ? await tokenizer(`${site.targets}/`) : reader;
   const graph = (name) => open(name, (bytes) => ort.InferenceSession.create(bytes, { executionProviders: ["wasm"] }));
   [encoder, decoder] = [await graph(site.graphs[0]), await graph(site.graphs[1])];
-  const found = { ...site, notice: "" };
-  if (!cache) return { ...found, notice: "Nothing is kept for the next visit: that needs an address with https." };
   try {  // what was loaded is whole
     const old = (await store.keys()).filter((name) => name.startsWith(prefix) && name !== prefix + site.version);
     for (const name of old) await store.delete(name);
-    for (const { address, bytes } of Object.values(files).filter(({ isNew }) => isNew)) {
-      await cache.put(address, new Response(bytes));
-    }
+    const loaded = Object.values(files).filter(({ isNew }) => isNew);
+    for (const { address, bytes } of loaded) await cache.put(address, new Response(bytes));
+    return { ...site, notice: "" };
   } catch {
-    return { ...found, notice: "Nothing is kept for the next visit: the browser's storage is full." };
+    const reason = store ? "the browser's storage is full" : "that needs an address with https";
+    return { ...site, notice: `Nothing is kept for the next visit: ${reason}.` };
   }
-  return found;
 }
 
-async function search(ids, direction, signal, repeats) {
+// Searches greedily behind the tokens that have begun the output; the first one is none of those of `without`.
+async function search(ids, direction, signal, { begun = direction.begun, without = [], repeats }) {
   const mask = int64(ids.map(() => 1n));
   const { last_hidden_state: states } = await encoder.run({ input_ids: int64(ids), attention_mask: mask });
   let past = Object.fromEntries(decoder.inputMetadata.filter(({ name }) => name.startsWith("past")).map(
@@ -86,7 +74,8 @@ async function search(ids, direction, signal, repeats) {
     signal.throwIfAborted();
     const feeds = { input_ids: int64([next]), encoder_hidden_states: states, encoder_attention_mask: mask, ...past };
     const { logits: { data: row }, alignment, ...present } = await decoder.run(feeds);
-    for (const id of site.banned) row[id] = -Infinity;
+    const banned = tokens.length === begun.length ? [...site.banned, ...without] : site.banned;
+    for (const id of banned) row[id] = -Infinity;
     for (let end = repeats - 1; end < tokens.length; end++) {
       const before = tokens.slice(end - repeats + 1, end);
       if (before.join() === tokens.slice(1 - repeats).join()) row[tokens[end]] = -Infinity;
@@ -94,10 +83,10 @@ async function search(ids, direction, signal, repeats) {
     let sum = 0, best = 0;
     for (let id = 1; id < row.length; id++) if (row[id] > row[best]) best = id;
     for (let id = 0; id < row.length; id++) sum += Math.exp(row[id] - row[best]);
-    const isForced = !tokens.length && direction.first !== null;
-    next = isForced ? direction.first : best;
+    next = begun[tokens.length] ?? best;
     isComplete = site.ends.includes(next);
-    scores.push(isForced ? 0 : Math.max(-100, -Math.log(sum)));
+    const isAsked = tokens.length < direction.begun.length;
+    scores.push(isAsked ? 0 : Math.max(-100, row[next] - row[best] - Math.log(sum)));
     if (isComplete) break;
     tokens.push(next);
     const words = alignment.data.subarray(0, Math.max(ids.length - direction.after.length, 1));
@@ -135,76 +124,74 @@ function repeatsItself(text) {
   return [...words.matchAll(REPEATED_WORDS), ...small.matchAll(REPEATED_PART)].some((match) => /\p{L}/u.test(match[1]));
 }
 
-// The text of a line that the model reads: with placeholders of its own for the parts that stay.
-function readingOf(line, spans) {
+// What the model reads of a line: with placeholders of its own for the parts that stay.
+function readingOf(line, { before, tag, after }) {
+  const spans = keptSpans(line, site.keepsUnknown ? isUnknown : undefined);
   let read = "", place = 0;
   spans.forEach((span, index) => {  // the token for unknown characters would mislead the model
     read += line.slice(place, span[0]) + (site.placeholders[index] ?? (span.isUnknown ? "" : line.slice(...span)));
     place = span[1];
   });
-  return (read + line.slice(place)).trim().replace(
+  read = tag + (read + line.slice(place)).trim().replace(
     INVISIBLE, (run, at, all) => (SPACELESS.test(all[at - 1] + all[at + run.length]) ? run : " "));
+  const inner = reader.encode(read, { add_special_tokens: false }).ids;
+  return { line, spans, read, inner, ids: [...before, ...inner, ...after] };
 }
 
+// The text of tokens, with the parts that stay in place of their placeholders.
+const writtenOf = ({ line, spans }, tokens) => withDoubledSigns(line, spans, site.placeholders.reduce(
+  (all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), textOf(tokens)));
+
 // An output that repeats itself, or does not end, is searched again without repetitions.
-async function searchLine(ids, line, direction, signal) {
+async function searchLine({ line, ids }, direction, signal, branch = {}) {
   const repeats = ({ text }) => repeatsItself(text) && !repeatsItself(line);
   const isLost = (found) => repeats(found) || (!found.isComplete && found.tokens.length > 2 * ids.length);
-  const found = await search(ids, direction, signal);
+  const found = await search(ids, direction, signal, branch);
   if (!isLost(found)) return found;
-  const again = await search(ids, direction, signal, site.repeats);
+  const again = await search(ids, direction, signal, { ...branch, repeats: site.repeats });
   return isLost(again) ? found : again;
 }
 
-// The parts of a line that is translated in several pieces.
-function inPieces(pieces, direction, signal, canCut) {
-  const spaced = direction.spaces ? pieces : pieces.map((piece) => piece.trimEnd());
-  return inOrder(spaced, (piece) => translateLine(piece, direction, signal, canCut));
-}
-
 // An output with its kept parts, and what is to be told about it.
-function finished(line, spans, { tag, read, inner, ids }, result, direction) {
-  const put = (output) => withDoubledSigns(line, spans, site.placeholders.reduce(
-    (all, token, index) => (spans[index] ? all.replaceAll(token, line.slice(...spans[index])) : all), output));
-  const text = put(result.text);
+function finished(reading, result, { before, tag, language }) {
+  const { line, spans, read, inner, ids } = reading, { tokens, aligned, isComplete } = result;
+  const text = writtenOf(reading, tokens);
   const findLinks = () => {
-    const sources = spansOf(inner, (some) => reader.decode(some, PLAIN), tag + read)
+    const sources = spansOf(inner, (some) => reader.decode(some, PLAIN), read)
       .map((span) => span.map((at) => Math.max(at - tag.length, 0)));
-    const sourceOf = (index) => sources[result.aligned[index] - direction.before.length] ?? [0, 0];
-    return spansOf(result.tokens, (some) => put(textOf(some)), text)
+    const sourceOf = (index) => sources[aligned[index] - before.length] ?? [0, 0];
+    return spansOf(tokens, (some) => writtenOf(reading, some), text)
       .map((target, index) => ({ target, source: sourceOf(index) })).filter(({ target }) => target[0] < target[1]);
   };
   const kept = keep(line, spans, text, findLinks);
   const signs = Array.from(line.replace(/\s/gu, "")), missing = signs.filter(isUnknown).length / signs.length;
-  const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !result.isComplete,
+  const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
     stays: kept.stays, unknown: missing > 0, restored: kept.restored.length > 0 };
   const doubts = Object.keys(facts).filter((name) => facts[name]);
-  const quality = site.quality && expected(result, ids.length, line, kept, missing, facts, direction.language);
+  const quality = site.quality && expected(result, ids.length, line, kept, missing, facts, language);
   if (quality !== null && quality < site.doubtful) doubts.push("unsure");
   const marks = kept.spans.map(([begin, end]) => ({ begin, end, kind: "kept" }));
-  return { text: kept.text, marks, doubts, quality };
+  return { source: line, text: kept.text, marks, doubts, quality, tokens, edits: kept.edits };
 }
 
 // Returns the parts of the translation of a line, or of a sentence of one.
 async function translateLine(line, direction, signal, canCut = true) {
   const key = [direction.source, direction.target, line].join("\n");
   if (known.has(key)) return known.get(key);
-  const spans = keptSpans(line, site.keepsUnknown ? isUnknown : undefined);
-  const alone = spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line);
-  if (!alone.trim()) return [line];
-  const read = readingOf(line, spans), tag = direction.tag && `${direction.tag} `;
-  const inner = reader.encode(tag + read, { add_special_tokens: false }).ids;
-  const ids = [...direction.before, ...inner, ...direction.after];
+  const reading = readingOf(line, direction), { spans, ids } = reading;
+  if (!spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line).trim()) return [line];
   const sentences = Array.from(SENTENCES.segment(line), ({ segment }) => segment);
+  const inPieces = (pieces, canCut) => inOrder(
+    direction.spaces ? pieces : pieces.map((piece) => piece.trimEnd()),
+    (piece) => translateLine(piece, direction, signal, canCut));
   if (ids.length > site.limit) {
     const middle = line.lastIndexOf(" ", line.length / 2) + 1 || Math.ceil(line.length / 2);
-    const pieces = sentences.length > 1 ? sentences : [line.slice(0, middle), line.slice(middle)];
-    return inPieces(pieces, direction, signal, true);
+    return inPieces(sentences.length > 1 ? sentences : [line.slice(0, middle), line.slice(middle)], true);
   }
-  const result = await searchLine(ids, line, direction, signal);
-  if (!result.isComplete && canCut && sentences.length > 1) return inPieces(sentences, direction, signal, false);
+  const result = await searchLine(reading, direction, signal);
+  if (!result.isComplete && canCut && sentences.length > 1) return inPieces(sentences, false);
   if (known.size > 5000) known.clear();
-  known.set(key, [finished(line, spans, { tag, read, inner, ids }, result, direction)]);
+  known.set(key, [finished(reading, result, direction)]);
   return known.get(key);
 }
 
@@ -236,15 +223,15 @@ function expected({ scores }, tokens, line, { text, restored }, missing, { repea
   return Math.round(10 * (values[above - 1] + share * (values[above] - values[above - 1]))) / 10;
 }
 
-const running = new Map();
-let queue = Promise.resolve();
-
-async function answer({ number, text, source, target }) {
-  const { signal } = running.get(number);
+function directionOf({ source, target }) {
+  const found = site.directions.find((one) => one.target === target && (source === undefined || one.source === source));
+  if (found) return found;
   const targets = [...new Set(site.directions.map((one) => one.target))].join(", ");
-  const direction = site.directions.find(
-    (one) => one.target === target && (source === undefined || one.source === source));
-  if (!direction) throw new Error(`The model has no target ${target}: it knows ${targets}.`);
+  throw new Error(`The model has no target ${target}: it knows ${targets}.`);
+}
+
+async function translate({ number, text, ...languages }, signal) {
+  const direction = directionOf(languages);
   let since = performance.now();
   const onPart = (parts, done) => {
     if (performance.now() - since < 200) return;
@@ -255,15 +242,38 @@ async function answer({ number, text, source, target }) {
   return inOrder(lines, (line, index) => (index % 2 ? [line] : translateLine(line, direction, signal)), onPart);
 }
 
-onmessage = ({ data }) => {
-  if (data.abort) return running.get(data.abort)?.abort();
-  running.set(data.number, new AbortController());
+// Up to three outputs of a line that begin as a part of the translation, and have each another word at a place of it.
+async function alternatives({ part, place, ...languages }, signal) {
+  const direction = directionOf(languages), reading = readingOf(part.source, direction);
+  const unedited = part.edits.reduce(
+    (at, { span: [begin, end], text }) => (begin < at ? at + end - begin - text.length : at), place);
+  const isBefore = (_, index) => writtenOf(reading, part.tokens.slice(0, index + 1)).length <= unedited;
+  const begun = part.tokens.filter(isBefore), without = [...site.silent, part.tokens[begun.length]], others = [];
+  const wordOf = ({ text }) => WORDS.segment(text).containing(place)?.segment, words = new Set([wordOf(part)]);
+  for (let tries = 0; tries < 8 && others.length < 3; tries++) {
+    const result = await searchLine(reading, direction, signal, { begun, without });
+    const other = finished(reading, result, direction);
+    without.push(result.tokens[begun.length]);
+    if (!other.text.startsWith(part.text.slice(0, place)) || words.has(wordOf(other))) continue;
+    words.add(wordOf(other));
+    others.push(other);
+  }
+  return others;
+}
+
+const running = new Map(), works = { begin, translate, alternatives };
+let queue = Promise.resolve();
+
+onmessage = ({ data: { abort, work, ...values } }) => {
+  if (abort) return running.get(abort)?.abort();
+  const { number } = values, stop = new AbortController();
+  running.set(number, stop);
   queue = queue.then(async () => {
     try {
-      postMessage({ number: data.number, answer: data.text === undefined ? await begin() : await answer(data) });
+      postMessage({ number, answer: await works[work](values, stop.signal) });
     } catch (error) {
-      postMessage({ number: data.number, error: error.message });
+      postMessage({ number, error: error.message });
     }
-    running.delete(data.number);
+    running.delete(number);
   });
 };
