@@ -28,15 +28,23 @@ class _Handler(SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
+    def end_headers(self):
+        for row in self.server.headers.items():
+            self.send_header(*row)
+        super().end_headers()
+
     def log_message(self, *args):
         pass
 
 
 @contextmanager
-def served(folder, **others):
-    """Serves a folder; yields its address, with what was `asked`, and other contents by path."""
+def served(folder):
+    """Serves a folder, with further `headers`, and `others` than its files, by their path.
+
+    Yields a server with its address, and what was `asked`.
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=folder))
-    server.asked, server.others = [], {}
+    server.asked, server.others, server.headers = [], {}, {}
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     server.address = f"http://127.0.0.1:{server.server_port}/"

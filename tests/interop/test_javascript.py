@@ -35,6 +35,10 @@ DAMAGED = [
     ("%s", ""),
     ("a%db", "x"),
     ("lineWidth of setup.py 😊", "Breite von"),
+    ("Delete %s", "%% %s löschen"),
+    ("%s of it", "%s %% davon, 5 %%"),
+    ("Open {nameOfFile} now", "Jetzt { name of file }} öffnen"),
+    ("Open ${nameOfFile} now", "Jetzt ${name of file} öffnen"),
 ]
 
 
@@ -107,6 +111,7 @@ def test_each_construct_has_its_counterpart(expression, expected):
     ("source", "output"),
     [
         ("50%% of %s", "50 % von %s"),
+        ("50%% of %s", "50 %% von %s, 5%%%"),
         ("50% of %s", "50 % von %s"),
         ("%(a)d%% done", "%(a)d % fertig, 100% %s"),
         ("100%% {}", "{} 100 %%"),

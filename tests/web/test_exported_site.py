@@ -262,6 +262,20 @@ def test_a_browser_without_webassembly_is_told(chromium, site):
     page.close()
 
 
+def test_two_headers_bring_more_threads(chromium, site):
+    page, workers = chromium.new_page(), []
+    page.on("worker", lambda one: workers.append(one.url))
+    site.headers = {
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Embedder-Policy": "require-corp",
+    }
+    page.goto(site.address)
+    assert translate(page, SOURCE) == OUTPUT
+    assert len(workers) == min(4, page.evaluate("navigator.hardwareConcurrency"))
+    site.headers = {}
+    page.close()
+
+
 WORDS = {
     "verb": ("open", "delete", "save", "copy", "rename"),
     "noun": ("file", "folder", "message", "server", "account"),
@@ -394,6 +408,7 @@ def test_the_command_names_what_it_lacks(tmp_path, monkeypatch):
 def test_a_word_without_an_end_ends(library):
     (found,) = library.evaluate(TRANSLATE, [["de"]])
     assert found["text"]
+    assert library.evaluate("async () => (await t.translate('de')).text") == found["text"]
     assert any(part.get("doubts") for part in found["parts"])
 
 

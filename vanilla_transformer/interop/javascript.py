@@ -88,6 +88,7 @@ def script() -> str:
         "OPTIONS": _literal(patterns.OPTIONS.pattern),
         "PRINTF": _literal(printf.PRINTF_PART.pattern),
         "SHARE": _literal(printf.SHARE.pattern, "uy"),
+        "BY_NUMBER": _literal(printf.BY_NUMBER.pattern, "uy"),
         "LINE_BREAKS": _literal(lines.LINE_BREAKS.pattern, "gu"),
         "REPEATED_WORDS": _literal(repetition.WORDS.pattern, "gu"),
         "REPEATED_PART": _literal(repetition.PART.pattern, "gu"),

@@ -12,7 +12,7 @@ SIZE = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[zjtLq])?"
 FLAGS = r"[-+#0]*(?:'(?=[\d.]*[diufg]))?"
 _POSITION = regex.compile(r"%(\d+)\$")
 SHARE = regex.compile(r"(?:(?<=\d\s?)%|%(?=\s))(?!%)")
-_BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
+BY_NUMBER = regex.compile(r"(?<=\p{Nd}\s?)%%|%%(?=\p{Nd})")
 # `{}` also stands for the next one of several values.
 PRINTF_PART = regex.compile(
     rf"(?:%%)?(%(?:\d+\$)?(?:{FLAGS}| ){SIZE}(?:[a-zA-Z@]|<\w+>))(?:\s?%%)?|\{{\}}"
@@ -49,7 +49,7 @@ def is_percentage_at(text: str, position: int) -> bool:
 
 def is_by_number(text: str, position: int) -> bool:
     """Returns whether `%%` stands beside a number, as the percent sign of any text may."""
-    return _BY_NUMBER.match(text, position) is not None
+    return BY_NUMBER.match(text, position) is not None
 
 
 def doubles_percent(part: str) -> bool:

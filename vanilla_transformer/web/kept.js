@@ -1,12 +1,16 @@
 // The parts of a text that its translation keeps, as in the package's text/kept.py; places are of UTF-16.
-import { OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
+import { BY_NUMBER, OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
-const PRINTF_PART = whole(PRINTF);
-const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+const PRINTF_PART = whole(PRINTF), POSITION = /%(\d+)\$/;
+const escaped = RegExp.escape;
 const cut = (text, [begin, end]) => text.slice(begin, end);
-export const meets = ([begin, end], others) => others.some((other) => begin < other[1] && other[0] < end);
+const spansIn = (text, expression) =>
+  Array.from(text.matchAll(expression), ({ index, 0: part }) => [index, index + part.length]);
+const isAt = (expression, text, [begin]) => { expression.lastIndex = begin; return expression.test(text); };
+const sorted = (spans) => spans.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
+const meets = ([begin, end], others) => others.some((other) => begin < other[1] && other[0] < end);
 const isLetter = (sign) => /^[\p{L}\p{N}]/u.test(sign);
 const signOf = (part) => REFERENCES[part] ??
   (/^&#/.test(part) ? String.fromCodePoint(parseInt(part.slice(2).replace(/^x/i, "0x"))) : undefined);
@@ -21,19 +25,15 @@ const STANDS = {  // whether a part is code where it stands; named as in text/pa
   is_among_options: (part, text) => OPTIONS.test(text),
 };
 
-export function findParts(text, sure = []) {
+function findParts(text, sure = []) {
   const found = [];
-  for (const row of PATTERNS) {
-    if (row.signs.length && !row.signs.some((sign) => text.includes(sign))) continue;
-    const spans = [...text.matchAll(row.expression)].map((match) => [match.index, match.index + match[0].length]);
-    const free = spans.filter((span) => !meets(span, found));
+  for (const row of PATTERNS.filter(({ signs }) => !signs.length || signs.some((sign) => text.includes(sign)))) {
+    const free = spansIn(text, row.expression).filter((span) => !meets(span, found));
     const parts = new Set(free.map((span) => cut(text, span)));
-    found.push(...free.filter((span) => {
-      const part = cut(text, span);
-      return !row.stands || sure.includes(part) || STANDS[row.stands](part, text, parts);
-    }).map((span) => Object.assign(span, { row })));
+    const stands = (part) => !row.stands || sure.includes(part) || STANDS[row.stands](part, text, parts);
+    for (const span of free) if (stands(cut(text, span))) found.push(Object.assign(span, { row }));
   }
-  return found.sort((one, other) => one[0] - other[0]);
+  return sorted(found);
 }
 
 // With the parts whose characters the vocabulary lacks.
@@ -46,15 +46,11 @@ export function keptSpans(text, isUnknown = () => false) {
     if (last?.[1] === span[0]) last[1] = span[1];
     else spans.push(last = Object.assign(span, { isUnknown: true }));
   }
-  return spans.sort((one, other) => one[0] - other[0]);
+  return sorted(spans);
 }
 
 const patternOf = (part) => PATTERNS.find((row) => row.whole.test(part));
-const POSITION = /%(\d+)\$/;
-const isExact = (part) => {
-  const row = patternOf(part);
-  return !!row && (row.isSure || ["path", "option", "emoji"].includes(row.kind));
-};
+const mayNotRepeat = ({ isSure, kind } = {}) => isSure || ["path", "option", "emoji"].includes(kind);
 const canBeNumbered = (part) => part !== "{}" && !part.endsWith("m") && PRINTF_PART.test(part);
 
 function haveNumbers(parts) {  // undefined: only some are
@@ -67,125 +63,110 @@ function comparableForm(part, isNumbered) {
   return plain.includes("%%") && PRINTF_PART.test(plain) ? `${plain.replace(/\s/g, "").replace("%%", "")}%%` : plain;
 }
 
-function counted(items) {
-  const counts = new Map();
-  for (const item of items) counts.set(item, (counts.get(item) ?? 0) + 1);
-  return counts;
+// Takes one out of a list; returns whether it was there.
+function take(forms, form) {
+  const at = forms.indexOf(form);
+  return at >= 0 && !!forms.splice(at, 1);
 }
 
-// Which parts of a source an output has, lacks, and has too many.
+// Which parts of a source an output has, lacks (their forms), and has too many.
 function compare(source, spans, output) {
-  const parts = spans.map((span) => cut(source, span));
-  const others = [...new Set(parts.filter((part) => !patternOf(part)))].sort((one, other) => other.length - one.length);
+  const parts = spans.map((span) => cut(source, span)), shapes = parts.map((part) => comparableForm(part, false));
+  const others = parts.filter((part) => !patternOf(part)).sort((one, other) => other.length - one.length);
   const inOutput = findParts(output, parts);
-  for (const match of others.length ? output.matchAll(new RegExp(others.map(escaped).join("|"), "gu")) : []) {
-    const span = [match.index, match.index + match[0].length];
-    if (!meets(span, inOutput)) inOutput.push(span);
-  }
-  const shapes = new Set(parts.map((part) => comparableForm(part, false)));
+  const ofOthers = others.length ? spansIn(output, new RegExp(others.map(escaped).join("|"), "gu")) : [];
+  inOutput.push(...ofOthers.filter((span) => !meets(span, inOutput)));
   for (const span of inOutput) {  // a percent sign beside a placeholder is a part of it only as in the source
     const part = cut(output, span), value = PRINTF_PART.exec(part)?.[1];
-    if (shapes.has(comparableForm(part, false)) || !value) continue;
+    if (shapes.includes(comparableForm(part, false)) || !value) continue;
     span[0] += part.indexOf(value);
     span[1] = span[0] + value.length;
   }
-  inOutput.sort((one, other) => one[0] - other[0]);
-  const texts = inOutput.map((span) => cut(output, span));
+  const texts = sorted(inOutput).map((span) => cut(output, span));
   const sides = [haveNumbers(parts), haveNumbers(texts)];
   const normal = (part) => comparableForm(part, !(sides.includes(true) && sides.includes(false)));
-  const wanted = counted(parts.map(normal)), extra = counted(texts.map(normal));
-  for (const [text, count] of extra) extra.set(text, wanted.has(text) ? count - wanted.get(text) : 0);
-  const rows = new Set(parts.map(patternOf)), found = [], spare = [];
-  inOutput.forEach((span, index) => {
-    const written = texts[index], text = normal(written), before = found.at(-1) ?? [0, 0];
-    const isRepeated = cut(output, before) === written && !output.slice(before[1], span[0]).trim();
-    if (wanted.get(text) > 0 && !(isRepeated && extra.get(text) > 0)) {
-      wanted.set(text, wanted.get(text) - 1);
-      found.push(span);
-    } else if (written === "%%") return;
-    else if (extra.get(text) > 0) {
-      extra.set(text, extra.get(text) - 1);
-      spare.push(Object.assign(span, { mustGo: isRepeated || isExact(written) }));
-    } else if (span.row && (isInvented(written, span.row, source, rows) || rows.has(span.row))) {
-      spare.push(Object.assign(span, { mustGo: isInvented(written, span.row, source, rows) }));
-    }
-  });
-  const missing = [];
-  for (const [text, count] of wanted) {
-    const sign = signOf(text);
-    if (count < 1 || (sign && !"&<>".includes(sign) && output.includes(sign))) continue;
-    missing.push({ spans: spans.filter((span) => normal(cut(source, span)) === text), count });
+  const wanted = parts.map(normal), extra = texts.map(normal).filter((form) => wanted.includes(form));
+  for (const form of wanted) take(extra, form);
+  const rows = new Set(parts.map(patternOf).filter(Boolean)), found = [], spare = [];
+  for (const span of inOutput) {
+    const part = cut(output, span), form = normal(part), before = found.at(-1) ?? [0, 0];
+    const isBehind = found.length && !output.slice(before[1], span[0]).trim();
+    const isRepeated = isBehind && cut(output, before) === part;
+    const isToGo = (mustGo) => spare.push(Object.assign(span, { mustGo }));
+    if (!(isRepeated && extra.includes(form)) && take(wanted, form)) found.push(span);
+    else if (part === "%%" && (isAt(BY_NUMBER, output, span) || (isBehind && output[before[1] - 1] !== "%"))) continue;
+    else if (take(extra, form)) isToGo(isRepeated || mayNotRepeat(patternOf(part)));
+    else if (span.row && isInvented(part, span.row, source, rows)) isToGo(true);
+    else if (rows.has(span.row)) isToGo(false);
   }
-  return { found, spare, missing, normal };
+  const isWritten = (sign) => sign && !"&<>".includes(sign) && output.includes(sign);
+  return { found, spare, missing: wanted.filter((form) => !isWritten(signOf(form))), normal };
 }
 
 function isInvented(part, row, source, rows) {
   if (row.isSure || row.kind !== "placeholder" || !rows.has(row)) return row.isSure;
-  const number = /\d+$/.exec(part);
+  const number = /\d+$/.exec(part);  // %2 may be a share where the source has a 2
   return !(number && new RegExp(`(?<![\\d%$])${number[0]}(?!\\d)`).test(source));
 }
 
-// Returns an output with withDoubledSigns percent signs, if its source doubles its own.
+// Returns an output with doubled percent signs, if its source doubles its own.
 export function withDoubledSigns(source, spans, output) {
   const parts = spans.map((span) => cut(source, span));
-  const signsOutside = (text, parts) =>
-    Array.from(text.matchAll(/%/g), ({ index }) => index).filter((at) => !meets([at, at + 1], parts));
+  const signsOutside = (text, parts) => spansIn(text, /%/g).filter((span) => !meets(span, parts));
   const doublesPercent = (part) =>
     part.includes("%%") || /^%[(<]/.test(part) || (part !== "{}" && PRINTF_PART.test(part));
   if (!output.includes("%") || !parts.some(doublesPercent) || signsOutside(source, spans).length) return output;
-  const isShare = ([begin]) => { SHARE.lastIndex = begin; return SHARE.test(output); };
-  const others = findParts(output, parts).filter((span) => parts.includes(cut(output, span)) || !isShare(span));
-  return signsOutside(output, others).reduceRight((text, at) => `${text.slice(0, at)}%${text.slice(at)}`, output);
+  const others = findParts(output, parts).filter(
+    (span) => parts.includes(cut(output, span)) || !isAt(SHARE, output, span));
+  return edited(output, signsOutside(output, others).map(([begin, end]) =>
+    [begin, end, output[begin - 1] === "%" ? "" : "%%"]));
 }
 
-// The share of letters that two texts have in common, in order.
+// The share of signs that two texts have in common, in order.
 function similarity(one, other) {
   let row = new Array(other.length + 1).fill(0);
   for (const sign of one) {
     const next = [0];
-    for (let index = 0; index < other.length; index++) {
-      next.push(sign === other[index] ? row[index] + 1 : Math.max(row[index + 1], next[index]));
+    for (let at = 0; at < other.length; at++) {
+      next.push(sign === other[at] ? row[at] + 1 : Math.max(row[at + 1], next[at]));
     }
     row = next;
   }
   return (2 * row.at(-1)) / (one.length + other.length || 1);
 }
 
+// %d before a letter is no placeholder, /tmp behind one no path.
 function withNeededSpaces(part, before, behind) {
-  for (const [left, right] of [["", ""], ["", " "], [" ", ""], [" ", " "]]) {
-    const head = before + left, rest = right + behind, begin = head.length;
-    if (isLetter(part.at(-1)) && /^\p{Script=Latin}{4}/u.test(rest)) continue;
-    if (findParts(head + part + rest, [part]).some((span) => span[0] === begin && span[1] === begin + part.length)) {
-      return left + part + right;
-    }
-  }
-  return part;
+  const isPart = ([left, right]) => {
+    const begin = (before + left).length, end = begin + part.length, rest = right + behind;
+    const isInWord = isLetter(part.at(-1)) && /^\p{Script=Latin}{4}/u.test(rest);
+    const isIt = (span) => span[0] === begin && span[1] === end;
+    return !isInWord && findParts(before + left + part + rest, [part]).some(isIt);
+  };
+  return ([["", ""], ["", " "], [" ", ""], [" ", " "]].find(isPart) ?? ["", ""]).join(part);
 }
 
 // The edit that brings one part back: over its damaged copy, or behind the translation of the text before it.
 function editFor(source, span, output, links, spare, taken) {
   const text = cut(source, span), sign = signOf(text);
   const written = new RegExp(`(?:${escaped(text)})+${sign ? `|${escaped(sign)}(?![#\\w])` : ""}`, "gu");
-  for (const match of output.matchAll(written)) {
-    const copy = [match.index, match.index + match[0].length];
-    if (!meets(copy, [...taken, ...spare])) return { span: copy, text };
-  }
+  const copy = spansIn(output, written).find((copy) => !meets(copy, [...taken, ...spare]));
+  if (copy) return [...copy, text];
   const linked = links.filter((link) => meets(link.source, [span])).map((link) => link.target)
     .filter((part) => !meets(part, taken));
   if (linked.length) {
-    let [begin, end] = [linked[0][0], linked.at(-1)[1]];
-    for (const part of spare.filter((part) => meets(part, [[begin, end]]))) {
-      [begin, end] = [Math.min(begin, part[0]), Math.max(end, part[1])];
+    const all = [linked[0][0], linked.at(-1)[1]], met = [all, ...spare.filter((part) => meets(part, [all]))];
+    let begin = Math.min(...met.map((part) => part[0])), end = Math.max(...met.map((part) => part[1]));
+    const isPath = ["address", "path", "option"].includes(patternOf(text)?.kind);
+    if (isPath || text.includes("{")) {  // some of its tokens may be linked with other words, or with none
+      const [left, right] = isPath ? ["\\w.@/:+-", "\\w.@/:+-"] : [`${escaped(text[0])}{`, "}"];
+      begin -= new RegExp(`[${left}]*$`).exec(output.slice(0, begin))[0].length;
+      end += new RegExp(`^[${right}]*`).exec(output.slice(end))[0].length;
     }
-    if (["address", "path", "option"].includes(patternOf(text)?.kind)) {
-      begin -= /[\w.@/:+-]*$/.exec(output.slice(0, begin))[0].length;
-      end += /^[\w.@/:+-]*/.exec(output.slice(end))[0].length;
-    }
-    if (similarity(output.slice(begin, end).replace(/\s/g, ""), text) >= SIMILAR && !meets([begin, end], taken)) {
-      return { span: [begin, end], text };
-    }
+    const letters = output.slice(begin, end).replace(/\s/g, "");
+    if (similarity(letters, text) >= SIMILAR && !meets([begin, end], taken)) return [begin, end, text];
   }
-  if (spare.length) return { span: spare.find((part) => meets(part, linked)) ?? spare[0], text };
+  if (spare.length) return [...spare.find((part) => meets(part, linked)) ?? spare[0], text];
   const before = source.slice(0, span[0]).at(-1) ?? " ", behind = source[span[1]] ?? "";
   const ends = links.filter((link) => link.source[1] <= span[0]).sort(
     (one, other) => other.source[1] - one.source[1] || other.target[1] - one.target[1]);
@@ -199,48 +180,48 @@ function editFor(source, span, output, links, spare, taken) {
   gap = taken.find(([begin, end]) => begin < gap && gap < end)?.[1] ?? gap;
   const left = output[gap - 1] ?? "", right = output[gap] ?? "";
   const space = /\s/.test(before) && (left.trim() || (taken.length && !output)) ? " " : "";
-  return { span: [gap, gap], text: space + text + (!isLetter(behind) && isLetter(right) ? " " : "") };
+  return [gap, gap, space + text + (!isLetter(behind) && isLetter(right) ? " " : "")];
 }
 
-// Returns an output that has each kept part of its source, where these are, those that were put back, by which edits,
-// and whether the source itself must stay: a program would take a value for another one.
-export function keep(source, spans, output, findLinks) {
-  let compared = compare(source, spans, output);
-  const restored = [], edits = [];
-  if (compared.missing.length || compared.spare.some(({ mustGo }) => mustGo)) {
-    const links = compared.missing.length ? findLinks() : [];
-    let spare = compared.spare;
-    const taken = [...compared.found];
-    const isTaken = (span) => links.some((link) => meets(link.source, [span]) && meets(link.target, taken));
-    const lacking = compared.missing.flatMap(({ spans: alike, count }) =>
-      [...alike].sort((one, other) => isTaken(one) - isTaken(other)).slice(0, count));
-    for (const span of lacking.sort((one, other) => one[0] - other[0])) {
-      const edit = editFor(source, span, output, links, spare, taken);
-      spare = spare.filter((part) => !meets(part, [edit.span]));
-      const part = edit.text.trim(), [head, rest] = edit.text.split(part);
-      const isHere = ({ span: [begin, end] }) => begin === edit.span[0] && end === begin;
-      const others = edits.filter(isHere).map((other) => other.text).join("");
-      const before = output.slice(0, edit.span[0]) + others + head;
-      edit.text = head + withNeededSpaces(part, before, rest + output.slice(edit.span[1])) + rest;
-      edits.push(edit);
-      taken.push(edit.span);
-      restored.push(part);
-    }
-    for (const [begin, end] of spare.filter(({ mustGo }) => mustGo)) {
-      edits.push({ span: [output.slice(0, begin).trimEnd().length, end], text: "" });
-    }
-    let place = 0, edited = "";
-    edits.sort((one, other) => one.span[0] - other.span[0] || one.span[1] - other.span[1]);
-    for (const { span, text } of edits) {
-      edited += output.slice(place, Math.max(place, span[0])) + text;
-      place = Math.max(place, span[1]);
-    }
-    output = edited + output.slice(place);
-    compared = compare(source, spans, output);
+// The edits, in order, after which an output has each missing part, and no other that must go.
+function editsFor(source, spans, output, { found, spare, missing, normal }, links) {
+  const taken = [...found], edits = [];
+  const isTaken = (span) => links.some((link) => meets(link.source, [span]) && meets(link.target, taken));
+  const lacking = [...new Set(missing)].flatMap((form) => spans.filter((span) => normal(cut(source, span)) === form)
+    .sort((one, other) => isTaken(one) - isTaken(other)).slice(0, missing.filter((one) => one === form).length));
+  for (const span of sorted(lacking)) {
+    const [begin, end, text] = editFor(source, span, output, links, spare, taken);
+    spare = spare.filter((part) => !meets(part, [[begin, end]]));
+    const part = text.trim(), [head, rest] = text.split(part);
+    const here = edits.filter((other) => other[0] === begin && other[1] === begin).map((other) => other[2]).join("");
+    const needed = withNeededSpaces(part, output.slice(0, begin) + here + head, rest + output.slice(end));
+    edits.push([begin, end, head + needed + rest]);
+    taken.push([begin, end]);
   }
-  const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(compared.normal);
-  const [wanted, found] = [order(source, spans), order(output, compared.found)];
+  for (const [begin, end] of spare.filter(({ mustGo }) => mustGo)) {  // with the space before it
+    edits.push([output.slice(0, begin).trimEnd().length, end, ""]);
+  }
+  return sorted(edits);
+}
+
+function edited(output, edits) {
+  let text = "", place = 0;
+  for (const [begin, end, other] of edits) {
+    text += output.slice(place, begin) + other;
+    place = Math.max(place, end);  // an empty part may lie in the part before it
+  }
+  return text + output.slice(place);
+}
+
+// Returns an output that has each kept part of its source, where these are, the edits that made it so, whether some
+// were put back, and whether the source itself must stay: a program would take a value for another one.
+export function keep(source, spans, output, findLinks) {
+  const before = compare(source, spans, output), { missing } = before;
+  const edits = editsFor(source, spans, output, before, missing.length ? findLinks() : []);
+  const text = edited(output, edits), after = compare(source, spans, text);
+  const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(after.normal);
+  const [wanted, found] = [order(source, spans), order(text, after.found)];
   const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
-  if (stays) return { text: source, spans, restored: [], stays, edits: [] };
-  return { text: output, spans: compared.found, restored, stays, edits };
+  if (stays) return { text: source, spans, edits: [], restored: 0, stays };
+  return { text, spans: after.found, edits, restored: missing.length, stays };
 }

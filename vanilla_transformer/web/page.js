@@ -3,8 +3,8 @@
 //   settings: languages ({ code, name, targets }), source, models, formats, delay; of a server also charLimit and more
 //   translate(text, { source, target, glossary, key, signal, onPart }): { text, parts }, of a server detected, memory
 //     parts: white space, and lines as { text, marks, doubts, quality }; onPart(parts, share) tells the first ones
+//   alternatives(part, place, options): parts that begin as this one, and have another word at a place of its text
 //   translateFile(file, options): { name, address, note }
-//   alternatives(part, place, options): other parts that begin as this one, and have another word at a place of its text
 //   correct(text, correction, options): only of a server
 import { load } from "./translator.js";
 
@@ -26,11 +26,20 @@ let engine, newest = new AbortController(), shown = {}, written = [], timer;
 const make = (tag, fields) => Object.assign(document.createElement(tag), fields);
 const asked = () => ({ source: from.value, target: to.value, glossary: terms.value, key: secret.value });
 const nameOf = (code) => engine.settings.languages.find((one) => one.code === code)?.name;
+const reasonsOf = (part) => (part.doubts ?? []).map((name) => REASONS[name](part)).join("; ");
 
 function tell(text, isProblem = false) {
   status.replaceChildren(text);
   status.classList.toggle("problem", isProblem);
 }
+
+addEventListener("unhandledrejection", (event) => {  // of all that waits for the engine
+  event.preventDefault();
+  if (event.reason.name === "AbortError") return;  // a newer text has stopped it
+  progress.hidden = true;
+  result.classList.remove("waiting");
+  tell(event.reason.message, true);
+});
 
 function fill(select, choices, wanted) {
   select.replaceChildren(...choices.map(({ code, name }) => new Option(name, code)));
@@ -38,15 +47,13 @@ function fill(select, choices, wanted) {
 }
 
 // Offers the targets that the source has; "auto" has those of all sources.
-function offerTargets() {
+function offerTargets(wanted = to.value) {
   const { languages } = engine.settings;
   const chosen = languages.filter(({ code }) => ["auto", code].includes(from.value));
   const codes = new Set(chosen.flatMap(({ targets }) => targets));
-  fill(to, languages.filter(({ code }) => codes.has(code)), to.value);
+  fill(to, languages.filter(({ code }) => codes.has(code)), wanted);
   swap.disabled = !languages.some(({ code, targets }) => code === to.value && targets.includes(from.value));
 }
-
-const reasonsOf = (part) => (part.doubts ?? []).map((name) => REASONS[name](part)).join("; ");
 
 function drawn(part) {
   if (part.text === undefined) return part;
@@ -91,6 +98,7 @@ async function translate() {
   newest.abort();  // a later answer is not overwritten by an earlier one
   const { signal } = newest = new AbortController();
   const text = source.value, options = asked();
+  tellCount();
   clear.hidden = !text;
   if (!text.trim()) {
     show([]);
@@ -105,22 +113,18 @@ async function translate() {
     show(parts);
     tell(`Translating … ${Math.round(100 * done)}%`);
   };
-  try {
-    const answer = await engine.translate(text, { ...options, signal, onPart });
-    if (signal.aborted) return;
-    show(answer.parts);
-    tell(describe(answer, options.target));
-    const language = answer.detected?.language ?? options.source;
-    shown = { ...options, source: language, text };
-    const isPlain = language === options.target || !/^.*\p{L}.*$/u.test(text.trim());  // or several lines
-    correct.hidden = !engine.settings.suggestions || isPlain;
-    result.contentEditable = correct.hidden ? "false" : "plaintext-only";
-    result.ariaReadOnly = String(correct.hidden);
-    copy.hidden = !navigator.clipboard;  // a page without HTTPS has none
-  } catch (error) {
-    if (!signal.aborted) tell(error.message, true);
-  }
-  if (!signal.aborted) result.classList.remove("waiting");
+  const answer = await engine.translate(text, { ...options, signal, onPart });
+  if (signal.aborted) return;
+  show(answer.parts);
+  tell(describe(answer, options.target));
+  const language = answer.detected?.language ?? options.source;
+  shown = { ...options, source: language, text };
+  const isPlain = language === options.target || !/^.*\p{L}.*$/u.test(text.trim());  // or several lines
+  correct.hidden = !engine.settings.suggestions || isPlain;
+  result.contentEditable = correct.hidden ? "false" : "plaintext-only";
+  result.ariaReadOnly = String(correct.hidden);
+  result.classList.remove("waiting");
+  copy.hidden = !navigator.clipboard;  // a page without HTTPS has none
 }
 
 // Where the caret stands in the output, or where the selected word ends.
@@ -154,57 +158,42 @@ function selectWord(isNext) {
 
 // Offers the other outputs of a line that begin as this one, and differ at the word of the caret.
 async function offerChoices() {
-  const lengths = written.map((part) => (part.text ?? part).length), caret = caretPlace();
+  const caret = caretPlace(), { signal } = newest;
   let begin = 0;
-  const index = lengths.findIndex((length) => caret <= (begin += length)), part = written[index];
+  const index = written.findIndex((part) => caret <= (begin += (part.text ?? part).length)), part = written[index];
   if (part?.text === undefined || result.childNodes[index].textContent !== part.text) return;  // a person has edited it
-  begin -= lengths[index];
+  begin -= part.text.length;
   const word = wordsOf(part.text).find((one) => caret - begin <= one.index + one.segment.length);
   if (!word) return;
-  const { signal } = newest, place = begin + word.index;
-  const isKept = part.marks.some((mark) => mark.begin <= word.index && word.index < mark.end);
-  let others = [];
   tell("Looking for other translations …");
-  try {
-    if (!isKept) others = await engine.alternatives(part, word.index, { ...shown, signal });
-  } catch (error) {
-    return signal.aborted || tell(error.message, true);
-  }
+  const isKept = part.marks.some((mark) => mark.begin <= word.index && word.index < mark.end);
+  const others = isKept ? [] : await engine.alternatives(part, word.index, { ...shown, signal });
   if (signal.aborted) return;
   tell(others.length ? "" : `No other translation from “${word.segment}” on.`);
+  if (!others.length) return;
   choices.replaceChildren(...others.map((other) => make("button", {
     textContent: other.text.slice(word.index) || "(nothing more)",
     onclick: () => { show(written.with(index, other)); result.focus(); },
   })));
-  const { left, bottom } = rangeOf(place, place + word.segment.length).getBoundingClientRect();
-  if (!others.length) return;
+  const place = rangeOf(begin + word.index, begin + word.index + word.segment.length).getBoundingClientRect();
   choices.showPopover();
-  choices.style.left = `${Math.min(left, innerWidth - choices.offsetWidth)}px`;
-  choices.style.top = `${bottom}px`;
+  const { offsetWidth: width, offsetHeight: height } = choices;
+  const { clientWidth, clientHeight } = document.documentElement;
+  const left = choices.matches(":dir(rtl)") ? place.right - width : place.left;
+  const isAbove = place.bottom + height > clientHeight && place.top > height;
+  choices.style.left = `${scrollX + Math.max(8, Math.min(left, clientWidth - width - 8))}px`;
+  choices.style.top = `${scrollY + (isAbove ? place.top - height : place.bottom)}px`;
   choices.firstChild.focus();
-}
-
-async function saveCorrection() {
-  try {
-    await engine.correct(shown.text, result.textContent, shown);
-    tell("Saved: this is the translation from now on.");
-  } catch (error) {
-    tell(error.message, true);
-  }
 }
 
 async function translateFile([chosen]) {
   if (!chosen) return;
   newest.abort();
-  tell("Translating the file …");
-  try {
-    const { name, address, note } = await engine.translateFile(chosen, asked());
-    tell("");
-    status.replaceChildren(make("a", { href: address, download: name, textContent: name }), `: ${note}`);
-  } catch (error) {
-    tell(error.message, true);
-  }
   file.value = "";
+  tell("Translating the file …");
+  const { name, address, note } = await engine.translateFile(chosen, asked());
+  tell("");
+  status.replaceChildren(make("a", { href: address, download: name, textContent: name }), `: ${note}`);
 }
 
 function tellCount() {
@@ -225,21 +214,20 @@ for (const select of [to, terms]) select.addEventListener("change", translate);
 swap.addEventListener("click", () => {
   const target = from.value;
   from.value = to.value;
-  offerTargets();
-  to.value = target;
-  offerTargets();
+  offerTargets(target);
   if (result.textContent) source.value = result.textContent;
-  tellCount();
   translate();
 });
 clear.addEventListener("click", () => {
   source.value = "";
-  tellCount();
   translate();
   source.focus();
 });
 file.addEventListener("change", () => translateFile(file.files));
-correct.addEventListener("click", saveCorrection);
+correct.addEventListener("click", async () => {
+  await engine.correct(shown.text, result.textContent, shown);
+  tell("Saved: this is the translation from now on.");
+});
 copy.addEventListener("click", async () => {
   await navigator.clipboard.writeText(result.textContent);
   tell("Copied.");
@@ -285,7 +273,6 @@ async function begin() {
   const detected = settings.detects ? [{ code: "auto", name: "Detect language" }] : [];
   fill(from, [...detected, ...sources], settings.source);
   offerTargets();
-  tellCount();
-  if (source.value.trim()) translate();
+  translate();
 }
-begin().catch((error) => { progress.hidden = true; tell(error.message, true); });
+begin();

@@ -28,14 +28,12 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
     worker.terminate();
     throw error;
   });
-  const targets = (code) =>
-    [...new Set(directions.filter(({ source }) => source === code).map(({ target }) => target))];
+  const targets = (code) => directions.filter(({ source }) => source === code).map(({ target }) => target);
   const nameOf = (code) => {
     if (code === "any") return "Any";
     try { return new Intl.DisplayNames(["en"], { type: "language" }).of(code); } catch { return code; }
   };
   const codes = new Set(directions.flatMap(({ source, target }) => [source, target]));
-  const textOf = (parts) => parts.map((part) => part.text ?? part).join("");
   return {
     settings: {
       languages: [...codes].map((code) => ({ code, name: nameOf(code), targets: targets(code) })),
@@ -43,11 +41,11 @@ export async function load(base = ".", { onProgress = () => {} } = {}) {
       notice: `This page computes in your browser: no text leaves it. ${notice}`,
       formats: [".txt", ".md", ".csv", "text/*"],
     },
-    async translate(text, { source, target = directions[0].target, ...options } = {}) {
+    async translate(text, { source, target, ...options } = {}) {
       const parts = await ask("translate", { text, source, target }, options);
-      return { text: textOf(parts), parts };
+      return { text: parts.map((part) => part.text ?? part).join(""), parts };
     },
-    alternatives: (part, place, { source, target, signal }) =>
+    alternatives: (part, place, { source, target, signal } = {}) =>
       ask("alternatives", { part, place, source, target }, { signal }),
     async translateFile(file, options) {
       const { text, parts } = await this.translate(await file.text(), options);

@@ -113,11 +113,12 @@ function spansOf(ids, decode, text) {
   });
 }
 
-const isUnknown = (sign) => {
-  const find = () => reader.encode(sign, { add_special_tokens: false }).ids.includes(site.unknown);
-  if (!unknownSigns.has(sign)) unknownSigns.set(sign, find());
+const encoded = (text) => reader.encode(text, { add_special_tokens: false }).ids;
+
+function isUnknown(sign) {
+  if (!unknownSigns.has(sign)) unknownSigns.set(sign, encoded(sign).includes(site.unknown));
   return unknownSigns.get(sign);
-};
+}
 
 function repeatsItself(text) {
   const small = text.toLowerCase(), words = small.replace(NO_WORD, " ").trim();
@@ -134,7 +135,7 @@ function readingOf(line, { before, tag, after }) {
   });
   read = tag + (read + line.slice(place)).trim().replace(
     INVISIBLE, (run, at, all) => (SPACELESS.test(all[at - 1] + all[at + run.length]) ? run : " "));
-  const inner = reader.encode(read, { add_special_tokens: false }).ids;
+  const inner = encoded(read);
   return { line, spans, read, inner, ids: [...before, ...inner, ...after] };
 }
 
@@ -166,7 +167,7 @@ function finished(reading, result, { before, tag, language }) {
   const kept = keep(line, spans, text, findLinks);
   const signs = Array.from(line.replace(/\s/gu, "")), missing = signs.filter(isUnknown).length / signs.length;
   const facts = { repeated: repeatsItself(kept.text) && !repeatsItself(line), cut: !isComplete,
-    stays: kept.stays, unknown: missing > 0, restored: kept.restored.length > 0 };
+    stays: kept.stays, unknown: missing > 0, restored: kept.restored > 0 };
   const doubts = Object.keys(facts).filter((name) => facts[name]);
   const quality = site.quality && expected(result, ids.length, line, kept, missing, facts, language);
   if (quality !== null && quality < site.doubtful) doubts.push("unsure");
@@ -215,7 +216,7 @@ function expected({ scores }, tokens, line, { text, restored }, missing, { repea
     sum(scores.map((score) => Math.sqrt(-score))) / scores.length, sum(scores.map(Math.exp)) / scores.length,
     Math.exp(sum(scores)),
     tokens / source, scores.length / output, Math.log(tokens / scores.length), Math.log1p(tokens),
-    Math.abs(Math.log(output / source)), Math.log1p(output), restored.length, missing, 0, +cut, 1];
+    Math.abs(Math.log(output / source)), Math.log1p(output), restored, missing, 0, +cut, 1];
   const total = sum(features.map((feature, index) => feature * weights[index]));
   const above = sums.findIndex((each) => each >= total);
   if (above < 1) return above ? values.at(-1) : values[0];
@@ -224,7 +225,8 @@ function expected({ scores }, tokens, line, { text, restored }, missing, { repea
 }
 
 function directionOf({ source, target }) {
-  const found = site.directions.find((one) => one.target === target && (source === undefined || one.source === source));
+  const found = site.directions.find(
+    (one) => one.target === (target ?? one.target) && one.source === (source ?? one.source));
   if (found) return found;
   const targets = [...new Set(site.directions.map((one) => one.target))].join(", ");
   throw new Error(`The model has no target ${target}: it knows ${targets}.`);
@@ -246,7 +248,7 @@ async function translate({ number, text, ...languages }, signal) {
 async function alternatives({ part, place, ...languages }, signal) {
   const direction = directionOf(languages), reading = readingOf(part.source, direction);
   const unedited = part.edits.reduce(
-    (at, { span: [begin, end], text }) => (begin < at ? at + end - begin - text.length : at), place);
+    (at, [begin, end, text]) => (begin < at ? at + end - begin - text.length : at), place);
   const isBefore = (_, index) => writtenOf(reading, part.tokens.slice(0, index + 1)).length <= unedited;
   const begun = part.tokens.filter(isBefore), without = [...site.silent, part.tokens[begun.length]], others = [];
   const wordOf = ({ text }) => WORDS.segment(text).containing(place)?.segment, words = new Set([wordOf(part)]);
