@@ -56,7 +56,7 @@ def train(corpus, out, clock, seconds_of, until, **changes):
         ("as timed", lambda _: 1.0, 85, STEPS),
         ("as timed, for fewer", lambda _: 1.0, 60, 40),
         ("faster", lambda _: 0.5, 85, STEPS),
-        ("faster at the end", lambda step: 0.4 if step > 20 else 1.0, 55, 46),
+        ("faster at the end", lambda step: 0.4 if step > 20 else 1.0, 55, 40),
         ("half as fast", lambda _: 2.0, 85, 30),
         ("slower at the end", lambda step: 3.0 if step > 40 else 1.0, 85, 45),
         ("slower for a while", lambda step: 3.0 if 10 < step < 20 else 1.0, 85, 38),
@@ -80,6 +80,15 @@ def test_a_time_that_is_over_ends_a_training(corpus, tmp_path, clock):
     assert steps == 3  # those until the first plan, and the last one
 
 
+def test_shares_of_a_training_are_those_of_the_steps_that_it_has(corpus, tmp_path, clock):
+    options = {"logging_steps": 0.125, "save_total_limit": 9}
+    _, steps, rates, evaluated = train(corpus, tmp_path, clock, lambda _: 1.0, 40, **options)
+    assert steps == 20
+    assert evaluated == [6, 11, 15, 20, 20]  # the last one is of the saved model
+    assert len(rates) == 8 + 1
+    assert {int(path.name[11:]) for path in tmp_path.glob("checkpoint-*")} == {*evaluated}
+
+
 @pytest.mark.parametrize("schedule", ["noam", "constant", "reduce_lr_on_plateau", "cosine"])
 def test_each_schedule_is_shortened(corpus, tmp_path, clock, schedule):
     options = {"lr_scheduler_type": schedule}
@@ -92,7 +101,8 @@ def test_each_schedule_is_shortened(corpus, tmp_path, clock, schedule):
 @pytest.mark.parametrize("is_over", [False, True])
 def test_a_resumed_training_ends_as_it_was_planned(corpus, tmp_path, clock, is_over):
     _, steps, *_ = train(corpus, tmp_path / "whole", clock, lambda _: 2.0, 85)
-    checkpoint = tmp_path / "whole" / f"checkpoint-{steps if is_over else 15}"
+    saved = {int(path.name[11:]): path for path in (tmp_path / "whole").glob("checkpoint-*")}
+    checkpoint = saved[steps if is_over else min(saved)]
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     options = {"resume_from_checkpoint": str(checkpoint)}
     ended = train(corpus, tmp_path / "ended", clock, lambda _: 0.1, math.inf, **options)

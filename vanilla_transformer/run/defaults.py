@@ -85,7 +85,7 @@ CHOSEN_NAMES = (
 
 _TOLD = (
     *("d_model", "encoder_layers", "decoder_layers", "vocab_size", "dropout", "num_train_epochs"),
-    *("max_steps", "max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
+    *("max_tokens", "optim", "muon_learning_rate", "learning_rate", "bf16"),
 )
 """The options that the first line of a run names."""
 NARROWEST_IN_BFLOAT16 = 160

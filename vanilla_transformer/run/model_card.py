@@ -34,6 +34,7 @@ def write_model_card(
     signatures: Mapping[str, str],
     quality: str,
     repo_id: str | None,
+    steps: int,
 ) -> None:
     """Writes the model card, README.md, into the output directory.
 
@@ -41,6 +42,7 @@ def write_model_card(
 
     Args:
         quality: What was learnt of the quality of outputs, in words. "": nothing.
+        steps: The steps of the training, which given minutes have decided.
     """
     name, metrics = plan.loaded.directory.folder.resolve().name, plan.arguments.model.metrics
     card = ModelCard.from_template(
@@ -66,7 +68,10 @@ def write_model_card(
         command=wrapped_command(plan.arguments.command),
         code_block=_code_block,
         recipe=plan.arguments.recipe,
-        defaults=plan.arguments.defaults,
+        defaults={
+            name: steps if name == "max_steps" else value
+            for name, value in plan.arguments.defaults.items()
+        },
         procedure=_training_procedure(plan, results),
     )
     text = str(card)

@@ -65,10 +65,10 @@ _MOST_OF_SCORES = 0.1
 
 Then a sample is scored (see `training_run`). It is chosen, not measured.
 """
-_HEADROOM = 1.5
+_HEADROOM = 4
 """A training may have this many times the steps that fit, where the machine becomes faster.
 
-It is chosen, not measured: it suffices where another process ends half-way.
+It is chosen, not measured: it suffices where five other processes end.
 """
 _MINUTES = (10, 30, 120)
 """The times for which a dry run says what would be trained."""
@@ -132,7 +132,7 @@ class Pace:
             count = evaluations_of(steps, self.num_pairs / self.pairs_per_step)
         elif training.eval_strategy == IntervalStrategy.STEPS:
             every = cast(float, training.eval_steps)
-            count = evaluations_of(steps, every if every >= 1 else every * self.schedule_of(steps))
+            count = evaluations_of(steps, every if every >= 1 else every * steps)
         return self.until_ready + steps * self.seconds_per_step + count * self.per_evaluation
 
     def schedule_of(self, steps: int) -> int:

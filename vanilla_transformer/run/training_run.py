@@ -178,7 +178,8 @@ class _Run:
             self.trainer.save_state()
         if self.is_main:
             model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
-            write_model_card(self.plan, model, figures, self.signatures, self.quality, repo_id)
+            told = (figures, self.signatures, self.quality, repo_id, self.trainer.state.max_steps)
+            write_model_card(self.plan, model, *told)
             write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()

@@ -31,8 +31,10 @@ class Deadline(TrainerCallback, ExportableState):
 
     The steps pass over the schedule of the learning rate, which has `args.max_steps` steps: where
     fewer fit, some pass over several steps of it, so that the training ends with the same rate.
-    Trainer's `state.max_steps` is the number of steps that fit at present. A checkpoint has the
-    plan of its moment, so that a training that is resumed from there ends with it.
+    Trainer's `state.max_steps` is the number of steps that fit at present. Where `eval_steps`,
+    `save_steps` and `logging_steps` are shares of a training, they are shares of the schedule. A
+    checkpoint has the plan of its moment, so that a training that is resumed from there ends with
+    it.
 
     Args:
         until: The moment at which the training ends, as `time.monotonic()`. inf: no moment.
@@ -71,7 +73,7 @@ class Deadline(TrainerCallback, ExportableState):
         now = monotonic()
         self._seconds, self._steps = self._seconds + now - self._ready, self._steps + 1
         self._step_ended = self._ready = now
-        self.passed += 1
+        before, self.passed = self.passed, self.passed + 1
         if state.global_step >= state.max_steps:
             return
         if self._steps >= self.length / _PLANS:
@@ -79,13 +81,30 @@ class Deadline(TrainerCallback, ExportableState):
             self.seconds_per_step += _SHARE_OF_THE_LAST * (seconds - self.seconds_per_step)
             self._plan(args, state)
         left = state.max_steps - state.global_step
-        is_near = left < self._steps_between_evaluations(args, state) / 2
-        if control.should_evaluate and is_near and not control.should_training_stop:
-            control.should_evaluate = control.should_save = False  # with the last one instead
         for _step in range(round((self.length - self.passed) / left) - 1):
             self.passed += 1
             if args.lr_scheduler_type not in SCHEDULES_OF_A_SCORE:  # they step when they see one
                 given["lr_scheduler"].step()
+        self._count_shares(args, state, control, before)
+        is_near = left < self._steps_between_evaluations(args, state) / 2
+        if control.should_evaluate and is_near and not control.should_training_stop:
+            control.should_evaluate = control.should_save = False  # with the last one instead
+
+    def _count_shares(self, args: Any, state: TrainerState, control: Any, before: int) -> None:
+        """Decides what comes after a step, where shares of a training tell it."""
+
+        def is_due(strategy: str, share: float | None) -> bool | None:
+            if strategy != IntervalStrategy.STEPS or share is None or share >= 1:
+                return None  # Trainer has decided it
+            every = share * self.length
+            return before // every < self.passed // every
+
+        if (is_logged := is_due(args.logging_strategy, args.logging_steps)) is not None:
+            control.should_log |= is_logged
+        if (is_scored := is_due(args.eval_strategy, args.eval_steps)) is not None:
+            control.should_evaluate = is_scored and args.eval_delay <= state.global_step
+        if (is_saved := is_due(args.save_strategy, args.save_steps)) is not None:
+            control.should_save = is_saved
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         """Times an evaluation; called by Trainer."""
@@ -113,6 +132,7 @@ class Deadline(TrainerCallback, ExportableState):
     def _steps_between_evaluations(self, args: Any, state: TrainerState) -> float:
         """Returns how many steps lie between two evaluations."""
         if args.eval_strategy == IntervalStrategy.STEPS:
-            return float(state.eval_steps)
+            is_share = args.eval_steps < 1
+            return float(args.eval_steps * state.max_steps if is_share else state.eval_steps)
         steps_of_an_epoch = self.length / state.num_train_epochs
         return steps_of_an_epoch if args.eval_strategy == IntervalStrategy.EPOCH else inf
