@@ -1,5 +1,7 @@
 """The translation model in the repository: its files, its languages, and what it keeps."""
 
+import re
+
 import pytest
 import torch
 from programs import REPOSITORY
@@ -120,6 +122,42 @@ def test_the_first_lines_of_the_readme(capsys):
 )
 def test_kinds_of_files_and_invisible_spaces(translator, source, expected):
     assert translator.translate(source, tgt_lang="de") == expected
+
+
+@pytest.mark.parametrize("code", TRANSLATED)
+def test_what_a_line_has_stays(translator, code):
+    texts = ["50% of %s is used", "The window is 20% of %1$s", "Show the SHA256 of the file"]
+    texts += ["no files|one file|{n} files", "{0} none|{1} a file|[2,*] files", "File<br/>Open"]
+    outputs = translator.translate(texts, tgt_lang=code)
+    parts = [r"50\s?%(?!s)", r"20\s?%(?!1)", "SHA256", r"^[^|]+\|[^|]+\|[^|]*\{n\}[^|]*$"]
+    parts += [r"^\{0\} [^|]+\|\{1\} [^|]+\|\[2,\*\] [^|]+$", r"\w<br/>\w"]
+    for part, output in zip(parts, outputs, strict=True):
+        assert re.search(part, output), output
+    assert outputs[-1] == "<br/>".join(translator.translate(["File", "Open"], tgt_lang=code))
+    words = translator.translate(["A soft\u00adhyphen", "A softhyphen"], tgt_lang=code)
+    assert words[0] == words[1]
+
+
+XLIFF = "<xliff><trans-unit><source>{}</source></trans-unit></xliff>"
+ANDROID = "<resources><string>{}</string></resources>"
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "line_break"),
+    [
+        *(("a.xlf", XLIFF, tag) for tag in ("<x ctype='lb'/>", "<ph subType='xlf:lb'/>")),
+        *(("a.xml", ANDROID, tag) for tag in ("<br/>", r"\n", "&lt;br/&gt;")),
+        ("a.json", '["{}"]', "<br />"),
+        ("a.md", "{}\n", "<br>"),
+        ("a.po", 'msgid "{}"\nmsgstr ""\n', "<BR/>"),
+        ("a.srt", "00:00:00,000 --> 00:00:01,000\n{}\n", "<br>"),
+        ("a.vtt", "WEBVTT\n\n00:00.000 --> 00:01.000\n{}\n", "<br>"),
+    ],
+)
+def test_a_line_break_stays_between_its_lines(translator, name, frame, line_break):
+    document = read_document(name, frame.format(f"Save the file{line_break}Open").encode())
+    written = translate_document(translator, document, tgt_lang="de").content.decode()
+    assert f"Datei speichern{line_break}Öffnen" in written
 
 
 WIDTH = "Bad width %d for variable %s."

@@ -104,6 +104,9 @@ def placed(source, output, pairs):
         ("I <b>like</b> you.", (0, 1, 1, 2, 3), "我<b>喜欢</b>你。"),
         ("我<b>喜欢</b>你。", (0, 2, 3, 4), "I <b>like</b> you."),
         ("the <b>man</b>", (0, 1), "l'<b>homme</b>"),
+        ("un<b>do</b> it", (0, 0, 1), "<b>撤消</b>它"),
+        ("<b>b</b>old it", (1, 0, 0), "它<b>粗体</b>"),
+        ("it <b>un</b>does", (0, 1, 1, 1), "も<b>元に戻</b>"),
     ],
 )
 def test_tags_are_where_the_alignment_puts_them(source, pairs, expected):

@@ -38,9 +38,9 @@ def in_capitals(document):
             "{g, select, f {SHE HAS {n, plural, other {# OF {g}}}} other {THEY}}",
         ),
         (
-            "{n, selectordinal, two {the #nd} other {{d, date, short} # {0}}}",
-            ["the {1}nd", "{d, date, short} {1} {0}"],
-            "{n, selectordinal, two {THE #ND} other {{d, date, short} # {0}}}",
+            "{n, selectordinal, two {the #nd} few {#rd} other {{d, date, short} # {0}}}",
+            ["the {1}", "{d, date, short} {1} {0}"],
+            "{n, selectordinal, two {THE #nd} few {#rd} other {{d, date, short} # {0}}}",
         ),
         ("{g, select, x {a # b} other {}}", ["a # b"], "{g, select, x {A # B} other {}}"),
         (

@@ -157,12 +157,13 @@ def test_a_damaged_file_is_refused(content, line):
     [
         ("c-format", "%.1f%% of %'d, %*d", ["%.1f%%", "%'d", "%*d"]),
         ("c-format", "%d%% complete", ["%d%%"]),
-        ("c-format", "100% done, 100%% sure", ["% d", "%%"]),
+        ("c-format", "100% done, 100%% sure, % d, % m: %m", ["%%", "% d", "% m", "%m"]),
+        ("c-format", "Size (% of %d): % 5.1f%%", ["%d", "% 5.1f%%"]),
         ("no-c-format", "%s and 5 % done", []),
         ("no-c-format", "%s in {name}", ["{name}"]),
         ("qt-format", "%50 of %L1, %n", ["%50", "%L1", "%n"]),
-        ("python-format", "%(n)s of %r", ["%(n)s", "%r"]),
-        ("python-brace-format", "{a b} {{x}}", ["{a b}", "{{", "}}"]),
+        ("python-format", "50% of %(n)s, %r, % d", ["%(n)s", "%r", "% d"]),
+        ("python-brace-format", "{a b} {{x}} {{", ["{a b}", "{{x}}", "{{"]),
         ("no-python-brace-format", "{a} %s", ["%s"]),
     ],
 )

@@ -11,6 +11,7 @@ from vanilla_transformer.text.kept import (
     edits_to_double_signs,
     edits_to_keep,
     edits_to_number,
+    edits_to_sign_numbers,
     kept_spans,
 )
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
@@ -138,6 +139,7 @@ def test_prose_that_looks_like_code_is_none(text):
         ("Write '{' before {n}", ["'{'", "{n}"]),
         ("请看userName和MAX_SIZE。", ["userName", "MAX_SIZE"]),
         ("Call run_command0(), or to_be_run.", ["run_command0", "to_be_run"]),
+        ("Print A4, 用SHA1和UTF8, F12: 2ND 3D v2", ["A4", "SHA1", "UTF8", "F12"]),
     ],
 )  # fmt: skip
 def test_siblings_of_the_table_are_kept(text, spans):
@@ -216,6 +218,26 @@ def test_a_percent_sign_is_doubled_where_the_source_doubles_it(source, output, r
     written = apply_edits(output, edits_to_double_signs(source, spans, output, flags))
     assert written == result
     assert Copies.find(source, spans, written, flags).are_right
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "signed"),
+    [
+        ("50% of %s is used", "50 %s wird verwendet", "50% %s wird verwendet"),
+        ("20% of %1$s", "20%1$s", "20% %1$s"),
+        ("50% of %s", "%s の 50 が", "%s の 50% が"),
+        ("From 5% to 1.5%", "De 5 à 1,5 %", "De 5% à 1,5 %"),
+        ("From 5% to 10%", "De 5\u00a0% à 10 %", None),
+        ("50% discount", "%50 indirim, % 50", None),
+        ("5 files, 5% of it", "5 Dateien, davon 5", None),
+        ("5% of it", "v5, 1.5 und 50 davon", None),
+        ("5%% of it", "5 davon", None),
+    ],
+)
+def test_a_number_keeps_its_percent_sign(source, output, signed):
+    spans, found = kept_spans(source), kept_spans(output)
+    edits = edits_to_sign_numbers(source, spans, output, found)
+    assert (apply_edits(output, edits) if edits else None) == signed
 
 
 @pytest.mark.parametrize(

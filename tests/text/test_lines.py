@@ -22,13 +22,21 @@ def test_tabs_part_a_line():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Text files (*.txt)|*.txt|All files (*.*)|*.*", "0|*.txt|1|*.*"),
-        ("Pictures|*.jpg; *.jpeg;*.png|All (*)|*", "0|*.jpg; *.jpeg;*.png|1|*"),
+        ("Text files (*.txt)|*.txt|All files (*.*)|*.*", "0|1|2|3"),
         ("Images (*.png *.xpm);;XML files (*.xml);;All files (*)", "0;;1;;2"),
-        ("yes|no, a | b * c | d; done;;", "0"),
+        ("one apple|{n} apples", "0|1"),
+        ("no cars | one car | {count} cars", "0 | 1 | 2"),
+        ("{0} none|{1} one|[2,*] many files", "{0} 0|{1} 1|[2,*] 2"),
+        ("[0,9]few|[10,*]{n} many", "[0,9]0|[10,*]1"),
+        ("|URL|the file at URL", "|0|1"),
+        ("first || (a | b) second | c", "0 || 1 | 2"),
+        ("File<br/>Open<BR>it", "0<br/>1<BR>2"),
+        ("{0} files of {1}, [1,2] of it; done;;", "0"),
+        ("[--all|--none] <on|off> (a|b) {{x | cut('a')}} x", "0"),
+        ("put \"|\" before it, or '|', \\| not", "0"),
     ],
 )
-def test_the_kinds_of_files_of_a_dialog_are_lines(text, expected):
+def test_the_parts_of_a_line_are_lines(text, expected):
     (layout,), lines = split_lines([text])
     parts = layout.in_language(pytest.fail)
     assert "".join(map(str, parts)) == expected

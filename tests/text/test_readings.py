@@ -10,7 +10,7 @@ from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.readings import (
     Reading,
     StandIns,
-    edits_of_invisible_spaces,
+    edits_of_invisible_signs,
 )
 
 TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))
@@ -56,10 +56,13 @@ def test_a_reading_may_lack_parts(text, read):
         ("打开\u200b文件", "打开\u200b文件"),
         ("ไทย\u200bภาษา a\u200bb", "ไทย\u200bภาษา a b"),
         ("the \u200bfile\u200b", "the \u200bfile\u200b"),
+        ("docu\u00admen\u00adta\u00adtion \u00ad.", "documentation \u00ad."),
+        ("Doku\u00admente\u200bdie", "Dokumente die"),
+        ("文\u00ad件", "文件"),
     ],
 )
-def test_a_space_without_a_width_between_words_is_read_as_a_space(text, read):
-    reading = TOKENS.reading(text, ()).with_edits(edits_of_invisible_spaces(text))
+def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(text, read):
+    reading = TOKENS.reading(text, ()).with_edits(edits_of_invisible_signs(text))
     assert reading.text == read
 
 
@@ -73,7 +76,7 @@ def test_a_space_without_a_width_between_words_is_read_as_a_space(text, read):
     ],
 )
 def test_a_space_without_a_width_returns_between_the_same_words(text, output, links, restored):
-    reading = Reading(text, edits_of_invisible_spaces(text))
+    reading = Reading(text, edits_of_invisible_signs(text))
     words = [match.span() for match in re.finditer("[^ \u200b\u2060]+", text)]
     edits = reading.edits_of_spaces(output, TokenLinks(words, unbroken_parts(output), links))
     assert apply_edits(output, edits) == restored
@@ -95,6 +98,21 @@ def test_a_space_without_a_width_returns_between_the_same_words(text, output, li
 )
 def test_the_parts_come_back_from_their_tokens(source, output, restored):
     reading = TOKENS.reading(source, kept_spans(source))
+    assert apply_edits(output, reading.edits_to_restore(output)) == restored
+
+
+@pytest.mark.parametrize(
+    ("source", "read", "output", "restored"),
+    [
+        ("Delete % d files", "Delete %d files", "%d Dateien löschen", "% d Dateien löschen"),
+        ("% s: %s", "%s: %s", "%s", "% s"),
+        ("% 5.1f%% of %d", "%5.1f%% of %d", "%d の %5.1f%%", "%d の % 5.1f%%"),
+    ],
+)
+def test_a_placeholder_with_a_space_in_it_is_read_without_it(source, read, output, restored):
+    spans = kept_spans(source, flags=frozenset({"c-format"}))
+    reading = StandIns(()).reading(source, spans)
+    assert reading.text == read
     assert apply_edits(output, reading.edits_to_restore(output)) == restored
 
 

@@ -34,7 +34,6 @@ class AlignedWords:
         others: Spans of the source, besides words, that both texts may have.
 
     Attributes:
-        kept: The spans of the kept parts of the output.
         units: The span of each unit, in order; `starts` and `stops` are their begins and ends.
         texts: The text of each unit.
         is_word: Whether a unit is a word or a kept part, and no sign.
@@ -45,8 +44,7 @@ class AlignedWords:
     """
 
     def __init__(self, source: str, output: str, links: TokenLinks, others: Iterable[Span]) -> None:
-        self.kept = {*kept_spans(output)}
-        units = [*_units(output, self.kept, links.targets)]
+        units = [*_units(output, {*kept_spans(output)}, links.targets)]
         self.units = [span for span, _ in units]
         self.starts = [start for start, _ in self.units]
         self.stops = [stop for _, stop in self.units]

@@ -72,6 +72,9 @@ _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
     r"|\[\[[^\[\]\n]+\]\](?![(\[])|(?<=\S)\[\^[^\]\s]+\]|\[\^[^\]\s]+\](?!:)"
     r"|(?<![\w:/])(?::[a-z][\w+-]*:)+(?!\w)"
 )
+_MARKS = re.compile(
+    r"(?<![\w=+])(==|\+\+)(?![=+])(\S(?:.*?\S)??)\1|(?<![~^])([~^])([\w+-]+)\3(?!\3)"
+)
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
 _SPECIAL = re.compile(rf"({_BRACES})|[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
@@ -146,6 +149,7 @@ def _make_parser() -> Any:
     # text_join hides escaped signs; references to footnotes are tags, whose texts stay in place.
     parser.disable(["text_join", "footnote_inline", "footnote_ref", "footnote_tail"])
     parser.inline.ruler.before("escape", "foreign", _read_foreign)
+    parser.inline.ruler.before("strikethrough", "marks", _read_marks)
     parts = ["paragraph", "reference", "blockquote", "list"]
     parser.block.ruler.before("table", "liquid", _skip_liquid, {"alt": parts})
     functions = vars(helpers) | {"parseLinkDestination": read_destination}
@@ -158,6 +162,20 @@ def _read_foreign(state: Any, silent: bool) -> bool:
     part = _FOREIGN.match(state.src, state.pos)
     if part and not silent:
         state.push("foreign", "", 0).content = part[0]
+    state.pos = part.end() if part else state.pos
+    return part is not None
+
+
+def _read_marks(state: Any, silent: bool) -> bool:
+    """Reads `==marked==`, `++new++`, `H~2~O` and `x^2^`, which CommonMark lacks."""
+    part = _MARKS.match(state.src, state.pos, state.posMax)
+    if part and not silent:
+        (sign, inner), end = (1, 2) if part[1] else (3, 4), state.posMax
+        state.push("marks_open", "", 1).markup = part[sign]
+        state.pos, state.posMax = part.span(inner)
+        state.md.inline.tokenize(state)
+        state.push("marks_close", "", -1).markup = part[sign]
+        state.posMax = end
     state.pos = part.end() if part else state.pos
     return part is not None
 

@@ -124,10 +124,13 @@ def _is_behind(tags: Sequence[Tag], text: str) -> bool:
 
 
 def split_text(text: str) -> list[Item]:
-    """Returns a text and the tags in it, in order; an opening tag needs no partner."""
+    """Returns a text and the tags in it, in order; an opening tag needs no partner.
+
+    `<br>` stays in the text, of which it parts the lines.
+    """
     return [
         token.text
-        if token.kind == "text"
+        if token.kind == "text" or token.name.lower() == "br"
         else Tag(0, token.text, "end" if token.kind == "end" else "begin", token.name)
         for token in split_tags(text, TEXT)
     ]

@@ -208,7 +208,9 @@ class _Placement:
         first = int(np.argmin(sums[: last + 1]))
         positive = first + np.flatnonzero(gains[first : last + 1] > 0)
         if not len(positive):  # no word has more than half of its source in the pair
-            positive = np.array([np.argmax(shares)])
+            best = int(np.argmax(shares))
+            rest = np.flatnonzero(shares[best:] != shares[best])  # behind the words of that source
+            positive = np.array([best, best + int(rest[0]) - 1 if len(rest) else len(shares) - 1])
         first, last = int(positive[0]), int(positive[-1])
         # As many signs at its edges as in the source.
         for _ in self.source[node.begin : aligned.begins[low]]:
@@ -237,7 +239,7 @@ class _Placement:
         if begin not in self.copies:
             word = self.source[begin:end]
             for unit in np.flatnonzero(is_free):
-                if aligned.texts[unit] == word and aligned.units[unit] not in aligned.kept:
+                if aligned.texts[unit] == word:
                     self.copies[begin] = int(unit)
                     break
             else:

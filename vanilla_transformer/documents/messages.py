@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"%\d+\$[^\s%]")
 _CHOICE = r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,(?:\s*offset:\s*\d+)?"
 _TOKEN = re.compile(
     rf"''|'(?=[{{}}#])(?:[^']|'')*'|{_CHOICE}|\{{[^{{}},]*,\s*choice\s*,(?:[^{{}}]|\{{[^{{}}]*\}})*\}}"
-    r"|\{(?:[^{}']|'[^']*')*\}|[{}#]"
+    r"|\{(?:[^{}']|'[^']*')*\}|#[A-Za-z]*|[{}]"
 )
 _BRANCH = re.compile(r"\s*(?:=\d+|\w[\w-]*)\s*\{")
 _END = re.compile(r"\s*\}")
@@ -120,7 +120,8 @@ class _Choices:
             content: Sequence[str | int] = [token[0]]
             if token[1]:
                 content, position = self._read_choice(token, is_plural)
-            if token[1] or token[0].startswith("'{") or (token[0] in "#'#" and is_plural):
+            is_number = token[0].lstrip("'")[:1] == "#"
+            if token[1] or token[0].startswith("'{") or (is_number and is_plural):
                 name = next(names)
                 contents[name] = content
                 items.append(name)

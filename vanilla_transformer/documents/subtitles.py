@@ -39,10 +39,15 @@ def read_subtitles(content: bytes, is_web_vtt: bool = False) -> FileTemplate:
             _Cue,
             sizes=[len(line[0]) for line in lines],
             breaks=LINE_BREAK.findall(source, begin, end),
-            escape=partial(html.escape, quote=False) if is_web_vtt else str,
+            escape=_escaped if is_web_vtt else str,
         )
         places += find_place((begin, end), [Tag(0, source[begin:after]), *items], make)
     return FileTemplate(source, places)
+
+
+def _escaped(text: str) -> str:
+    """Returns a text of WebVTT, in which line breaks may be tags."""
+    return re.sub(r"&lt;(br\s*/?)&gt;", r"<\1>", html.escape(text, quote=False))
 
 
 def _texts(source: str, is_web_vtt: bool) -> Iterator[list[re.Match[str]]]:

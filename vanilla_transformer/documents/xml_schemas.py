@@ -20,7 +20,7 @@ class XmlSchema:
         members: Pattern of the names of the XML files in a zip file.
         main: Name of a member that such a file cannot lack; * stands for any characters.
         inline: Elements that hold a part of a text. All others in a block are tags without text.
-        breaks: Elements that part a text, as line breaks and tabs do.
+        breaks: Elements that part a text, as line breaks and tabs do, or their kinds.
         run: The element around characters of the same properties `rPr`, which are in its `t`.
         run_text: The start tag of such a `t`, without its prefix.
         lines: Pattern of characters that part a text; other line breaks are spaces.
@@ -104,6 +104,7 @@ SCHEMAS = {
         root="xliff",
         blocks=frozenset({"segment", "trans-unit"}),
         inline=frozenset({"g", "mrk", "pc"}),
+        breaks=frozenset({"lb", "xlf:lb"}),
         lines=_ANY_LINE,
         kept_if={"translate": "no"},
         target="target",
@@ -132,6 +133,7 @@ SCHEMAS = {
         root="resources",
         blocks=frozenset({"plurals/item", "string", "string-array/item"}),
         inline=_INLINE_OF_ANDROID,
+        breaks=frozenset({"br"}),
         kept_if={"translatable": "false"},
         kept_texts=r"[@?](?:[\w.]+:)?\w+/[\w.]+",
         flags=frozenset({"numbered-format"}),

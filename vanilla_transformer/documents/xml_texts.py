@@ -158,7 +158,7 @@ class BlockReader:
             elif run and element.name == "t":
                 text = "".join(part.text or "" for part in element.children)
                 yield self._lines(text, run, (f"{run}{element.tag}", f"</{element.prefix}t>{end}"))
-            elif element.name in schema.breaks:
+            elif schema.breaks & {element.name, *map(element.attribute, ("ctype", "subType"))}:
                 yield _Piece("\n", run, [f"{run}{self.source_of(element)}{end}"])
             elif schema.run and element.name == schema.run:
                 yield from self._pieces(element, begin)

@@ -15,7 +15,13 @@ from vanilla_transformer.inference.segments import Output, Segment
 from vanilla_transformer.model.directions import FirstTokens, with_first_token
 from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
-from vanilla_transformer.text.kept import Copies, TokenLinks, edits_to_double_signs, edits_to_keep
+from vanilla_transformer.text.kept import (
+    Copies,
+    TokenLinks,
+    edits_to_double_signs,
+    edits_to_keep,
+    edits_to_sign_numbers,
+)
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.terms import missing_targets, targets_in
 
@@ -188,14 +194,22 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 
 
 def restore(output: Output) -> Output:
-    """Puts invisible spaces, and kept parts that it lacks, into an output; finds missing terms."""
-    if spaces := output.segment.reading.edits_of_spaces(output.text, output.links):
+    """Puts invisible spaces, and what it lacks of its source, into an output.
+
+    These are kept parts, and percent signs of numbers. It finds missing terms, too.
+    """
+    segment, edits = output.segment, list[Edit]()
+    if spaces := segment.reading.edits_of_spaces(output.text, output.links):
         output = edited(output, spaces)
-    copies, segment = output.copies, output.segment
-    if copies is None or copies.are_right:
-        missing = missing_targets(segment.terms, output.text, segment.target_language)
-        return replace(output, missing_terms=missing)
-    found = targets_in(output.text, segment.terms, segment.target_language)
-    edits = edits_to_keep(copies, output.links, [(match.begin, match.end) for match in found])
+    if output.copies and not output.copies.are_right:
+        found = targets_in(output.text, segment.terms, segment.target_language)
+        terms = [(match.begin, match.end) for match in found]
+        edits = edits_to_keep(output.copies, output.links, terms)
+        output = edited(output, edits)
+    if output.copies:
+        text, kept = output.text, output.copies.found
+        signs = edits_to_sign_numbers(segment.text, segment.kept, text, kept)
+        output, edits = edited(output, signs) if signs else output, [*edits, *signs]
+    missing = missing_targets(segment.terms, output.text, segment.target_language)
     restored = tuple(edit.text.strip() for edit in edits if edit.text)
-    return replace(edited(output, edits), restored=restored)
+    return replace(output, restored=restored, missing_terms=missing)

@@ -96,6 +96,7 @@ def script() -> str:
         "SPACELESS": _literal(languages.SPACELESS.pattern),
         "INVISIBLE": _literal(readings.INVISIBLE.pattern, "gu"),
         "SURROUNDED": _literal(rf"^([\s{ZERO_WIDTH}]*)(.*?)([\s{ZERO_WIDTH}]*)$", "su"),
+        "NUMBER": _literal(kept.NUMBER.pattern, "gu"),
         "SIMILAR": str(kept.SIMILAR),
         "REFERENCES": json.dumps(references(), ensure_ascii=False),
     }

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, meets, moved, stripped
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     find_patterns,
@@ -39,6 +39,7 @@ from vanilla_transformer.text.printf import (
     written_number,
 )
 
+NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
 _ADDRESS_END = regex.compile(rf"{_ADDRESS_PART.pattern}$", regex.ASCII)
 _PATIENCE = 1.0
@@ -430,6 +431,33 @@ def edits_to_double_signs(
     ]
     signs = percent_signs_outside(output, others)
     return [Edit(n, n + 1, "" if output[n - 1 : n] == "%" else "%%") for n in signs]
+
+
+def edits_to_sign_numbers(
+    source: str, spans: Sequence[Span], output: str, found: Sequence[Span]
+) -> list[Edit]:
+    """Finds the edits that give numbers of an output the percent signs of its source.
+
+    A number that the source has without a sign, too, gets none.
+
+    Args:
+        spans: The kept parts of the source, which are no such numbers; `found` are the output's.
+    """
+    in_source, in_output = _numbers(source, spans), _numbers(output, found)
+    lost = Counter(number for number, sign, _ in in_source if sign)
+    lost -= Counter(number for number, sign, _ in in_output if sign)
+    bare, edits = {number for number, sign, _ in in_source if not sign}, list[Edit]()
+    for number, sign, end in in_output:
+        if lost[number] > 0 and not sign and number not in bare:
+            lost[number] -= 1
+            edits.append(Edit(end, end, "% " if output[end : end + 1] == "%" else "%"))
+    return edits
+
+
+def _numbers(text: str, kept: Sequence[Span]) -> list[tuple[str, str | None, int]]:
+    """Returns the numbers outside of kept parts, each with its percent sign, and its end."""
+    others = apply_edits(text, [Edit(begin, end, "\0" * (end - begin)) for begin, end in kept])
+    return [(n[2].replace(",", "."), n[1] or n[3], n.end(2)) for n in NUMBER.finditer(others)]
 
 
 def edits_to_number(source: str, output: str, pairs: Iterable[tuple[Span, Span]]) -> list[Edit]:

@@ -8,10 +8,14 @@ from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPA
 from vanilla_transformer.text.edits import Span
 from vanilla_transformer.text.sentences import Cut
 
-_FILES = r"\*(?:\.[\w*?]+)*"
-LINE_BREAKS = re.compile(  # and what parts the kinds of files that a dialog offers
-    rf"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|\|{_FILES}(?:[;,]\s?{_FILES})*(?:\||$))"
+_NUMBERS = r"(?:\{\d+\}|\[\d+,(?:\d+|\*)\])\s*"  # before a branch of Laravel
+_GROUPS = r"(?:[^\[\](){}<>]|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>)*"
+_PIPE = rf"""(?<![\\"'`\u2018\u201c])\|+(?!["'`\u2019\u201d]|{_GROUPS}[\])}}>])"""
+LINE_BREAKS = re.compile(  # a pipe within brackets or quotation marks parts nothing
+    rf"([\t\n\r\v\f\x85\u2028\u2029]+|(?<=\));;|<[bB][rR]\s*/?>"
+    rf"|^{_NUMBERS}(?=[^|]*\|{_NUMBERS})|{_PIPE}(?:{_NUMBERS})?)"
 )
+"""What parts a text: white space, tags `<br>`, and signs between branches or kinds of files."""
 
 
 @dataclass(frozen=True)

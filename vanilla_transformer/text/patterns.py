@@ -226,10 +226,10 @@ PATTERNS: Sequence[Pattern] = (
         (),
         rf"(?<![{_WORD}.@/\\-])(?:[a-z]+(?:[A-Z][a-z0-9]+)+"
         r"|(?=[A-Za-z._]*\d|[A-Z._]{4,}+(?![a-z])|[A-Za-z.]*_[A-Za-z.]*_)"
-        r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9])"
+        r"[A-Za-z][A-Za-z0-9.]*_[A-Za-z0-9._]*[A-Za-z0-9]|[A-Z]+\d[A-Z0-9]*)"
         rf"(?![{_WORD}@/\\-]|\.[{_WORD}])",
-        "lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in",
-        "c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000",
+        "lineWidth LC_ALL is_a_file mail_8bit media.na_10x11_10x11in SHA256 A4",
+        "c_ustom, O_K, Zoom_In, JavaScript, McDonald, _all_of_it_, 10_000, 2ND, DEBUG",
     ),
     Pattern(
         "option",
@@ -251,9 +251,9 @@ PATTERNS: Sequence[Pattern] = (
 """The table; where two parts overlap, the part of the earlier row counts."""
 
 
-_PRINTF = (
-    rf"{_NAMED}|(?:%%(?=%[^%]))?%(?:\d+\$)?[-+ #0']*{SIZE}Z?(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)"
-    r"(?:\s?%%)?|%%"
+_PRINTF = (  # "% d files" has a placeholder, "50% off" has none
+    rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$)?[-+ #0']*{SIZE}Z?"
+    r"(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
 )
 _STRICT = {  # the placeholders of a message with such a flag: it says that % is no percent sign
     "c": _PRINTF,
@@ -264,7 +264,7 @@ _STRICT = {  # the placeholders of a message with such a flag: it says that % is
     "qt": r"%L?\d{1,2}|%L?n(?!\w)",
     "qt-plural": r"%L?\d{1,2}|%L?n(?!\w)",
     "kde": r"%\d{1,2}",
-    "python-brace": r"\{\{|\}\}|\{[^{}]*\}",
+    "python-brace": r"\{\{[^{}]*\}\}|\{\{|\}\}|\{[^{}]*\}",
     "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
 }
 

@@ -14,8 +14,8 @@ from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
 from vanilla_transformer.text.kept import TokenLinks, kept_spans, with_needed_spaces
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 
-_TOKEN = regex.compile(r"<ph\d>")
-INVISIBLE = regex.compile(rf"(?<=\w)[{ZERO_WIDTH}]+(?=\w)")
+_TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")
+INVISIBLE = regex.compile(rf"(?<=\w)(?:\u00ad|[{ZERO_WIDTH}]+)(?=\w)")
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,15 @@ class Reading:
         return edits
 
 
-def edits_of_invisible_spaces(text: str) -> list[Edit]:
-    """Returns the edits that put a space for white space without a width between two words."""
+def edits_of_invisible_signs(text: str) -> list[Edit]:
+    """Returns the edits that put a space for white space without a width between two words.
+
+    A soft hyphen is left out: other words are divided elsewhere.
+    """
     return [
-        Edit(begin, end, " ")
+        Edit(begin, end, "" if text[begin] == "\u00ad" else " ")
         for begin, end in (match.span() for match in INVISIBLE.finditer(text))
-        if is_spaced_script_at(text[:begin] + text[end:], begin)
+        if text[begin] == "\u00ad" or is_spaced_script_at(text[:begin] + text[end:], begin)
     ]
 
 
@@ -134,9 +137,14 @@ class StandIns:
         return cls(tokens, is_word)
 
     def reading(self, text: str, spans: Sequence[Span]) -> Reading:
-        """Returns a reading with a token for each span; spans beyond the last token stay."""
-        pairs = zip(self._fitting(text, spans), self.tokens, strict=False)
-        return Reading(text, [Edit(*span, token) for span, token in pairs])
+        """Returns a reading with a token for each span; spans beyond the last token stay.
+
+        Of these, `% d` is read as `%d`, which models know.
+        """
+        spans = self._fitting(text, spans)
+        others = (text[slice(*span)].replace("% ", "%") for span in spans[len(self.tokens) :])
+        read = zip(spans, [*self.tokens, *others], strict=False)
+        return Reading(text, [Edit(*span, to) for span, to in read if to != text[slice(*span)]])
 
     def in_pair(self, source: str, target: str, *others: str) -> tuple[str, ...]:
         """Returns a pair, and other targets, with tokens for parts that both have equally often."""

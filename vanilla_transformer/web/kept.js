@@ -1,5 +1,5 @@
 // The parts of a text that its translation keeps, as in the package's text/kept.py; places are of UTF-16.
-import { BY_NUMBER, OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
+import { BY_NUMBER, NUMBER, OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILAR, SPACELESS } from "./patterns.js";
 
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
@@ -213,15 +213,37 @@ function edited(output, edits) {
   return text + output.slice(place);
 }
 
+// The numbers outside of parts, each with its percent sign and its end.
+const numbersOf = (text, parts) => Array.from(
+  edited(text, parts.map(([begin, end]) => [begin, end, "\0".repeat(end - begin)])).matchAll(NUMBER),
+  ({ index, 1: before, 2: number, 3: behind }) => (
+    { number: number.replaceAll(",", "."), sign: before ?? behind, end: index + (before ?? "").length + number.length }));
+
+// The edits that give numbers of an output the percent signs of its source.
+function editsOfSigns(source, spans, output, found) {
+  const inSource = numbersOf(source, spans), inOutput = numbersOf(output, found);
+  const signed = (numbers, wanted) => numbers.filter(({ number, sign }) => sign && number === wanted).length;
+  const bare = new Set(inSource.filter(({ sign }) => !sign).map(({ number }) => number)), edits = [];
+  const given = (wanted) => edits.filter(({ number }) => number === wanted).length;
+  for (const { number, sign, end } of inOutput) {
+    if (sign || bare.has(number)) continue;
+    if (signed(inSource, number) <= signed(inOutput, number) + given(number)) continue;
+    edits.push(Object.assign([end, end, output[end] === "%" ? "% " : "%"], { number }));
+  }
+  return edits;
+}
+
 // Returns an output that has each kept part of its source, where these are, the edits that made it so, whether some
 // were put back, and whether the source itself must stay: a program would take a value for another one.
 export function keep(source, spans, output, findLinks) {
   const before = compare(source, spans, output), { missing } = before;
   const edits = editsFor(source, spans, output, before, missing.length ? findLinks() : []);
-  const text = edited(output, edits), after = compare(source, spans, text);
+  const whole = edited(output, edits);
+  const signs = editsOfSigns(source, spans, whole, compare(source, spans, whole).found);
+  const text = edited(whole, signs), after = compare(source, spans, text);
   const order = (text, places) => places.map((span) => cut(text, span)).filter(canBeNumbered).map(after.normal);
   const [wanted, found] = [order(source, spans), order(text, after.found)];
   const stays = !wanted.some((part) => POSITION.test(part)) && wanted.join() !== found.join();
   if (stays) return { text: source, spans, edits: [], restored: 0, stays };
-  return { text, spans: after.found, edits, restored: missing.length, stays };
+  return { text, spans: after.found, edits: [...signs, ...edits], restored: missing.length + signs.length, stays };
 }

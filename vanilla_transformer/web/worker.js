@@ -116,7 +116,7 @@ function spansOf(ids, decode, text) {
 const encoded = (text) => reader.encode(text, { add_special_tokens: false }).ids;
 
 function isUnknown(sign) {
-  if (!unknownSigns.has(sign)) unknownSigns.set(sign, encoded(sign).includes(site.unknown));
+  if (!unknownSigns.has(sign)) unknownSigns.set(sign, sign !== "\u00ad" && encoded(sign).includes(site.unknown));
   return unknownSigns.get(sign);
 }
 
@@ -134,7 +134,8 @@ function readingOf(line, { before, tag, after }) {
     place = span[1];
   });
   read = tag + (read + line.slice(place)).trim().replace(
-    INVISIBLE, (run, at, all) => (SPACELESS.test(all[at - 1] + all[at + run.length]) ? run : " "));
+    INVISIBLE, (run, at, all) => (
+      run === "\u00ad" ? "" : SPACELESS.test(all[at - 1] + all[at + run.length]) ? run : " "));
   const inner = encoded(read);
   return { line, spans, read, inner, ids: [...before, ...inner, ...after] };
 }
@@ -180,7 +181,8 @@ async function translateLine(line, direction, signal, canCut = true) {
   const key = [direction.source, direction.target, line].join("\n");
   if (known.has(key)) return known.get(key);
   const reading = readingOf(line, direction), { spans, ids } = reading;
-  if (!spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line).trim()) return [line];
+  const others = spans.reduceRight((text, [begin, end]) => text.slice(0, begin) + text.slice(end), line);
+  if (!others.replace(/[\s,;]/g, "")) return [line];
   const sentences = Array.from(SENTENCES.segment(line), ({ segment }) => segment);
   const inPieces = (pieces, canCut) => inOrder(
     direction.spaces ? pieces : pieces.map((piece) => piece.trimEnd()),
