@@ -100,12 +100,6 @@ async function translate() {
   const text = source.value, options = asked();
   tellCount();
   clear.hidden = !text;
-  if (!text.trim()) {
-    show([]);
-    tell("");
-    copy.hidden = correct.hidden = true;
-    return;
-  }
   result.classList.add("waiting");
   tell("Translating …");
   const onPart = (parts, done) => {
@@ -113,7 +107,7 @@ async function translate() {
     show(parts);
     tell(`Translating … ${Math.round(100 * done)}%`);
   };
-  const answer = await engine.translate(text, { ...options, signal, onPart });
+  const answer = text.trim() ? await engine.translate(text, { ...options, signal, onPart }) : { parts: [] };
   if (signal.aborted) return;
   show(answer.parts);
   tell(describe(answer, options.target));
@@ -124,15 +118,14 @@ async function translate() {
   result.contentEditable = correct.hidden ? "false" : "plaintext-only";
   result.ariaReadOnly = String(correct.hidden);
   result.classList.remove("waiting");
-  copy.hidden = !navigator.clipboard;  // a page without HTTPS has none
+  copy.hidden = !text.trim() || !navigator.clipboard;  // a page without HTTPS has none
 }
 
 // Where the caret stands in the output, or where the selected word ends.
 function caretPlace() {
   const { focusNode, focusOffset } = getSelection(), range = new Range();
-  if (!result.contains(focusNode)) return 0;
-  range.selectNodeContents(result);
-  range.setEnd(focusNode, focusOffset);
+  range.setStart(result, 0);
+  if (result.contains(focusNode)) range.setEnd(focusNode, focusOffset);
   return range.toString().length;
 }
 
@@ -157,7 +150,7 @@ function selectWord(isNext) {
 }
 
 // Offers the other outputs of a line that begin as this one, and differ at the word of the caret.
-async function offerChoices() {
+async function offerChoices(isByKey) {
   const caret = caretPlace(), { signal } = newest;
   let begin = 0;
   const index = written.findIndex((part) => caret <= (begin += (part.text ?? part).length)), part = written[index];
@@ -183,7 +176,7 @@ async function offerChoices() {
   const isAbove = place.bottom + height > clientHeight && place.top > height;
   choices.style.left = `${scrollX + Math.max(8, Math.min(left, clientWidth - width - 8))}px`;
   choices.style.top = `${scrollY + (isAbove ? place.top - height : place.bottom)}px`;
-  choices.firstChild.focus();
+  if (isByKey) choices.firstChild.focus();  // after a click, a person may go on in the text
 }
 
 async function translateFile([chosen]) {
@@ -232,11 +225,12 @@ copy.addEventListener("click", async () => {
   await navigator.clipboard.writeText(result.textContent);
   tell("Copied.");
 });
-result.addEventListener("click", () => { if (getSelection().isCollapsed) offerChoices(); });
+result.addEventListener("click", () => { if (getSelection().isCollapsed) offerChoices(false); });
+result.addEventListener("input", () => choices.hidePopover());
 result.addEventListener("keydown", (event) => {  // as in a field of text
   const isArrow = result.ariaReadOnly === "true" && ["ArrowLeft", "ArrowRight"].includes(event.key);
   const isAll = event.key === "a" && (event.ctrlKey || event.metaKey);
-  if (event.key === "Enter") offerChoices();
+  if (event.key === "Enter") offerChoices(true);
   else if (isArrow) selectWord((event.key === "ArrowRight") !== result.matches(":dir(rtl)"));
   else if (isAll) getSelection().selectAllChildren(result);
   else return;
