@@ -44,7 +44,6 @@ RUNTIME = {
 """The packages of the runtime, their versions, and the files of each that a folder needs."""
 
 INSTALL = "npm install " + " ".join(f"{name}@{row[0]}" for name, row in RUNTIME.items())
-_ANY = "any"
 _NEUTRAL = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 _LOADED = ("*.json", f"{TARGET_FOLDER}/*.json", f"{FOLDER}/*.onnx", "runtime/*.wasm")
 
@@ -118,11 +117,11 @@ def _search_fields(config: Any, tokenizer: Any, search: Search) -> dict[str, Any
     """Returns what the script needs to read texts, and to search."""
     settings = search.settings
     ends = settings.eos_token_id
-    banned = {*(settings.suppress_tokens or ()), *_single_ids(settings.bad_words_ids)}
+    single = (ids[0] for ids in settings.bad_words_ids or () if len(ids) == 1)
     return {
         "directions": list(_directions(tokenizer, settings)),
         "ends": ends if isinstance(ends, list) else [ends],
-        "banned": sorted(banned),
+        "banned": sorted({*(settings.suppress_tokens or ()), *single}),
         "longest": search.max_new_tokens,
         "limit": min(int(tokenizer.model_max_length), config.max_position_embeddings),
         "silent": tokenizer.all_special_ids,
@@ -133,10 +132,6 @@ def _search_fields(config: Any, tokenizer: Any, search: Search) -> dict[str, Any
     }
 
 
-def _single_ids(words: Any) -> list[int]:
-    return [ids[0] for ids in words or () if len(ids) == 1]
-
-
 def _directions(tokenizer: Any, settings: Any) -> Iterator[dict[str, Any]]:
     """Yields what asks the model for each of its directions."""
     tokens = [*language_tokens(tokenizer)]
@@ -145,19 +140,18 @@ def _directions(tokenizer: Any, settings: Any) -> Iterator[dict[str, Any]]:
     for source, target in pairs or [(None, None)]:
         direction = Direction.resolve(tokenizer, settings, source, target)
         begun = with_first_token(settings, direction.begin)
-        first = begun.forced_bos_token_id
         view = in_language(tokenizer, source)
         alone = view("a", add_special_tokens=False)["input_ids"]
         whole = view("a")["input_ids"]
         place = next(n for n in range(len(whole)) if whole[n : n + len(alone)] == alone)
         yield {
-            "source": direction.source or _ANY,
+            "source": direction.source or "any",
             "target": direction.target or "output",
             "language": known_tag(direction.target) or "",
             "spaces": words_have_spaces(known_tag(direction.target)),
             "tag": direction.tag and f"{direction.tag} ",
             "start": needed_start(begun),
-            "begun": [] if first is None else [first],
+            "begun": [] if (first := begun.forced_bos_token_id) is None else [first],
             "before": whole[:place],
             "after": whole[place + len(alone) :],
         }
