@@ -4,7 +4,7 @@ import { BY_NUMBER, NUMBER, OPTIONS, PATTERNS, PRINTF, REFERENCES, SHARE, SIMILA
 const whole = ({ source }) => new RegExp(`^(?:${source})$`, "u");
 for (const row of PATTERNS) row.whole = whole(row.expression);
 const PRINTF_PART = whole(PRINTF), POSITION = /%(\d+)\$/;
-const escaped = RegExp.escape;
+const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 const cut = (text, [begin, end]) => text.slice(begin, end);
 const spansIn = (text, expression) =>
   Array.from(text.matchAll(expression), ({ index, 0: part }) => [index, index + part.length]);
@@ -216,8 +216,10 @@ function edited(output, edits) {
 // The numbers outside of parts, each with its percent sign and its end.
 const numbersOf = (text, parts) => Array.from(
   edited(text, parts.map(([begin, end]) => [begin, end, "\0".repeat(end - begin)])).matchAll(NUMBER),
-  ({ index, 1: before, 2: number, 3: behind }) => (
-    { number: number.replaceAll(",", "."), sign: before ?? behind, end: index + (before ?? "").length + number.length }));
+  ({ index, 1: before, 2: number, 3: behind }) => {
+    const end = index + (before ?? "").length + number.length;
+    return { number: number.replaceAll(",", "."), sign: before ?? behind, end };
+  });
 
 // The edits that give numbers of an output the percent signs of its source.
 function editsOfSigns(source, spans, output, found) {
