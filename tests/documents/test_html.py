@@ -11,6 +11,7 @@ from justhtml import stream
 
 from vanilla_transformer.documents.html import read_html, split_markup
 from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import TokenLinks
 
 PAGE = """<!DOCTYPE html>
@@ -40,9 +41,10 @@ def shouted(source):
     page = read_html(source)
     outputs = []
     for marked in page.texts:
-        spans = [(place, place + 1) for place in range(len(marked.text))]
+        named, names = name_tags(marked)
+        spans = [(place, place + 1) for place in range(len(named.text))]
         links = TokenLinks(spans, spans, range(len(spans)))
-        outputs.append(place_tags(marked, marked.text.upper(), links))
+        outputs.append(with_named_tags(place_tags(named, named.text.upper(), links), names))
     return page.join(outputs)
 
 
@@ -113,8 +115,12 @@ def test_text_is_found_as_browsers_find_it(source, expected):
 @pytest.mark.parametrize(
     ("source", "output", "written"),
     [
-        ("the <code>open</code> command", "den Befehl", "den <code>open</code> Befehl"),
-        ("the <code>a</code>, <code>b</code> x", "die y", "die <code>a</code>, <code>b</code> y"),
+        ("the <code>open</code> command", "den {0} Befehl", "den <code>open</code> Befehl"),
+        (
+            "the <code>a</code>, <code>b</code> x",
+            "die {0}, {1} y",
+            "die <code>a</code>, <code>b</code> y",
+        ),
         ("<code>a</code> or <code>b</code>", "oder", "<code>a</code> oder <code>b</code>"),
         ("<code>a</code>s or x", "oder y", "<code>a</code>oder y"),
         ("<code>a</code> or x", "\u6216x", "<code>a</code>\u6216x"),
@@ -123,9 +129,10 @@ def test_text_is_found_as_browsers_find_it(source, expected):
 def test_code_has_the_spaces_of_its_source(source, output, written):
     page = read_html(source)
     (marked,) = page.texts
-    spans = [[(m.start(), m.end()) for m in re.finditer(r"\S+", x)] for x in (marked.text, output)]
-    links = TokenLinks(*spans, range(len(spans[1])))
-    assert page.join([place_tags(marked, output, links)]) == written
+    named, names = name_tags(marked)
+    spans = [[m.span() for m in re.finditer(r"\S+", x)] for x in (named.text, output)]
+    placed = place_tags(named, output, TokenLinks(*spans, range(len(spans[1]))))
+    assert page.join([with_named_tags(placed, names)]) == written
 
 
 def events(source):

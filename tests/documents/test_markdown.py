@@ -14,6 +14,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import TokenLinks
 
 PAGE = r"""---
@@ -117,25 +118,26 @@ def words(text):
 def translated(source, *outputs, suffix="md"):
     """A page whose texts become outputs, word by word in the same order."""
     document = read_document(f"a.{suffix}", source.encode())
-    placed = [
-        place_tags(
-            marked,
-            output,
-            TokenLinks(words(marked.text), words(output), range(len(words(output)))),
-        )
-        for marked, output in zip(document.texts, outputs, strict=True)
-    ]
+    placed = []
+    for marked, output in zip(document.texts, outputs, strict=True):
+        named, names = name_tags(marked)
+        links = TokenLinks(words(named.text), words(output), range(len(words(output))))
+        placed.append(with_named_tags(place_tags(named, output, links), names))
     return document.write(placed).decode()
 
 
 @pytest.mark.parametrize(
     ("source", "output", "written"),
     [
-        ("Use the `open` command", "den Befehl", None),
-        ("Set `alpha`, `beta` and `gamma` now", "Stelle und ein", None),
+        ("Use the `open` command", "den {0} Befehl", None),
+        ("Set `alpha`, `beta` and `gamma` now", "Stelle {0}, {1} und {2} ein", None),
         ("`a` or `b`", "oder", "`a` oder `b`"),
-        ("Press `x` and close", "Drücke und schließe", "Drücke `x` und schließe"),
-        ("See ![a](b.png) `c` and [d](e)", "Siehe und da", "Siehe ![a](b.png) `c` und [da](e)"),
+        ("Press `x` and close", "Drücke {0} und schließe", "Drücke `x` und schließe"),
+        (
+            "See ![a](b.png) `c` and [d](e)",
+            "Siehe {0} {1} und da",
+            "Siehe ![a](b.png) `c` und [da](e)",
+        ),
         ("See [user guide] and [the log file][].", "Siehe Anleitung X und das Log da.", None),
         ("As noted[^1] here", "Wie gesagt hier", None),
         ("- [ ] do this", "tu das", "- [ ] tu das"),
@@ -153,7 +155,7 @@ def translated(source, *outputs, suffix="md"):
         ("[^2]: look\n[a b]: <x y> 'T t'", "sieh", "[^2]: sieh\n[a b]: <x y> 'T t'"),
         ('look\n[a]: https://b.c "T t"', "看", '看\n[a]: https://b.c "T t"'),
         ("<B c={() => x('y')}>look</B>", "sieh", "<B c={() => x('y')}>sieh</B>"),
-        ("look <B a={{b: 1}} /> here", "sieh hier", "sieh <B a={{b: 1}} /> hier"),
+        ("look <B a={{b: 1}} /> here", "sieh {0} hier", "sieh <B a={{b: 1}} /> hier"),
         ('<p.B a="b" c={d > 1}>look</p.B>', "見る", '<p.B a="b" c={d > 1}>見る</p.B>'),
         ("look\n%% a note %%\n", "sieh", "sieh\n%% a note %%\n"),
         ("the _log file_", "das_Log", None),
@@ -263,7 +265,7 @@ def test_a_break_parts_texts(source, texts):
         ("a **`b`** c", "\u30ed\u30b0", (1,), "\u30ed **`b`** \u30b0"),
         ("a _`b`_, c", "\u30ed\u30b0", (1,), "\u30ed _`b`_ \u30b0"),
         ("**a** **b**", "\u30ed\u30b0", (0, 1, 1, 2), "**\u30ed** **\u30b0**"),
-        ("a `x` **b** c", "eins zwei", (4, 5, 9), "eins `x` **zwei**"),
+        ("a `x` **b** c", "eins  zwei", (5, 6, 10), "eins `x` **zwei**"),
         ("a `x` **b** c", "\u30ed\u30b0", (1, 1, 2), "\u30ed`x`**\u30b0**"),
         ("a ***b*** c", "\u30ed\u30b0\u306e", (1, 1, 2, 2), "\u30ed***\u30b0***\u306e"),
         ("a ***b*** c", "eins zwei", (0, 0, 2, 2), "***ei***ns zwei"),

@@ -149,27 +149,6 @@ def test_what_stands_in_both_has_its_tags_whatever_is_linked(source, expected):
 
 
 @pytest.mark.parametrize(
-    ("output", "position", "expected"),
-    [
-        ("press now", 5, "press <img> now"),
-        ("pressnow", 5, "press <img> now"),
-        ("按现在。", 1, "按<img>现在。"),
-        ("今押す", 1, "今<img>押す"),
-        ("กดตอนนี้", 2, "กด<img>ตอนนี้"),
-        ("按iPhone现在", 7, "按iPhone <img>现在"),
-        ("按X现在", 2, "按X <img>现在"),
-        ("现在", 0, "<img>现在"),
-        ("now", 0, "<img> now"),
-        ("现在", 2, "现在<img>"),
-        ("now", 3, "now <img>"),
-    ],
-)
-def test_a_tag_between_spaces_has_them_in_scripts_with_spaces(output, position, expected):
-    marked = MarkedText(output, (Tag(position, "<img>", is_spaced=(True, True)),))
-    assert marked.with_spaces().write() == expected
-
-
-@pytest.mark.parametrize(
     ("source", "read", "output", "expected"),
     [
         ("Saved as <x/>.", "Saved as {0}.", "Als {0} gesichert.", "Als <x/> gesichert."),
@@ -198,7 +177,7 @@ def test_a_tag_that_stands_for_a_word_is_read_as_a_placeholder(source, read, out
     ],
 )
 def test_no_space_stands_between_a_tag_and_a_chinese_or_japanese_character(text, expected):
-    assert parse(text).with_spaces().write() == expected
+    assert parse(text).without_spaces().write() == expected
 
 
 def test_a_pair_that_nothing_is_linked_with_leaves_what_stands_in_both():

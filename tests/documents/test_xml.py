@@ -11,6 +11,7 @@ from capital_texts import in_capitals
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.markup import place_tags
+from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Memory
 
@@ -208,10 +209,14 @@ def test_an_empty_target_of_xliff_2():
 @pytest.mark.parametrize(
     ("source", "output", "written"),
     [
-        ('Press <x id="1"/> and close', "Drücke und schließe", 'Drücke <x id="1"/> und schließe'),
+        (
+            'Press <x id="1"/> and close',
+            "Drücke {0} und schließe",
+            'Drücke <x id="1"/> und schließe',
+        ),
         (
             'Press <x id="1"/><x id="2"/> and close',
-            "Drücke und schließe",
+            "Drücke {0} und schließe",
             'Drücke <x id="1"/><x id="2"/> und schließe',
         ),
         ('As noted<x id="1"/> here', "Wie gesagt hier", 'Wie gesagt<x id="1"/> hier'),
@@ -221,8 +226,10 @@ def test_a_tag_of_xliff_has_the_spaces_of_its_source(source, output, written):
     frame = "<xliff><segment><source>{}</source>{}</segment></xliff>"
     document = read_document("a.xlf", frame.format(source, "<target/>").encode())
     (text,) = document.texts
-    words = [[match.span() for match in re.finditer(r"\w+", one)] for one in (text.text, output)]
-    placed = place_tags(text, output, TokenLinks(*words, range(len(words[1]))))
+    named, names = name_tags(text)
+    words = [[match.span() for match in re.finditer(r"\S+", one)] for one in (named.text, output)]
+    placed = place_tags(named, output, TokenLinks(*words, range(len(words[1]))))
+    placed = with_named_tags(placed, names)
     found = re.search("<target>(.*)</target>", document.write([placed]).decode())
     assert found[1] == written
     known = replace(placed, is_known=True)  # what is from a memory stays as it is

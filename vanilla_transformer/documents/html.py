@@ -85,23 +85,18 @@ def _places(tokens: list[Token]) -> Iterator[Place]:
 
 
 def _collapsed(marked: MarkedText) -> MarkedText:
-    """Returns a text with one space for white space, also where that goes on behind a tag."""
-    text, tags, opened = "", list[Tag](), list[int]()
+    """Returns a text with one space for white space, also where that goes on behind a tag.
+
+    An image or `code` has spaces on both sides.
+    """
+    text, tags = "", list[Tag]()
     for part in marked.parts():
         if isinstance(part, Tag):
             tags.append(replace(part, position=len(text)))
-            if part.kind == "begin":
-                opened.append(len(text))
-            begin = opened.pop() if part.kind == "end" else len(text)  # of the element
             continue
         part = _WHITE_SPACE.sub(" ", JOINED_LINES.sub("", part))
-        if text.endswith(" ") and part.startswith(" "):
-            part = part[1:]
-            last = tags[-1]
-            if last.kind != "begin" and begin == last.position:
-                # An image or `code`, which has spaces on both sides.
-                tags[-1] = replace(last, text=f"{last.text} ")
-        text += part
+        goes_on = text.endswith(" ") and tags[-1].kind != "empty"
+        text += part.removeprefix(" ") if goes_on else part
     return replace(marked, text=text, tags=tuple(tags))
 
 

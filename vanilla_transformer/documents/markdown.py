@@ -372,6 +372,7 @@ def _join(output: MarkedText, write: Callable[[str], str]) -> str:
             would_join = has_ended and written[-1] == part.text[0]
             if would_join or _needs_space(part.text, inner or next_sign, written):
                 written += " "
+        written += " " if written[-1:] == part.text[:1] == "`" else ""  # two codes would be one
         written += part.text
         before = inner or written[: -len(part.text)]
         if end and part.kind != "begin" and _needs_space(part.text, before[::-1], next_sign):

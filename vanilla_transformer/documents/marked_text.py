@@ -4,14 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
+from itertools import count
 from typing import Literal
 
 from vanilla_transformer.documents.tags import TEXT, split_tags
 from vanilla_transformer.text.edits import Span
-from vanilla_transformer.text.languages import is_ideographic, is_spaced_script_at
+from vanilla_transformer.text.languages import is_ideographic
 
-_BETWEEN = re.compile(r"[\s,;/|+]*[,;/|+][\s,;/|+]*")
 _EDGES = re.compile(r"(\A\s+|\s+\Z)")
 TagKind = Literal["begin", "end", "empty"]
 
@@ -26,7 +25,6 @@ class Tag:
         kind: Each "begin" has an "end".
         name: A tag that opens and the tag that closes it have the same.
         span: Its part of the file, if there may be other texts in it.
-        is_spaced: Whether the source has white space before it, and behind it.
     """
 
     position: int
@@ -34,7 +32,6 @@ class Tag:
     kind: TagKind = "empty"
     name: str = ""
     span: Span | None = None
-    is_spaced: tuple[bool, bool] = field(default=(False, False), kw_only=True)
 
 
 Item = str | Tag
@@ -81,33 +78,16 @@ class MarkedText:
             position = tag.position
         yield self.text[position:]
 
-    def with_spaces(self) -> "MarkedText":
-        """Returns a text with the spaces that its source has between tags and words.
-
-        No space stands between a tag and a Chinese or Japanese character.
-        """
-        text, tags, needs_space = "", list[Tag](), False
+    def without_spaces(self) -> "MarkedText":
+        """Returns a text without spaces between tags and Chinese or Japanese characters."""
+        text, tags = "", list[Tag]()
         for part in self.parts():
             if isinstance(part, str):
-                if _is_behind(tags, text) and is_ideographic(part[1:2]):
-                    part = part.removeprefix(" ")
-                if needs_space and part[:1].isalnum() and is_spaced_script_at(part, 0):
-                    opened = list(takewhile(lambda tag: tag.kind == "begin", reversed(tags)))
-                    shifted = [replace(tag, position=len(text) + 1) for tag in reversed(opened)]
-                    tags[len(tags) - len(opened) :] = shifted
-                    text += " "
-                text += part
-                needs_space = needs_space and not part
+                is_tight = _is_behind(tags, text) and is_ideographic(part[1:2])
+                text += part.removeprefix(" ") if is_tight else part
                 continue
-            if part.kind == "empty":
-                if text[-1:] == " " and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
-                    text = text[:-1]
-                is_letter = text[-1:].isalnum() and is_spaced_script_at(text, len(text))
-                touches = _is_behind(tags, text)
-                spaced = part.is_spaced[0] or (touches and tags[-1].is_spaced[1])
-                spaced |= touches and tags[-1].text[-1:] == part.text[:1] == "`"
-                text += " " if spaced and (is_letter or touches) else ""
-                needs_space = part.is_spaced[1] and not part.text.endswith(" ")
+            if part.kind == "empty" and is_ideographic(text[-2:-1]) and not _is_behind(tags, text):
+                text = text.removesuffix(" ")
             tags.append(replace(part, position=len(text)))
         return replace(self, text=text, tags=tuple(tags))
 
@@ -194,7 +174,7 @@ def marked_text(items: Iterable[Item]) -> MarkedText:
 
 
 def join_codes(items: Sequence[Item]) -> list[Item]:
-    """Joins tags that enclose no text to one tag, and tags with only signs between them."""
+    """Joins tags that enclose no text to one tag."""
     joined: list[Item] = []
     for item in items:
         if isinstance(item, Tag) and item.kind == "end":
@@ -208,20 +188,8 @@ def join_codes(items: Sequence[Item]) -> list[Item]:
             if (row[0].kind, row[0].name) == ("begin", item.name):
                 del joined[1 - len(row) :]
                 item = Tag(0, "".join(tag.text for tag in row))
-        if len(joined) > 1 and isinstance(item, Tag) and item.kind == "empty":
-            code, between = joined[-2:]
-            is_code = isinstance(code, Tag) and code.kind == "empty"
-            if is_code and isinstance(between, str) and _BETWEEN.fullmatch(between):
-                del joined[-2:]
-                item = Tag(0, f"{code.text}{between}{item.text}")  # type: ignore[union-attr]
         joined.append(item)
-    texts = ["", *(item if isinstance(item, str) else "" for item in joined), ""]
-    return [
-        item
-        if isinstance(item, str) or item.kind != "empty"
-        else replace(item, is_spaced=(before[-1:].isspace(), behind[:1].isspace()))
-        for before, item, behind in zip(texts, joined, texts[2:], strict=False)
-    ]
+    return joined
 
 
 def free_names(text: str) -> Iterator[str]:

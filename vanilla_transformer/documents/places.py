@@ -53,7 +53,7 @@ class Place:
         A stored translation has the spaces that a person gave it.
         """
         whole = replace(output, edges=output.edges or self.text.edges).whole
-        return whole if output.is_known else whole.with_spaces()
+        return whole if output.is_known else whole.without_spaces()
 
 
 class Row(NamedTuple):

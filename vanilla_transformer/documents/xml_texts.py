@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from vanilla_transformer.documents.marked_text import Item, MarkedText, Tag, TagKind, split_text
@@ -131,7 +131,7 @@ class BlockReader:
         make: Callable[..., Place] = partial(XmlPlace, **fields, **more)  # type: ignore[arg-type]
         items = list(_with_runs(pieces, usual))
         for place in find_place(span or (block.inside, block.close), items, make):
-            text = replace(_with_spaced_tags(place.text), context=context, flags=self.schema.flags)
+            text = replace(place.text, context=context, flags=self.schema.flags)
             yield replace(place, text=text)
 
     def _pieces(self, parent: Element, begin: int) -> Iterator[_Piece]:
@@ -202,21 +202,6 @@ def _with_runs(pieces: Sequence[_Piece], usual: str) -> Iterator[Item]:
         yield item
     if current != usual:
         yield _XmlTag(0, "", "end", name)
-
-
-def _with_spaced_tags(marked: MarkedText) -> MarkedText:
-    """Returns a text in which tags between two spaces are marked as spaced.
-
-    A tag with one space may be a tag that nobody sees, such as a bookmark.
-    """
-    tags: list[Tag] = []
-    for position, row in groupby(marked.tags, key=attrgetter("position")):
-        same = list(row)
-        if marked.text[max(position - 1, 0) : position + 1] == "  ":
-            same[0] = replace(same[0], is_spaced=(True, False))
-            same[-1] = replace(same[-1], is_spaced=(same[-1].is_spaced[0], True))
-        tags += same
-    return replace(marked, tags=tuple(tags))
 
 
 def _as_text(tag: Tag, parent: int) -> _Piece:
