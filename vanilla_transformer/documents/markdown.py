@@ -64,7 +64,6 @@ _CODE = re.compile(  # a paragraph of MDX
 _LIQUID = re.compile(
     r"\{%-?\s*(highlight|raw|comment|verbatim)\b[^\n]*\n.*?\{%-?\s*end\1\b[^\n]*", re.DOTALL
 )
-_BREAK = re.compile(r"(<br\s*/?>)", re.IGNORECASE)
 _VALUE = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _FOREIGN = re.compile(  # parts that no reader of CommonMark knows
     rf"<[A-Za-z][\w.]*\s+(?:[^<>{{}}]*={_VALUE})+[^<>{{}}]*>|</?[A-Za-z]\w*\.\w[^<>]*>|{_BRACES}"
@@ -77,7 +76,7 @@ _MARKS = re.compile(
 )
 _KINDS: dict[str, TagKind] = {"open": "begin", "begin": "begin", "close": "end", "end": "end"}
 _NUMBERS = "|".join(rf"(?<=^\d{{{count}}})[.)]" for count in range(1, 10))
-_SPECIAL = re.compile(rf"({_BRACES})|[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
+_SPECIAL = re.compile(rf"({_BRACES}|<[bB][rR]\s*/?>)|[\\`*_\[\]<>#~|$&!{{}}^]|^[-+=:>]|{_NUMBERS}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +213,7 @@ def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTem
                 break
             read_to[number] = begin + len(as_written(line.strip()))
             lines.append((begin, line))
-        for pieces in _texts_of(lines, token, as_written):
+        for pieces in _texts_of(lines):
             text = "\n".join(piece for _, piece in pieces).rstrip()
             block, *_ = [token] if text == token.content else parser.parseInline(text, env)
             children = block.children or []
@@ -233,16 +232,11 @@ def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTem
     return FileTemplate(source, places)
 
 
-def _texts_of(
-    lines: Sequence[tuple[int, str]], token: Any, as_written: Callable[[str], str]
-) -> Iterator[list[tuple[int, str]]]:
+def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
     """Yields the texts of a block, as pieces of lines, each with its begin in the file.
 
-    A text ends at `<br>`, unless that is within markup, and at a line that is no prose, to which
-    the indented lines below it belong.
+    A text ends at a line that is no prose, to which the indented lines below it belong.
     """
-    levels = [child.level for child in token.children if _BREAK.fullmatch(child.content)]
-    parts_lines = not any(levels) and len(levels) == len(_BREAK.findall(token.content))
     texts: list[list[tuple[int, str]]] = [[]]
     is_kept = False
     for begin, line in lines:
@@ -251,13 +245,8 @@ def _texts_of(
         )
         if is_kept:
             texts.append([])
-            continue
-        for part in _BREAK.split(line.lstrip()) if parts_lines else [line.lstrip()]:
-            if parts_lines and _BREAK.fullmatch(part):
-                texts.append([])
-            elif part.strip():
-                texts[-1].append((begin + len(part) - len(part.lstrip()), part.lstrip()))
-            begin += len(as_written(part))
+        elif line.strip():
+            texts[-1].append((begin, line.lstrip()))
     for pieces in filter(None, texts):
         begin, first = pieces[0]
         box = _TASK.match(first).end()  # type: ignore[union-attr]  # it matches nothing, too
@@ -334,8 +323,8 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
             token = next(split_tags(written, HTML))
-            between = " " if _BREAK.fullmatch(written) else ""
-            items += [between, Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)]
+            tag = Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)
+            items.append(written if token.name.lower() == "br" else tag)  # which parts the lines
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
             tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference

@@ -32,7 +32,7 @@ class MarkedJob:
     """The job of texts with tags.
 
     Attributes:
-        answers: Their former translations, kept or of memories. None: the model makes it.
+        answers: Their translations that exist, or are of memories. None: the model makes it.
         language: The tag of the target language of a document. None: it is unknown.
     """
 
@@ -69,7 +69,7 @@ def translate_document(
     document: Document,
     *,
     memories: Sequence[Memory] = (),
-    former: Sequence[MarkedText | None] = (),
+    existing: Sequence[MarkedText | None] = (),
     fuzzy_below: int = 0,
     progress: bool = False,
     **options: Any,
@@ -81,11 +81,13 @@ def translate_document(
 
     Args:
         document: The document, as `documents.formats.read_document` returns it.
-        former: Translations that its texts keep.
+        existing: Translations that its texts keep.
         fuzzy_below: As for `write_document`.
         progress: As for `Translator.translate`, as all other options are.
     """
-    planned = plan_document(translator, document, TranslateOptions.of(**options), memories, former)
+    planned = plan_document(
+        translator, document, TranslateOptions.of(**options), memories, existing
+    )
     return run_document(translator, document, planned, fuzzy_below, progress)
 
 
@@ -114,7 +116,7 @@ def plan_document(
     document: Document,
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
-    former: Sequence[MarkedText | None] = (),
+    existing: Sequence[MarkedText | None] = (),
     target: str | None = None,
 ) -> MarkedJob:
     """Decides all of the translation of a document.
@@ -126,7 +128,7 @@ def plan_document(
     target = target or options.target_language or direction.target
     language = target_of_document(document, target)
     marks_doubt = document.marks_doubt
-    planned = plan_marked(translator, document.texts, options, memories, marks_doubt, former)
+    planned = plan_marked(translator, document.texts, options, memories, marks_doubt, existing)
     return replace(planned, language=language)
 
 
@@ -136,13 +138,13 @@ def plan_marked(
     options: TranslateOptions,
     memories: Sequence[Memory] = (),
     marks_doubt: bool = False,
-    former: Sequence[MarkedText | None] = (),
+    existing: Sequence[MarkedText | None] = (),
 ) -> MarkedJob:
     """Decides all of the translation of texts with tags, each sentence alone.
 
     Args:
         marks_doubt: Whether the document can say that a translation is to be checked.
-        former: Translations that the texts keep.
+        existing: Translations that the texts keep.
     """
     # With tags in a text, the model would link them with words of the similar one.
     reads = [translator.reader.reads_memory and not marked.tags for marked in texts]
@@ -152,7 +154,7 @@ def plan_marked(
         written, memories, reads, marks_doubt=marks_doubt, contexts=contexts
     )
     answers, uses, asked = list[MarkedText | None](), list[MemoryUse | None](), list[str]()
-    for kept, marked, found in zip_longest(former, texts, decided):
+    for kept, marked, found in zip_longest(existing, texts, decided):
         equal = _equal_whole(marked, memories)
         answer = kept or _answer(marked.whole, equal) or _answer(marked, found)
         use = equal
@@ -182,22 +184,22 @@ def _equal_whole(marked: MarkedText, memories: Sequence[Memory]) -> MemoryUse | 
 
 def _with_output(marked: MarkedText, asked: JobText, output: Translation) -> MarkedText:
     """Returns an output with the tags of its text, or the proposal with words of the output."""
-    former, links = asked.former, output.links or NO_LINKS
-    if former and former.is_repaired:
-        repaired = repair(marked.text, former.suggestion, output.text, links)
+    use, links = asked.former, output.links or NO_LINKS
+    if use and use.is_repaired:
+        repaired = repair(marked.text, use.suggestion, output.text, links)
         if proposal := _with_tags_of(marked, repaired):
             return replace(proposal, is_known=True, is_doubtful=True)
     named, names = name_tags(marked) if asked.text != marked.text else (marked, {})
     return with_named_tags(place_tags(named, output.text, links), names)
 
 
-def _answer(text: MarkedText, former: MemoryUse | None) -> MarkedText | None:
+def _answer(text: MarkedText, use: MemoryUse | None) -> MarkedText | None:
     """Returns the translation that a memory has. None: it has none, or a proposal of other tags."""
-    if former is None or former.answer is None:
+    if use is None or use.answer is None:
         return None
-    marked, is_exact = _with_tags_of(text, former.answer), former.suggestion.is_exact
+    marked, is_exact = _with_tags_of(text, use.answer), use.suggestion.is_exact
     if marked is None and is_exact:
-        marked = _with_own_tags(text, former.answer)
+        marked = _with_own_tags(text, use.answer)
     return marked and replace(marked, edges=text.edges, is_known=True, is_doubtful=not is_exact)
 
 
