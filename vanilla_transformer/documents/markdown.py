@@ -323,8 +323,9 @@ def _items(children: Sequence[Any], content: str, prefixes: Sequence[str]) -> li
             items.append(Tag(0, written[: written.index("\n") + 1] + prefixes[line]))
         elif kind == "html_inline":
             token = next(split_tags(written, HTML))
-            tag = Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)
-            items.append(written if token.name.lower() == "br" else tag)  # which parts the lines
+            is_break = token.name.lower() == "br"  # which parts the lines
+            inline = Tag(0, written, _KINDS.get(token.kind, "empty"), token.name)
+            items.append(written if is_break else inline)
         elif kind == "link_close":
             label = " ".join(content[labels.pop() : position].split())
             tag = f"][{label}]" if written in ("]", "][]") else written  # a label names a reference
