@@ -10,7 +10,7 @@ from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.readings import (
     Reading,
     StandIns,
-    edits_of_invisible_signs,
+    edits_of_other_spaces,
 )
 
 TOKENS = StandIns(tuple(f"<ph{number}>" for number in range(1, 9)))
@@ -55,14 +55,16 @@ def test_a_reading_may_lack_parts(text, read):
         ("Ouvrir\u2060le\u200b\ufeff%s", "Ouvrir le\u200b\ufeff%s"),
         ("打开\u200b文件", "打开\u200b文件"),
         ("ไทย\u200bภาษา a\u200bb", "ไทย\u200bภาษา a b"),
-        ("the \u200bfile\u200b", "the \u200bfile\u200b"),
+        ("the \u200bfile\u200b", "the file\u200b"),
         ("docu\u00admen\u00adta\u00adtion \u00ad.", "documentation \u00ad."),
         ("Doku\u00admente\u200bdie", "Dokumente die"),
         ("文\u00ad件", "文件"),
+        ("10\u00a0km  -  \u3000it", "10 km - it"),
+        ("\u00a0of\u202f%s\u00a0 ", "\u00a0of %s\u00a0 "),
     ],
 )
 def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(text, read):
-    reading = TOKENS.reading(text, ()).with_edits(edits_of_invisible_signs(text))
+    reading = TOKENS.reading(text, ()).with_edits(edits_of_other_spaces(text))
     assert reading.text == read
 
 
@@ -73,11 +75,16 @@ def test_signs_that_are_not_seen_within_words_are_read_as_a_space_or_not_at_all(
         ("Open\u2060the\u200bfile", "Abre el archivo", [0, 1, 2], "Abre\u2060el\u200barchivo"),
         ("Open the\u200bfile", "Datei öffnen", [2, 0], "Datei öffnen"),
         ("Open the\u200bfile", "le ouvrir fichier", [1, 0, 2], "le ouvrir fichier"),
+        ("run 10\u00a0km now", "lauf 10 km nun", [0, 1, 2, 3], "lauf 10\u00a0km nun"),
+        ("10\u00a0% of it", "10 % davon", [0, 1, 2], "10\u00a0% davon"),
+        ("a   b  c", "ah be ce", [0, 1, 2], "ah   be  ce"),
+        ("a  b c", "be ah ce", [1, 0, 2], "be ah ce"),
+        ("yes\u00a0! no", "ja! nein", [0, 2], "ja! nein"),
     ],
 )
-def test_a_space_without_a_width_returns_between_the_same_words(text, output, links, restored):
-    reading = Reading(text, edits_of_invisible_signs(text))
-    words = [match.span() for match in re.finditer("[^ \u200b\u2060]+", text)]
+def test_other_white_space_returns_between_the_same_words(text, output, links, restored):
+    reading = Reading(text, edits_of_other_spaces(text))
+    words = [match.span() for match in re.finditer("[^\\s\u200b\u2060]+", text)]
     edits = reading.edits_of_spaces(output, TokenLinks(words, unbroken_parts(output), links))
     assert apply_edits(output, edits) == restored
 

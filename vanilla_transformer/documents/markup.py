@@ -16,34 +16,24 @@ from numpy.typing import NDArray
 
 from vanilla_transformer.documents.aligned_words import AlignedWords
 from vanilla_transformer.documents.marked_text import MarkedText
-from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, moved, stripped
+from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
+from vanilla_transformer.text.edits import Span, stripped
 from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import word_borders
 
-_OTHER_SPACE = regex.compile(rf"(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+")
 _CLOSING = regex.compile(r"[\s\p{Pe}\p{Pf}\p{Po}]")
 _SPACED_SIGNS = frozenset("!?:;\u00ab\u00bb")  # French puts a space between these and a word
 
 
 def place_tags(marked: MarkedText, output: str, links: TokenLinks) -> MarkedText:
-    """Puts the tags of a source into its output, each of them once.
-
-    White space other than one space, such as a no-break space, returns too if the words on its two
-    sides are side by side in the output.
-    """
-    if not marked.tags and not _OTHER_SPACE.search(marked.text):  # the usual case
+    """Puts the tags of a source into its output, each of them once."""
+    if not marked.tags:  # the usual case
         return MarkedText(output)
     root = _tree(marked)
     root.start, root.stop = stripped(output, (0, len(output)))
-    placement = _Placement(marked, output, links)
-    placement.place(root)
-    spaces = sorted(placement.edits_of_spaces(marked.text), key=lambda edit: edit.begin)
-    tags = [
-        replace(marked.tags[old], position=moved((position, position), spaces)[0])
-        for old, position in _in_order(root)
-    ]
-    return MarkedText(apply_edits(output, spaces), tuple(tags))
+    _Placement(marked, output, links).place(root)
+    tags = [replace(marked.tags[old], position=position) for old, position in _in_order(root)]
+    return MarkedText(output, tuple(tags))
 
 
 @dataclass
@@ -150,30 +140,6 @@ class _Placement:
                     node.start = node.stop = start
             todo += pairs
             parent.children.sort(key=lambda node: (node.start, node.stop))
-
-    def edits_of_spaces(self, source: str) -> Iterator[Edit]:
-        """Yields the edits that put white space of the source between the same output words."""
-        aligned = self.aligned
-
-        def is_same(unit: int, word: int, sign: str) -> bool:
-            if aligned.is_word[unit]:
-                return bool(aligned.words[unit] == word)
-            return aligned.texts[unit] == sign
-
-        gaps = list(zip(aligned.stops, aligned.starts[1:], strict=False))
-        for match in _OTHER_SPACE.finditer(source):
-            begin, end = match.span()
-            borders = {begin, *(at for at in self.tag_positions if begin < at < end), end}
-            if all(source[slice(*span)] == " " for span in pairwise(sorted(borders))):
-                continue  # single spaces, which stand on both sides of tags
-            before = bisect_left(aligned.ends, begin), self.source[:begin][-1:]
-            behind = bisect_left(aligned.begins, end), self.source[end:][:1]
-            for unit, gap in enumerate(gaps):
-                is_space = gap[0] < gap[1] and not self.output[slice(*gap)].strip(WHITE_SPACE)
-                if is_space and is_same(unit, *before) and is_same(unit + 1, *behind):
-                    yield Edit(*gap, match[0])
-                    gaps[unit] = 0, 0
-                    break
 
     def _span(self, node: _Node, parent: _Node, is_free: NDArray[np.bool_]) -> Span | None:
         """Returns the part of the output that translates the text in a pair of tags.

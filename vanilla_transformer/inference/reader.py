@@ -25,7 +25,7 @@ from vanilla_transformer.text.kept import Copies
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout, count_characters, split_lines
 from vanilla_transformer.text.memory import Suggestion, shown_behind
-from vanilla_transformer.text.readings import Reading, StandIns, edits_of_invisible_signs
+from vanilla_transformer.text.readings import Reading, StandIns, edits_of_other_spaces
 from vanilla_transformer.text.sentences import Cut, cut_line, split_sentences
 from vanilla_transformer.text.terms import edits_to_annotate
 from vanilla_transformer.text.token_words import spans_of_encoding, spans_of_ids, unknown_spans
@@ -118,10 +118,10 @@ class Reader:
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
         text, demands = source.text, source.demands
-        invisible, unknown = edits_of_invisible_signs(text), list[Span]()
+        spaces, unknown = edits_of_other_spaces(text), list[Span]()
         if self.tokenizer.unk_token_id in encoded.ids:
             (unknown,) = unknown_spans(self.tokenizer, [text])
-            unseen = [edit.span for edit in invisible]
+            unseen = [edit.span for edit in spaces]
             unknown = [span for span in unknown if not meets(span, unseen)]
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = source.find_kept(kept_unknown)
@@ -130,9 +130,9 @@ class Reader:
         terms = {(term.begin, term.end) for term in matches}
         if kept := [span for span in kept if span not in terms]:  # the user wants another text
             matches = demands.glossary.find(text, language, kept)
-        if not (kept or unknown or matches or invisible or source.similar):  # the usual case
+        if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded, Reading(text))
-        reading = self._stand_ins.reading(text, kept).with_edits(invisible)
+        reading = self._stand_ins.reading(text, kept).with_edits(spaces)
         read = [(edit.begin, edit.end) for edit in reading.edits]
         unknown = [span for span in unknown if not meets(span, read)]
         if unknown:  # the token for unknown characters would mislead the model

@@ -9,12 +9,15 @@ from typing import Any, Self
 
 import regex
 
-from vanilla_transformer.model.tokenization_vanilla_transformer import ZERO_WIDTH
+from vanilla_transformer.model.tokenization_vanilla_transformer import WHITE_SPACE, ZERO_WIDTH
 from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved
 from vanilla_transformer.text.kept import TokenLinks, kept_spans, with_needed_spaces
 from vanilla_transformer.text.languages import is_spaced_script_at, word_parts
 
 _TOKEN = regex.compile(r"<ph\d>|%[^\s%]*?[a-zA-Z](?:%%)?")
+_OTHER_SPACE = regex.compile(
+    rf"(?<=\w)\u00ad(?=\w)|(?<![{WHITE_SPACE}])(?! (?![{WHITE_SPACE}]))[{WHITE_SPACE}]+"
+)
 INVISIBLE = regex.compile(rf"(?<=\w)(?:\u00ad|[{ZERO_WIDTH}]+)(?=\w)")
 
 
@@ -73,21 +76,27 @@ class Reading:
 
     @property
     def spaces(self) -> list[Edit]:
-        """The edits that put a space for white space without a width; others are longer."""
+        """The edits that put a space for other white space; others are longer."""
         return [edit for edit in self.edits if edit.text == " "]
 
     def edits_of_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
-        """Returns the edits that put white space without a width between the same output words."""
-        words, edits = word_parts(self.original), list[Edit]()
+        """Returns the edits that put other white space than a space between the same words."""
+        words, edits = word_parts(self.original), dict[Span, Edit]()
+        gaps = [
+            (first, second)
+            for first, second in pairwise(word_parts(output))
+            if output[first[1] : second[0]] == " "
+        ]
         for space in self.spaces:
             before = [links.of_source(word) for word in words if word[1] == space.begin]
             behind = [links.of_source(word) for word in words if word[0] == space.end]
-            for first, second in pairwise(word_parts(output)):
+            for first, second in gaps:
+                gap = first[1], second[0]
                 is_linked = meets(first, chain(*before)) and meets(second, chain(*behind))
-                if is_linked and output[first[1] : second[0]] == " ":
-                    edits.append(Edit(first[1], second[0], self.original[slice(*space.span)]))
+                if is_linked and gap not in edits:
+                    edits[gap] = Edit(*gap, self.original[slice(*space.span)])
                     break
-        return sorted(edits, key=lambda edit: edit.begin)
+        return sorted(edits.values(), key=lambda edit: edit.begin)
 
     def edits_to_restore(self, output: str) -> list[Edit]:
         """Returns the edits that put parts of the original into an output with their tokens."""
@@ -102,16 +111,20 @@ class Reading:
         return edits
 
 
-def edits_of_invisible_signs(text: str) -> list[Edit]:
-    """Returns the edits that put a space for white space without a width between two words.
+def edits_of_other_spaces(text: str) -> list[Edit]:
+    """Returns the edits that put one space for other white space within a text.
 
-    A soft hyphen is left out: other words are divided elsewhere.
+    White space without a width counts between two words of scripts with spaces. A soft hyphen is
+    left out: other words are divided elsewhere.
     """
-    return [
-        Edit(begin, end, "" if text[begin] == "\u00ad" else " ")
-        for begin, end in (match.span() for match in INVISIBLE.finditer(text))
-        if text[begin] == "\u00ad" or is_spaced_script_at(text[:begin] + text[end:], begin)
-    ]
+    edits = []
+    for begin, end in (match.span() for match in _OTHER_SPACE.finditer(text)):
+        others = text[:begin] + text[end:]
+        is_wide = text[begin:end].strip(ZERO_WIDTH) and 0 < begin < len(others)
+        is_between = INVISIBLE.match(text, begin) and is_spaced_script_at(others, begin)
+        if text[begin] == "\u00ad" or is_wide or is_between:
+            edits.append(Edit(begin, end, "" if text[begin] == "\u00ad" else " "))
+    return edits
 
 
 @dataclass(frozen=True)
