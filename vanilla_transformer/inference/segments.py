@@ -106,6 +106,11 @@ class Segment:
         return self.encoded.ids
 
     @property
+    def is_aligned(self) -> bool:
+        """Whether its outputs are aligned: links tell where a missing part or a space goes."""
+        return bool(self.kept or self.reading.spaces)
+
+    @property
     def terms(self) -> list[Term]:
         """The terms in it, each as often as it is there."""
         return [match.term for match in self.matches]

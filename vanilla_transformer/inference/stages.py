@@ -82,8 +82,8 @@ class Stages:
     ) -> list[Row]:
         """Computes `n_best` outputs for each segment, best first.
 
-        Segments share batches if their targets begin with the same tokens. Segments with kept parts
-        have batches of their own, because their outputs are aligned.
+        Segments share batches if their targets begin with the same tokens. Segments whose
+        outputs are aligned have batches of their own.
         """
         rows = self._compute_once(segments, call, on_batch)
         return self._with_sentences(rows, call) if call.retries else rows
@@ -94,7 +94,7 @@ class Stages:
         call: Call,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Row]:
-        keys = [(segment.source.direction.begin, bool(segment.kept)) for segment in segments]
+        keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
         return map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
 
     def _with_sentences(self, rows: list[Row], call: Call) -> list[Row]:

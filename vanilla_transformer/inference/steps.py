@@ -74,7 +74,7 @@ class Steps:
         Parts of the source come in the place of their stand-ins.
         """
         options = {} if terms is None else {"terms": terms}
-        align = call.details.linked or any(segment.kept for segment in segments)
+        align = call.details.linked or any(segment.is_aligned for segment in segments)
         rows = call.engine.generate(
             [segment.ids for segment in segments],
             call.search,
