@@ -31,7 +31,7 @@ sys.exit(found is None or not os.path.samefile(os.path.dirname(found.origin), "v
 
 stamp="$(python -c 'import sys; print(sys.prefix)')/.vanilla_transformer_$extra"
 if ! cmp -s pyproject.toml "$stamp" || ! imports_tree; then
-    echo "Installing the package with its extra '$extra' into $(dirname "$stamp") ..."
+    echo "Installing the package with its extra '$extra' into $(dirname "$stamp"), which takes some minutes ..."
     if ! python -c 'import torch' 2>/dev/null; then
         # Without a GPU the CPU build is enough and gigabytes smaller. A mirror may have it; torch's own index has.
         cpu_index=https://download.pytorch.org/whl/cpu

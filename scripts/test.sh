@@ -5,6 +5,10 @@
 #   TRANSFORMERS=5.25.0 bash scripts/test.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --help ]; then
+    sed -n '2,5s/^# //p' scripts/test.sh
+    exit
+fi
 source scripts/environment.sh test
 export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 # The tests write many small files: into memory, where 8 GiB are free for them.

@@ -469,6 +469,15 @@ def test_wrong_options_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("languages", [("en", "tr"), ("tr", "de"), ("en", "xx")])
+def test_a_language_that_the_model_lacks_is_refused_before_a_training(pairs, tmp_path, languages):
+    model = Path(__file__).parents[2] / "model_cards" / "program-texts"
+    words = ("--source-language", languages[0], "--target-language", languages[1])
+    with pytest.raises(ValueError, match="language"):
+        adapt(model, pairs, tmp_path / "out", *words, "--held-out", "10")
+    assert not (tmp_path / "out" / "training").exists()
+
+
 def test_a_model_that_nobody_has_is_refused_before_anything_is_written(pairs, tmp_path):
     with pytest.raises(FileNotFoundError, match="'nobody/nothing'"):
         adapt("nobody/nothing", pairs, tmp_path / "out")

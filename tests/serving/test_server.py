@@ -708,6 +708,7 @@ def test_health_metrics_and_the_interface_are_shown(server):
         ("en-de", "ctranslate2"),
         ("toy", "ctranslate2"),
     ]
+    assert models[0]["directions"] == [{"source": "en", "target": "de"}]
 
 
 def test_the_log_has_a_json_object_per_request_and_no_text(server):

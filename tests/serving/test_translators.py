@@ -101,7 +101,7 @@ def test_a_server_of_six_models_holds_two_of_them(trained, tmp_path):
         listed = server.ask("GET", "/languages")[2]
         assert [one["targets"] for one in listed if one["code"] == "en"] == [codes]
         assert [set(one) for one in server.ask("GET", "/v1/models")[2]] == [
-            {"name", "source", "target"}
+            {"name", "directions"}
         ] * 6
         asked = codes * 8
         random.Random(0).shuffle(asked)

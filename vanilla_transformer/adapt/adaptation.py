@@ -37,11 +37,12 @@ from vanilla_transformer.files.atomic_files import (
 )
 from vanilla_transformer.files.directory_lock import locked_directory
 from vanilla_transformer.files.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.files.loading import load_tokenizer
+from vanilla_transformer.files.loading import load_generation_settings, load_tokenizer
 from vanilla_transformer.files.model_directory import check_on_hub
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
+from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -60,6 +61,7 @@ from vanilla_transformer.run.loading import keeps_case
 from vanilla_transformer.run.model_card import name_on_hub
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.shared_work import compute_on_main_process
+from vanilla_transformer.text.languages import closest_tag
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _LARGE = 200_000_000
@@ -185,6 +187,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     before = _converted(source, options)
     if splits.case_augment is not None and keeps_case(str(before)):
         splits.add_cased_copies(splits.case_augment)
+    _check_languages(before, splits)
     if options.general_texts:
         add_own_outputs(splits, options, before, model_digest, folder / _OWN_OUTPUTS)
     entries = splits.write(folder / "data")
@@ -193,6 +196,15 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
         counts[name] = sum(map(len, corpora.values()))
     print_message(f"Pairs: {', '.join(f'{name} {count:,}' for name, count in counts.items())}.")
     return _PreparedStart(splits, entries, before, _with_vocabulary(before, options, splits))
+
+
+def _check_languages(before: Path, splits: Splits) -> None:
+    """Refuses languages that the model lacks, and that no tag of a corpus adds."""
+    config, tokenizer = AutoConfig.from_pretrained(before), load_tokenizer(str(before))
+    settings = load_generation_settings(str(before), config)
+    untagged = [pairs for name, pairs in splits.training.items() if name not in splits.tag_of]
+    for source, target in dict.fromkeys(pair[-2:] for pairs in untagged for pair in pairs):
+        Direction.resolve(tokenizer, settings, source, target, closest_tag)
 
 
 def _precedes_training(path: Path) -> bool:

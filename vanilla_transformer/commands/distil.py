@@ -82,7 +82,7 @@ class Options:
         metavar="FILE",
     )
     price: list[float] = option(
-        "cost of a million tokens that it reads, and that it writes", [], nargs=2
+        "cost of a million tokens that it reads, and that it writes", [], nargs=2, metavar="COST"
     )
     timeout: float = option("seconds for a request, or for 512 lines of a command", 120, gt=0)
     parallel: int = option("requests at the same time", 4, ge=1)

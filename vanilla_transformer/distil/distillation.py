@@ -95,7 +95,12 @@ def distil(options: Distillation, teacher: Teacher, texts: Iterable[str]) -> Ite
         if options.is_dry:
             yield from _try_out(labels, wanted)
             return
-        labels.ask(wanted)
+        try:
+            labels.ask(wanted)
+        except KeyboardInterrupt:
+            kept_so_far = f"{len(labels.answers):,} of {len(wanted):,} answers are kept"
+            print_message(f"{kept_so_far}: the same command goes on from there.")
+            raise
         answers = {t: str(row.output) for t in wanted if (row := labels.answers.get(t))}
         reasons = judged(answers, options.languages)
         kept = {

@@ -44,7 +44,7 @@ def choose_texts(
         raise ValueError(f"{len(unique):,} different texts are too few: give thousands.")
     splits["train"] = train if most is None else covering_sample(train, most)
     twins, spare = len(others) - len(train), len(train) - len(splits["train"])
-    return splits, {"like held-out texts": twins, "above the most": spare}
+    return splits, {"like held-out texts": twins, "more than wanted": spare}
 
 
 def covering_sample(texts: list[str], most: int) -> list[str]:

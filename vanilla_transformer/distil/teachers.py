@@ -53,7 +53,7 @@ class Teacher(ABC):
 class ModelTeacher(Teacher):
     """A saved model, or several as an ensemble."""
 
-    keeps = True
+    chunk, keeps = 256, True
 
     def __init__(self, names: Sequence[str], source: str | None, target: str | None) -> None:
         self._translator, self._languages = Translator.from_pretrained(names), (source, target)

@@ -236,8 +236,8 @@ def target_of_document(document: Document, target: str | None) -> str | None:
     own, language = known_tag(document.language), known_tag(target)
     if own and language and closest_tag(own, [language]) is None:
         raise ValueError(
-            f"the file is a translation into {document.language}, and the target is {target}: take "
-            "the other model, or take the language out of the file."
+            f"the file is a translation into {document.language}, and the target is {target}: "
+            "choose the same target, or take the language out of the file."
         )
     return language
 

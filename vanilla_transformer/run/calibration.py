@@ -37,22 +37,24 @@ def calibrate(
     left_out = len(outputs) - len(outcomes)
     counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)
     fitted = Calibration.fit(outcomes)
-    if fitted is None:
-        quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
-        return (
-            f"Quality: not calibrated on {counted}, so outputs {quality}: it takes {FEWEST} "
-            "outputs of the validation data that differ."
-        )
-    fitted.save(folder)
     expected, values = list[float](), [score for _, score, _ in outcomes]
     for learnt, told in (halves[::-1], halves):
         half = Calibration.fit(learnt, FEWEST // 2)
         expected += [half.expected(row, tag) if half else 0.0 for row, _, tag in told]
+    correlation = rank_correlation(expected, values)
+    # Without any relation, two standard errors are rarely exceeded.
+    tells_nothing = correlation < 2 / max(len(numbers), 1) ** 0.5
+    if fitted is None or tells_nothing:
+        quality = "have none" if Calibration.load(folder) is None else "keep the former quality"
+        needed = f"it takes {FEWEST} outputs of the validation data that differ"
+        if fitted is not None:
+            needed = f"its rank correlation with chrF would be {correlation:.2f}"
+        return f"Quality: not calibrated on {counted}, so outputs {quality}: {needed}."
+    fitted.save(folder)
     found = share_of_worst(expected, values)
     return (
-        f"Quality: calibrated on {counted}. Its rank correlation with chrF is "
-        f"{rank_correlation(expected, values):.2f}, and the lowest 30% hold {found:.0%} of the "
-        "worst tenth (each half told by the other)."
+        f"Quality: calibrated on {counted}. Its rank correlation with chrF is {correlation:.2f}, "
+        f"and the lowest 30% hold {found:.0%} of the worst tenth (each half told by the other)."
     )
 
 

@@ -48,18 +48,18 @@ between two of them are near one.
 
 
 def describe_expectation(pairs: int, epochs: float, target_language: str | None) -> str:
-    """Tells of the training that is most like a run: in its language, if that is among them.
+    """Tells of the training that is most like a run; in its language, if there are any in it.
 
-    "": no training has seen about as many pairs about as often.
+    "": no such training has seen about as many pairs about as often.
     """
+    own = [row for row in REACHED if row.target_language == target_language]
 
-    def distance(row: Reached) -> tuple[bool, float]:
-        ratios = pairs / row.pairs, epochs / row.epochs
-        return row.target_language != target_language, sum(abs(log(ratio)) for ratio in ratios)
+    def distance(row: Reached) -> float:
+        return sum(abs(log(ratio)) for ratio in (pairs / row.pairs, epochs / row.epochs))
 
     near = [
         row
-        for row in REACHED
+        for row in own or REACHED
         if 1 / _EPOCHS_APART <= epochs / row.epochs <= _EPOCHS_APART
         and 1 / _PAIRS_APART <= pairs / row.pairs <= _PAIRS_APART
     ]

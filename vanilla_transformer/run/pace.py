@@ -156,7 +156,8 @@ class Pace:
         """Says how long a training of so many steps is, and of which model."""
         config, epochs = self.plan.texts.config, self.epochs_of(steps)
         return (
-            f"{steps:,} steps of {self.seconds_per_step:.3g} seconds ({epochs:.3g} epochs), "
+            f"{steps:,} step{'s' * (steps != 1)} of {self.seconds_per_step:.3g} seconds "
+            f"({epochs:.3g} epochs), "
             f"{config.encoder_layers}+{config.decoder_layers} layers of width {config.d_model}"
         )
 

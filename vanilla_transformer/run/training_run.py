@@ -101,7 +101,7 @@ def run(
             deadline = Deadline()  # of a run that is resumed: it ends as it was planned
             if loaded.directory.checkpoint is None:
                 arguments, deadline = fit_minutes(arguments, loaded, began)
-                scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
+            scores_until = began + _SHARE_OF_MINUTES * 60 * minutes
             added.append(deadline)
         plan = make_plan(arguments, loaded, prepare_texts(arguments, loaded))
         made = Assembly.of(plan)
@@ -153,7 +153,7 @@ class _Run:
         if figures:
             logger.warning(
                 f"The run in {str(self.folder)!r} is finished: nothing is changed. To train "
-                "further, give a larger `--num_train_epochs` or `--max_steps`."
+                "further, give more epochs or steps."
             )
         return figures
 
@@ -171,7 +171,7 @@ class _Run:
         except (KeyboardInterrupt, SystemExit):
             logger.warning(
                 f"The scoring ended early; the model in {str(self.folder)!r} is complete. To score "
-                "it, give the same command (`train`: with `--resume_from_checkpoint True`)."
+                f"it, {self._describe_same_command()}."
             )
             raise
         with explained_full_disk(self.folder):
@@ -257,11 +257,17 @@ class _Run:
         kept = "no checkpoint was saved, so nothing is kept."
         if saved := checkpoints_with_state(self.folder):
             kept = (
-                f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command "
-                "(`train`: with `--resume_from_checkpoint True`)."
+                f"{str(saved[-1].path)!r} is kept. To go on from there, "
+                f"{self._describe_same_command()}."
             )
         step = self.trainer.state.global_step
         return f"The training ended early, after step {step:,}: {kept}"
+
+    def _describe_same_command(self) -> str:
+        """Says how a run goes on; some commands always go on."""
+        always = self.plan.arguments.given.get("resume_from_checkpoint") is not None
+        option = "" if always else " with `--resume_from_checkpoint True`"
+        return f"give the same command{option}"
 
     def _describe_weights(self) -> str:
         """Says which weights a training has ended with."""

@@ -101,8 +101,9 @@ async def models(request: Request) -> JSONResponse:
         [
             {
                 "name": model.source.name,
-                "source": model.source.source,
-                "target": model.source.target,
+                "directions": [
+                    {"source": source, "target": target} for source, target in model.directions
+                ],
                 **_describe_translator(model.translator),
             }
             for model in service_of(request).models.by_name.values()

@@ -19,7 +19,7 @@ logger = logging.get_logger(__name__)
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
 _NO_SCORES = (
-    *("runtime", "per_second", "preparation_time", "_samples"),
+    *("runtime", "per_second", "preparation_time", "samples"),
     *("gen_len", "epoch", "_low", "_high"),
 )
 
@@ -104,7 +104,7 @@ class TrainingLog(TrainerCallback):
             f"outputs cut off: {cut:,}" if (cut := scorer.num_cut) else "",
             self._progress.time_left(),
         )
-        where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
+        where = f"Epoch {state.epoch or 0:.3g}, step {state.global_step:,} of {state.max_steps:,}"
         examples = self._describe_examples(scorer.last_predictions)
         logger.info(f"{where}: {'; '.join(filter(None, parts))}.{examples}")
         self._progress.wait_for_next_line()
