@@ -9,7 +9,7 @@ transformers: how hypotheses end, and which of the ended ones is the best.
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
 import torch
@@ -110,7 +110,7 @@ def with_terms(
         joins: The pairs of the vocabulary that are no border: a term is whole words.
         settings: The settings that `generate()` will be given.
     """
-    searching, beams = copy(model), cast(_TermBeams, None)
+    beams: _TermBeams | None = None
 
     def choose_continuations(
         running_sequences: torch.Tensor, decoder_prompt_len: int, **others: Any
@@ -120,8 +120,13 @@ def with_terms(
             beams = _TermBeams(terms, joins, settings, running_sequences, decoder_prompt_len)
         return beams.choose_continuations(running_sequences, decoder_prompt_len, **others)
 
+    def choose_beams(**given: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        assert beams is not None
+        return beams.choose_beams(**given)
+
+    searching = copy(model)
     searching._get_top_k_continuations = choose_continuations
-    searching._get_running_beams_for_next_iteration = lambda **given: beams.choose_beams(**given)
+    searching._get_running_beams_for_next_iteration = choose_beams
     return searching
 
 

@@ -92,7 +92,7 @@ def load_engines(
         raise ValueError(f"Unknown engine {name!r}: use one of {ENGINES}.")
     is_demanded = name != "auto"
     if name != "transformers":
-        limits = "; ".join(_limits_of_ctranslate2(paths, config, device))
+        limits = "; ".join(_limits_of_ctranslate2(len(paths), config, device))
         if name == "auto":
             name = "transformers" if limits else "ctranslate2"
             if limits:
@@ -128,14 +128,14 @@ def engines_of_model(model: Any, tokenizer: Any) -> Engines:
     own, device = TransformersEngine(model, tokenizer=tokenizer), model.device.type
     # An export would lack the adapters of PEFT.
     has_adapters = any(hasattr(module, "base_layer") for module in model.modules())
-    if device != "cpu" or has_adapters or _limits_of_ctranslate2([""], model.config, device):
+    if device != "cpu" or has_adapters or _limits_of_ctranslate2(1, model.config, device):
         return Engines(own)
     from vanilla_transformer.inference.ctranslate2_engine import engine_of_weights
 
     return Engines(engine_of_weights(model, tokenizer), lambda: own, is_demanded=False)
 
 
-def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[str]:
+def _limits_of_ctranslate2(num_models: int, config: Any, device: str) -> list[str]:
     """Lists why CTranslate2 cannot compute models; for a search, its `problems` does."""
     if find_spec("ctranslate2") is None:
         return ['it is not installed (`pip install ".[ctranslate2]"`)']
@@ -153,4 +153,4 @@ def _limits_of_ctranslate2(paths: list[str], config: Any, device: str) -> list[s
                 f"a GPU without the library {_CUBLAS} (CUDA 12: put its directory into "
                 "LD_LIBRARY_PATH)"
             )
-    return ["several models", *limits] if len(paths) > 1 else limits
+    return ["several models", *limits] if num_models > 1 else limits

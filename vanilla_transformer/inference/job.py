@@ -34,7 +34,7 @@ class Call:
 
 
 class Demands(NamedTuple):
-    """The decisions on outputs before they are made.
+    """What outputs must contain: terms, placeholders, and further parts of their sources.
 
     Attributes:
         glossary: Terms whose translation is decided.

@@ -10,7 +10,7 @@ from vanilla_transformer.inference.quality import Calibration, describe_output
 from vanilla_transformer.inference.reader import Reader
 from vanilla_transformer.inference.results import Mark, Translation, least_risk, linked_words
 from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
-from vanilla_transformer.inference.steps import Row
+from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import Span, apply_edits, moved
 from vanilla_transformer.text.kept import TokenLinks, edits_to_number
 from vanilla_transformer.text.languages import tag_of_texts
@@ -32,7 +32,7 @@ class Joiner:
         self.reader, self.calibration = reader, calibration
 
     def join(
-        self, job: Job, split: SplitTexts[Segment], rows: Sequence[Row]
+        self, job: Job, split: SplitTexts[Segment], rows: Sequence[Outputs]
     ) -> list[list[Translation]]:
         """Makes the outputs of each text, best first, from the outputs of its segments."""
         return [
@@ -41,7 +41,7 @@ class Joiner:
         ]
 
     def _outputs_of(
-        self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Row]
+        self, job: Job, text: JobText, layout: TextLayout, rows: Sequence[Outputs]
     ) -> list[Translation]:
         ranks = range(job.call.search.n_best)
         joined = [self._join(layout, rows, rank, job.call) for rank in ranks]
@@ -53,7 +53,9 @@ class Joiner:
             return best_first
         return [best_first[least_risk([output.text for output in best_first], job.metric)]]
 
-    def _join(self, layout: TextLayout, rows: Sequence[Row], rank: int, call: Call) -> Translation:
+    def _join(
+        self, layout: TextLayout, rows: Sequence[Outputs], rank: int, call: Call
+    ) -> Translation:
         """Makes an output of a text from one for each of its segments."""
         details = call.details
         layout, parts = _with_pieces(layout, [rows[number][rank] for number in layout.segments])

@@ -1,7 +1,7 @@
 """A translation by way of a third language: a job for each of two models, one after the other.
 
-What outputs keep is decided in the source. The second job reads the outputs of the first one, knows
-where the kept parts are in them, and what memories answer. Its glossary counts.
+Kept parts are found in the source, and the second job is told where they are in the outputs of the
+first one, which it reads. Memories answer for the source. Only the second job uses the glossary.
 """
 
 from collections.abc import Sequence

@@ -69,7 +69,7 @@ class Reader:
         """
         split = self._lines(job)
         if job.in_sentences:
-            split = split.with_parts(  # a similar text is one of all sentences
+            split = split.with_parts(  # a similar text is one of the whole line, which stays whole
                 [line] if line.similar else self.sentences(line) for line in split.segments
             )
         read = self.read(split.segments)
@@ -90,7 +90,8 @@ class Reader:
         )
         sources = []
         for layout, (_, direction, former, flags, kept) in zip(layouts, job.texts, strict=True):
-            is_read = former and former.is_read and len(layout.segments) == 1  # of the whole text
+            # The former translation is of the whole text.
+            is_read = former and former.is_read and len(layout.segments) == 1
             for span, line in layout.lines(lines):
                 sources.append(
                     Source(
@@ -118,11 +119,8 @@ class Reader:
 
     def _read_one(self, source: Source, encoded: Encoded) -> Segment:
         text, demands = source.text, source.demands
-        spaces, unknown = edits_of_other_spaces(text), list[Span]()
-        if self.tokenizer.unk_token_id in encoded.ids:
-            (unknown,) = unknown_spans(self.tokenizer, [text])
-            unseen = [edit.span for edit in spaces]
-            unknown = [span for span in unknown if not meets(span, unseen)]
+        spaces = edits_of_other_spaces(text)
+        unknown = self._unknown_in(text, encoded, [edit.span for edit in spaces])
         kept_unknown = unknown if self._keeps_unknown else ()
         kept = source.find_kept(kept_unknown)
         language = known_tag(source.direction.source)
@@ -133,20 +131,26 @@ class Reader:
         if not (kept or unknown or matches or spaces or source.similar):  # the usual case
             return Segment(source, encoded, Reading(text))
         reading = self._stand_ins.reading(text, kept).with_edits(spaces)
-        read = [(edit.begin, edit.end) for edit in reading.edits]
-        unknown = [span for span in unknown if not meets(span, read)]
+        replaced = [edit.span for edit in reading.edits]
+        unknown = [span for span in unknown if not meets(span, replaced)]
         if unknown:  # the token for unknown characters would mislead the model
-            strange = [
-                span
-                for span in kept
-                if meets(span, unknown)
-                and self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
-            ]
-            reading = reading.without(strange)
+            strange = [span for span in kept if meets(span, unknown)]
+            reading = reading.without([span for span in strange if not self._knows_any(text, span)])
         count = sum(count_characters(text[slice(*span)]) for span in unknown)
         segment = Segment(source, encoded, Reading(text), tuple(kept), tuple(matches), count)
         segment = self._with_reading(segment, reading) if reading.edits else segment
         return self._read_memory(segment, source.similar) if source.similar else segment
+
+    def _unknown_in(self, text: str, encoded: Encoded, unseen: Sequence[Span]) -> list[Span]:
+        """Finds the parts of a text that the vocabulary lacks, but for those that nobody sees."""
+        if self.tokenizer.unk_token_id not in encoded.ids:
+            return []
+        (unknown,) = unknown_spans(self.tokenizer, [text])
+        return [span for span in unknown if not meets(span, unseen)]
+
+    def _knows_any(self, text: str, span: Span) -> bool:
+        """Returns whether the vocabulary has one of the characters of a part of a text."""
+        return not self._letters.isdisjoint(normalize("NFC", text[slice(*span)]))
 
     def _read_memory(self, segment: Segment, similar: Suggestion) -> Segment:
         """Returns a segment that is read with the translation of a similar text, if there is room.
@@ -294,9 +298,9 @@ class Reader:
 
 
 def without_kept(split: SplitTexts[Segment]) -> SplitTexts[Segment]:
-    """Takes out segments of kept parts alone, such as an emoji or a row of paths; they stay.
+    """Lets segments of kept parts alone, such as an emoji or a row of paths, stay as they are.
 
-    A model that reads no token in their place would write other words, or add some.
+    No model computes them: one that reads no token in their place would write other words.
     """
 
     def is_alone(segment: Segment) -> bool:

@@ -11,7 +11,7 @@ from vanilla_transformer.inference.constrained import TermIds, ids_of_term, sear
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.job import Call
 from vanilla_transformer.inference.segments import Output, Segment, Source
-from vanilla_transformer.inference.steps import Row, Steps, edited
+from vanilla_transformer.inference.steps import Outputs, Steps, edited
 from vanilla_transformer.model.directions import FirstTokens
 from vanilla_transformer.text.grouping import map_grouped
 from vanilla_transformer.text.kept import edits_to_number
@@ -31,7 +31,7 @@ _CANDIDATES = 8
 # The reasons to compute outputs once more.
 
 
-def copies_similar(row: Row) -> bool:
+def copies_similar(row: Outputs) -> bool:
     """Returns whether the best output is the stored translation of a text with other words."""
     similar = row[0].segment.source.similar
     if similar is None or similar.similarity == 1:
@@ -39,17 +39,17 @@ def copies_similar(row: Row) -> bool:
     return row[0].text.lower() == similar.target.strip().lower()
 
 
-def loses_its_way(row: Row) -> bool:
+def loses_its_way(row: Outputs) -> bool:
     """Returns whether one of the outputs has lost its way."""
     return any(map(has_lost_its_way, row))
 
 
-def changes_values(row: Row) -> bool:
+def changes_values(row: Outputs) -> bool:
     """Returns whether a program would take a value for another one in one of the outputs."""
     return any(map(has_other_values, row))
 
 
-def lacks_terms(row: Row) -> bool:
+def lacks_terms(row: Outputs) -> bool:
     """Returns whether one of the outputs lacks terms."""
     return any(output.missing_terms for output in row)
 
@@ -79,7 +79,7 @@ class Stages:
         segments: Sequence[Segment],
         call: Call,
         on_batch: Callable[[int], None] | None = None,
-    ) -> list[Row]:
+    ) -> list[Outputs]:
         """Computes `n_best` outputs for each segment, best first.
 
         Segments share batches if their targets begin with the same tokens. Segments whose
@@ -93,11 +93,11 @@ class Stages:
         segments: Sequence[Segment],
         call: Call,
         on_batch: Callable[[int], None] | None = None,
-    ) -> list[Row]:
+    ) -> list[Outputs]:
         keys = [(segment.source.direction.begin, segment.is_aligned) for segment in segments]
         return map_grouped(segments, keys, partial(self._compute_group, call, on_batch))
 
-    def _with_sentences(self, rows: list[Row], call: Call) -> list[Row]:
+    def _with_sentences(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Translates texts whose outputs are cut off sentence by sentence."""
         sentences = {
             number: parts
@@ -124,77 +124,73 @@ class Stages:
         on_batch: Callable[[int], None] | None,
         key: tuple[FirstTokens, bool],
         segments: Sequence[Segment],
-    ) -> list[Row]:
+    ) -> list[Outputs]:
         """Computes the outputs of segments with one key: see `compute`.
 
-        Five kinds of outputs are computed once more: copies of the translation of a similar text,
-        without that text; outputs that repeat themselves, by a search without repetition; outputs
-        that lack terms, with the terms in the source if the model reads these; outputs that lack
-        them still, which get them by a search or in the place of other words; and outputs in which
-        a program would take a value for another one, by a search for more outputs.
+        Outputs that are wrong are computed once more, each kind in its way, in this order.
         """
         call = self.steps.call_with_begin(call, key[0])
         rows = self.steps.outputs(segments, call, on_batch)
-        for is_wrong, compute_again in (
-            (copies_similar, self._without_similar),
-            (loses_its_way, self._without_repetition),
-            (lacks_terms, self._reading_terms),
-            (lacks_terms, self._adding_terms),
-            (changes_values, self._keeping_order),
-        ):
+        mends: Sequence[tuple[Callable[[Outputs], bool], Callable[..., list[Outputs]], bool]] = (
+            (copies_similar, self._without_similar, False),
+            (loses_its_way, self._without_repetition, True),
+            (lacks_terms, self._reading_terms, False),  # in the source, if the model reads them
+            (lacks_terms, self._adding_terms, False),
+            (changes_values, self._keeping_order, True),
+        )
+        for is_wrong, compute_again, is_retry in mends:
+            if is_retry and not call.retries:
+                continue
             numbers = [number for number, row in enumerate(rows) if is_wrong(row)]
             again = compute_again([rows[number] for number in numbers], call) if numbers else []
             for number, row in zip(numbers, again, strict=True):
                 rows[number] = row
         return rows
 
-    def _without_similar(self, rows: list[Row], call: Call) -> list[Row]:
+    def _without_similar(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         sources = [replace(row[0].segment.source, similar=None) for row in rows]
         return self.steps.outputs(self.reader.read(sources), call)
 
-    def _without_repetition(self, rows: list[Row], call: Call) -> list[Row]:
+    def _without_repetition(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs that have not lost their way come first."""
         tokens = tokens_not_repeated(vocabulary_of(self.reader.tokenizer, "target"))
-        search = call.search.without_repetition(tokens) if call.retries else None
-        if search is None:
+        if (search := call.search.without_repetition(tokens)) is None:
             return rows
         call = replace(call, search=search, engine=self.engines.for_search(search))
         return self._with_others(rows, call, has_lost_its_way)
 
-    def _keeping_order(self, rows: list[Row], call: Call) -> list[Row]:
+    def _keeping_order(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         """Adds other outputs; outputs in which the values have their order come first."""
-        if not call.retries:
-            return rows
         search = call.search.with_outputs(_CANDIDATES)
         batch_tokens = call.batch_tokens * call.search.num_beams // search.num_beams
         call = replace(call, search=search, batch_tokens=batch_tokens)
         return self._with_others(rows, call, has_other_values)
 
     def _with_others(
-        self, rows: list[Row], call: Call, is_wrong: Callable[[Output], bool]
-    ) -> list[Row]:
+        self, rows: list[Outputs], call: Call, comes_last: Callable[[Output], bool]
+    ) -> list[Outputs]:
         """Returns the first outputs that are not wrong, of these and of another search."""
         best = []
         again = self.steps.outputs([row[0].segment for row in rows], call)
         for row, new in zip(rows, again, strict=True):
             found = {output.hypothesis.ids for output in row}
             others = [output for output in new if output.hypothesis.ids not in found]
-            best.append(sorted([*row, *others], key=is_wrong)[: len(row)])
+            best.append(sorted([*row, *others], key=comes_last)[: len(row)])
         return best
 
-    def _reading_terms(self, rows: list[Row], call: Call) -> list[Row]:
+    def _reading_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
         if not self.reader.reads_terms:
             return rows
         return self.steps.outputs([self.reader.read_terms(row[0].segment) for row in rows], call)
 
-    def _adding_terms(self, rows: list[Row], call: Call) -> list[Row]:
-        def add(have_spaces: bool, rows: Sequence[Row]) -> list[Row]:
+    def _adding_terms(self, rows: list[Outputs], call: Call) -> list[Outputs]:
+        def add(have_spaces: bool, rows: Sequence[Outputs]) -> list[Outputs]:
             return (self._placing_terms if have_spaces else self._exchanging_terms)(rows, call)
 
         languages = [row[0].segment.target_language for row in rows]
         return map_grouped(rows, list(map(words_have_spaces, languages)), add)
 
-    def _exchanging_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
+    def _exchanging_terms(self, rows: Sequence[Outputs], call: Call) -> list[Outputs]:
         """Puts the terms in the place of the words that translate them.
 
         Where words are not inflected, nothing else in an output depends on them. Most outputs of a
@@ -209,7 +205,7 @@ class Stages:
         usual = dict(zip(alone, (row[0].text for row in outputs), strict=True))
         return [[_exchanged(output, usual) for output in row] for row in rows]
 
-    def _placing_terms(self, rows: Sequence[Row], call: Call) -> list[Row]:
+    def _placing_terms(self, rows: Sequence[Outputs], call: Call) -> list[Outputs]:
         """Computes outputs that contain the terms; equally many beams share batches."""
         if not isinstance(call.engine, TransformersEngine):
             logger.debug("Transformers searches outputs that lack terms again.")
@@ -217,7 +213,7 @@ class Stages:
         terms = [self._terms_to_place(row[0]) for row in rows]
         searches = [search_with_terms(call.search, of_output) for of_output in terms]
 
-        def search_group(beams: int, numbers: list[int]) -> list[Row]:
+        def search_group(beams: int, numbers: list[int]) -> list[Outputs]:
             batch_tokens = call.batch_tokens * call.search.num_beams // beams  # as much memory
             return self.steps.outputs(
                 [rows[number][0].segment for number in numbers],

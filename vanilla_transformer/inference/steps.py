@@ -25,8 +25,8 @@ from vanilla_transformer.text.kept import (
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.terms import missing_targets, targets_in
 
-Row = list[Output]
-"""The outputs of a segment, best first."""
+Outputs = list[Output]
+"""The outputs of one segment, best first."""
 
 
 class Steps:
@@ -54,7 +54,7 @@ class Steps:
         call: Call,
         on_batch: Callable[[int], None] | None = None,
         terms: Sequence[Sequence[TermIds]] | None = None,
-    ) -> list[Row]:
+    ) -> list[Outputs]:
         """Computes the outputs of segments by all steps; the arguments are those of `search`."""
         outputs = self.search(segments, call, on_batch, terms)
         outputs = self.link(outputs, call)
@@ -73,7 +73,7 @@ class Steps:
 
         Parts of the source come in the place of their stand-ins.
         """
-        options = {} if terms is None else {"terms": terms}
+        options = {} if terms is None else {"terms": terms}  # transformers alone takes them
         align = call.details.linked or any(segment.is_aligned for segment in segments)
         rows = call.engine.generate(
             [segment.ids for segment in segments],
@@ -194,9 +194,9 @@ def edited(output: Output, edits: Sequence[Edit]) -> Output:
 
 
 def restore(output: Output) -> Output:
-    """Puts invisible spaces, and what it lacks of its source, into an output.
+    """Puts into an output the spaces, kept parts and percent signs that it lacks of its source.
 
-    These are kept parts, and percent signs of numbers. It finds missing terms, too.
+    It also finds the terms that the output lacks.
     """
     segment, edits = output.segment, list[Edit]()
     if spaces := segment.reading.edits_of_spaces(output.text, output.links):
