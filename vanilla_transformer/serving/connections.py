@@ -6,10 +6,10 @@ from types import FrameType
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+_TOO_SLOW_BODY = b'{"error": "No request arrived within the time."}'
 _TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
-    b"Content-Length: 47\r\nConnection: close\r\n\r\n"
-    b'{"error": "No request arrived within the time."}'
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_TOO_SLOW_BODY), _TOO_SLOW_BODY)
 )
 
 
