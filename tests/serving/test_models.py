@@ -70,7 +70,7 @@ def test_a_server_starts_without_a_warning(trained, heard):
 def models_of(*directions):
     sources = [parse_model(f"{direction}=runs/{direction}") for direction in directions]
     served = [
-        SimpleNamespace(source=x, directions={(x.source, x.target): (None, None)}) for x in sources
+        SimpleNamespace(served=x, directions={(x.source, x.target): (None, None)}) for x in sources
     ]
     return Models(served)
 

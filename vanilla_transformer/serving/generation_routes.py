@@ -70,7 +70,7 @@ async def generate(request: Request) -> JSONResponse:
     given = asked.model_dump(include={*_NAMES})
     languages = given.pop("source_language"), given.pop("target_language")
     source, target = (
-        language or code for language, code in zip(languages, model.source.direction, strict=True)
+        language or code for language, code in zip(languages, model.served.direction, strict=True)
     )
     codes = service.models.served_codes(source, target)
     memories = await service.memories(codes)
@@ -91,7 +91,7 @@ async def generate(request: Request) -> JSONResponse:
         for outputs in answer.rows
     ]
     outputs = rows if isinstance(asked.texts, list) else rows[0]
-    return JSONResponse({"model": model.source.name, "outputs": outputs})
+    return JSONResponse({"model": model.served.name, "outputs": outputs})
 
 
 @router.get("/v1/models", summary="Lists the models.")
@@ -100,7 +100,7 @@ async def models(request: Request) -> JSONResponse:
     return JSONResponse(
         [
             {
-                "name": model.source.name,
+                "name": model.served.name,
                 "directions": [
                     {"source": source, "target": target} for source, target in model.directions
                 ],

@@ -23,7 +23,7 @@ from vanilla_transformer.model.directions import Direction, recorded_directions
 from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import ANY, ModelSource, Settings
-from vanilla_transformer.serving.translators import Translators, load_translator
+from vanilla_transformer.serving.translators import Result, Translators, load_translator, run_beside
 from vanilla_transformer.text.languages import (
     closest_tag,
     detect,
@@ -32,16 +32,20 @@ from vanilla_transformer.text.languages import (
     likeliest_language,
 )
 
-_LEAST_SHARE, _LEAST_SHARE_OF_SOURCES, _LEAST_SHARE_OF_TARGET = 0.6, 0.001, 0.01
-"""Probabilities by the detector of languages.
+_LEAST_SHARE = 0.6
+"""The likeliest language of a text is believed if the detector gives it at least this share."""
+_LEAST_SHARE_OF_SOURCES = 0.001
+"""A text is in no source language if these have less than this share together.
 
-From the first on, the likeliest language of a text is believed. Below the second, a text is in no
-language that leads to the target. By both, 1% of 6,000 English and German strings of programs of up
-to 20 characters are taken for another language, and 0.2% of 4,000 longer ones. From the third on,
-such a text is taken to be in the target language; this number is chosen, not measured.
+By `_LEAST_SHARE` and this, 1% of 6,000 English and German strings of programs of up to 20
+characters are taken for another language, and 0.2% of 4,000 longer ones.
+"""
+_LEAST_SHARE_OF_TARGET = 0.01
+"""A text in no source language is in the target language if this has at least this share.
+
+It is chosen, not measured.
 """
 
-Result = TypeVar("Result")
 LanguagePair = tuple[str | None, str | None]
 """Source and target language of a request. None: that for which the model is served."""
 Planned = TypeVar("Planned", Job, MarkedJob)
@@ -128,43 +132,43 @@ class ServedModel:
     """A model, its queue, and the threads that compute its batches."""
 
     def __init__(
-        self, source: ModelSource, translators: Translators, settings: Settings, metrics: Metrics
+        self, served: ModelSource, translators: Translators, settings: Settings, metrics: Metrics
     ) -> None:
         computation = settings.computation
-        self.source, self.limits, self._translators = source, settings.limits, translators
-        self.description = described_on_card(source.path)
+        self.served, self.limits, self._translators = served, settings.limits, translators
+        self.description = described_on_card(served.path)
         self._options = TranslateOptions(
             keep_patterns=computation.keep_patterns, batch_tokens=computation.batch_tokens
         )
         self.directions = self._directions()
         self._metrics, self._computation, self._accepted = metrics, computation, 0
-        metrics.queued.labels(source.name).set_function(lambda: self._accepted)
+        metrics.queued.labels(served.name).set_function(lambda: self._accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
 
     def _directions(self) -> dict[tuple[str, str], LanguagePair]:
         """Returns the languages of a request in each direction, which need no weights."""
-        path, options = self.source.path, self.options()
+        path, options = self.served.path, self.options()
         tokenizer = load_tokenizer(path)
         settings = load_generation_settings(path, AutoConfig.from_pretrained(path))
         source, target = options.source_language, options.target_language
         assert isinstance(source, str | None)
         assert isinstance(target, str | None)
         Direction.resolve(tokenizer, settings, source, target, closest_tag)  # it may refuse them
-        if self.source.source == ANY and (rows := recorded_directions(tokenizer)):
+        if self.served.source == ANY and (rows := recorded_directions(tokenizer)):
             return {(first or ANY, second): (first, second) for first, second, _ in rows}
-        return {self.source.direction: (None, None)}
+        return {self.served.direction: (None, None)}
 
     @property
     def translator(self) -> Translator | None:
         """The translator, if it is in memory."""
-        loaded = self._translators.loaded(self.source.path)
+        loaded = self._translators.loaded(self.served.path)
         return loaded.translator if loaded else None
 
     def options(self, languages: LanguagePair = (None, None), **asked: Any) -> TranslateOptions:
         """Returns the options of a request, with the options of the server."""
         source, target = (
-            language or (code if is_language(code) and self.source.source != ANY else None)
-            for language, code in zip(languages, self.source.direction, strict=True)
+            language or (code if is_language(code) and self.served.source != ANY else None)
+            for language, code in zip(languages, self.served.direction, strict=True)
         )
         return replace(self._options, source_language=source, target_language=target, **asked)
 
@@ -181,9 +185,9 @@ class ServedModel:
             plan: Plans the request, with options that are made of the others.
             change: Returns the job that is computed in the place of the planned one.
         """
-        options, name = self.options(languages, **asked), self.source.name
+        options, name = self.options(languages, **asked), self.served.name
         with self._slot():
-            async with self._translators.use(self.source.path) as (loaded, seconds):
+            async with self._translators.use(self.served.path) as (loaded, seconds):
                 translator = loaded.translator
                 planned = await self._prepare(plan, translator, options)
                 job = change(job_of(planned))
@@ -196,7 +200,7 @@ class ServedModel:
                 with self._metrics.errors.labels(name).count_exceptions(ComputationError):
                     batcher = loaded.batcher(name, self._computation, self._metrics)
                     computed = await batcher.run(split.segments, job.call)
-                rows = await self._run_beside(translator.joiner.join, job, split, computed)
+                rows = await run_beside(self._helpers, translator.joiner.join, job, split, computed)
         return Answer(planned, rows, tokens, seconds)
 
     @property
@@ -222,13 +226,9 @@ class ServedModel:
     async def _prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Plans or splits in a thread; a `ValueError` becomes an error of the request (400)."""
         try:
-            return await self._run_beside(work, *arguments)
+            return await run_beside(self._helpers, work, *arguments)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
-
-    async def _run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function in a thread, because it would hold up the connections."""
-        return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *arguments)
 
     def close(self) -> None:
         """Ends the threads."""
@@ -245,7 +245,7 @@ class Models:
         pivot: bool = False,
     ) -> None:
         self._translators = translators
-        self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
+        self.by_name: Mapping[str, ServedModel] = {model.served.name: model for model in models}
         self.directions: dict[tuple[str, str], ServedDirection] = {}
         """By the codes of source and target; the first model that has one counts."""
         for model in self.by_name.values():

@@ -82,7 +82,7 @@ class Service:
     ) -> Answer[Planned]:
         """Computes the outputs of a request; see `ServedDirection.answer`."""
         assert direction.model is not None
-        note_fields(request, model=direction.model.source.name)
+        note_fields(request, model=direction.model.served.name)
         answer = await self.finish_in_time(request, direction.answer(plan, **asked))
         texts = job_of(answer.planned).texts
         characters = sum(len(text) for text, *_ in texts)

@@ -18,6 +18,13 @@ from vanilla_transformer.serving.settings import Computation
 Result = TypeVar("Result")
 
 
+async def run_beside(
+    threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: Any
+) -> Result:
+    """Runs a function in one of the threads, because it would hold up the connections."""
+    return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
+
+
 def load_translator(path: str, computation: Computation) -> Translator:
     """Loads a model, and computes a short text with it."""
     translator = Translator.from_pretrained(
@@ -67,9 +74,10 @@ class _Place:
 class Translators:
     """Translators by their paths.
 
-    Where one more would be too many, the one leaves that was asked for least recently, best one
-    that no request uses. It is waited for: a request that asks for it in the meantime has it loaded
-    again. So each request gets its turn, if none of them uses two translators at a time.
+    Where one more would be too many, the least recently used translator is dropped, an idle one
+    first. If it is in use, loading waits until its requests end; a new request for it loads it
+    again later. A request must not use two translators at a time: the loading of the second could
+    wait for the end of this request.
 
     Args:
         load: Loads a translator, in a thread.
@@ -81,7 +89,7 @@ class Translators:
         self._load, self._most, self._metrics = load, most, metrics
         self._places: dict[str, _Place] = {}  # that which was asked for least recently comes first
         self._turn = asyncio.Lock()
-        # What several threads have freed stays with each of them.
+        # One thread loads all: memory that a thread frees is reused only by that thread.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loading")
 
     def loaded(self, path: str) -> Loaded | None:
@@ -124,7 +132,7 @@ class Translators:
             async with self._turn:
                 await self._make_room()
                 with self._metrics.loading.time():
-                    return Loaded(await self._run_beside(self._load, path))
+                    return Loaded(await run_beside(self._thread, self._load, path))
         except Exception:
             del self._places[path]
             raise
@@ -137,9 +145,7 @@ class Translators:
         while place.users:
             place.left.clear()
             await place.left.wait()
-        await self._run_beside(place.loading.result().close)
+        await run_beside(self._thread, place.loading.result().close)
         del place
-        await self._run_beside(gc.collect)  # a translator and its caches refer to each other
-
-    async def _run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        # A translator and its caches refer to each other.
+        await run_beside(self._thread, gc.collect)
