@@ -34,7 +34,8 @@ def has_similar_pairs(rows: Dataset, tags: Sequence[str] = ()) -> bool:
     memories = _memories(some, tags)
     looked_at = _directions_and_pairs(some[:: max(len(some) // _LOOKED_AT, 1)], tags)
     found = [
-        memories[0, direction].similar(pair.source, LEAST_SIMILARITY, is_other=True) is not None
+        memories[0, direction].similar(pair.source, LEAST_SIMILARITY, excludes_equal_words=True)
+        is not None
         for direction, pair in looked_at
     ]
     return sum(found) >= _ENOUGH * len(found)
@@ -61,7 +62,7 @@ def annotate_memory(
             drawn = chance.random()
             if drawn >= _SHARE:
                 continue
-            shown = memory.similar(pair.source, LEAST_SHOWN, is_other=True)
+            shown = memory.similar(pair.source, LEAST_SHOWN, excludes_equal_words=True)
             if shown is None and drawn < _UNRELATED and len(memory):
                 shown = memory.draw(chance)
                 shown = shown if shown.target != pair.target else None

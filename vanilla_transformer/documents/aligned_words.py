@@ -19,8 +19,9 @@ from vanilla_transformer.text.languages import word_borders
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _REACH = 12
 """Words on each side of a linked one that may be meant, which bounds the time of long sentences."""
-# Two costs beside that of a word without a link, which is 1. Of the tags in English strings of
-# programs, scripts/experiments/markup_places.py has most at the right place in German with these.
+# Two costs beside that of a word without a link, which is 1. Chosen with
+# scripts/experiments/markup_places.py: with these costs it places most tags of English program
+# strings rightly in German.
 _FAR = 0.1
 """Cost of each word between a link and the word that is chosen for it."""
 _JUMP = 0.7

@@ -28,37 +28,38 @@ _TAIL = regex.compile(r"[\s.:\u2026\uff1a]*\Z")
 _SIGN_BEHIND = regex.compile(r"\s*\([&_]\p{L}\)")
 
 
-def find_key(text: str, words: str | None) -> int | None:
+def find_key(text: str, lowered_source: str | None) -> int | None:
     """Returns the position of the sign before the letter of a key in a text. None: it has none.
 
     Args:
-        words: The file in small letters. `Pass&word` has a key where it has "password", too;
-            `Drag&drop` has none. None: its texts have no keys.
+        lowered_source: The file in small letters. `Pass&word` has a key where it has "password",
+            too; `Drag&drop` has none. None: its texts have no keys.
     """
-    if words is None or len(text) > _LONGEST_LABEL:
+    if lowered_source is None or len(text) > _LONGEST_LABEL:
         return None
     signs = list(_SIGN.finditer(text))
     if len(signs) != 1:
         return None
     position = signs[0].start()
     parts = _LETTERS_BEFORE.search(text, endpos=position)[0], _LETTERS.match(text, position + 1)[0]
-    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and "".join(parts).lower() not in words
+    word = "".join(parts).lower()
+    is_doubtful = min(map(len, parts)) >= _SHORTEST_WORD and word not in lowered_source
     return None if is_doubtful else position
 
 
-def pair_without_keys(pair: Pair, words: str = "") -> Pair:
+def pair_without_keys(pair: Pair, lowered_source: str = "") -> Pair:
     """Returns a pair without signs of keys, and without the same tags around both sides.
 
     A document takes the same out of a text before it is translated.
 
     Args:
-        words: As for `find_key`.
+        lowered_source: As for `find_key`.
     """
-    source, sign = _without_sign(pair.source, find_key(pair.source, words))
+    source, sign = _without_sign(pair.source, find_key(pair.source, lowered_source))
     target = _SIGN_BEHIND.sub("", pair.target)
     # A translator may put the sign before any letter.
     target = target.replace(sign, "") if sign and target.count(sign) == 1 else target
-    target = _without_sign(target, find_key(target, words))[0]
+    target = _without_sign(target, find_key(target, lowered_source))[0]
     sides = (split_edges(split_text(text)) for text in (source, target))
     source, target = without_equal_edges(*sides)
     return pair._replace(source=source, target=target)
@@ -76,8 +77,8 @@ class KeyText:
         texts: The text, alone.
     """
 
-    def __init__(self, marked: MarkedText, words: str | None) -> None:
-        key = find_key(marked.text, words)
+    def __init__(self, marked: MarkedText, lowered_source: str | None) -> None:
+        key = find_key(marked.text, lowered_source)
         text, self._sign = _without_sign(marked.text, key)
         if key is not None:
             self._letter = text[key]

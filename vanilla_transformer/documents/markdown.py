@@ -23,6 +23,7 @@ from vanilla_transformer.documents.marked_text import (
     marked_text,
 )
 from vanilla_transformer.documents.places import (
+    LINE_BREAK,
     FileTemplate,
     Place,
     decode_text,
@@ -37,7 +38,6 @@ from vanilla_transformer.text.patterns import pattern_of
 _CELLS = ("td_open", "th_open")
 _BEFORE = re.compile(r"\ufeff?(?:(---|\+\+\+)[ \t]*\r?\n(.*?\n)\1[ \t]*(?:\r?\n|\Z))?", re.DOTALL)
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")  # of YAML: an anchor and a tag
-_NEW_LINE = re.compile(r"\r\n?|\n")
 _BRACES = r"\{{2,3}[^`{}\n]*\}{2,3}"
 _TARGET = rf"(?:<[^<>\n]*>|(?P<target>(?:{_BRACES}|[^\s()\\]|\\.|\((?&target)\))*))"
 _TITLE = r"""(?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?"""
@@ -123,7 +123,7 @@ class _MarkdownPlace(Place):
 
 
 def _scalar_of(text: str, style: str | None) -> str:
-    """Writes a text of YAML in quotation marks; None: it has none and needs none."""
+    """Writes a text as YAML. `style`: its quotation mark; None: plain, where it can be."""
     written = yaml.safe_dump(text, default_style=style, allow_unicode=True, width=math.inf)
     return str(written).split("\n")[0]
 
@@ -194,10 +194,10 @@ def read_markdown(content: bytes, front_matter: Collection[str] = ()) -> FileTem
     `[!NOTE]` and `:::`, stay as they are; but not the values of named keys of front matter in YAML.
     """
     source = decode_text(content)
-    head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it matches nothing, too
+    head: re.Match[str] = _BEFORE.match(source)  # type: ignore[assignment]  # it also matches the empty string
     places = list(_places_of_front_matter(head, front_matter)) if front_matter and head[1] else []
     parser, env = _make_parser(), dict[str, Any]()
-    breaks = (match.end() for match in _NEW_LINE.finditer(source, head.end()))
+    breaks = (match.end() for match in LINE_BREAK.finditer(source, head.end()))
     starts = [head.end(), *breaks, len(source)]
     read_to = list(starts)  # of each line
     for before, token in pairwise(parser.parse(source[head.end() :], env)):
@@ -249,7 +249,7 @@ def _texts_of(lines: Sequence[tuple[int, str]]) -> Iterator[list[tuple[int, str]
             texts[-1].append((begin, line.lstrip()))
     for pieces in filter(None, texts):
         begin, first = pieces[0]
-        box = _TASK.match(first).end()  # type: ignore[union-attr]  # it matches nothing, too
+        box = _TASK.match(first).end()  # type: ignore[union-attr]  # it also matches the empty string
         pieces[0] = begin + box, first[box:]
         pieces[-1] = pieces[-1][0], _ATTRIBUTES.sub("", pieces[-1][1])
         yield pieces
@@ -273,7 +273,7 @@ def _places_of_front_matter(head: re.Match[str], keys: Collection[str]) -> Itera
     )
     for node in dict.fromkeys(texts):  # an alias is the node that it names
         first, last = (head.start(2) + mark.index for mark in (node.start_mark, node.end_mark))
-        begin = _PROPERTIES.match(head.string, first).end()  # type: ignore[union-attr]  # it matches nothing, too
+        begin = _PROPERTIES.match(head.string, first).end()  # type: ignore[union-attr]  # it also matches the empty string
         end = begin + len(head.string[begin:last].rstrip())
         style = '"' if node.style in ("|", ">") else node.style
         make = partial(Place, encode=partial(_scalar_of, style=style))

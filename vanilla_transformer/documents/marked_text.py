@@ -20,7 +20,7 @@ class Tag:
     """A piece of markup in a text.
 
     Attributes:
-        position: Number of the text's characters before it.
+        position: Number of the text's characters before it; 0 in an `Item`: `marked_text` sets it.
         text: The markup, as it is written.
         kind: Each "begin" has an "end".
         name: A tag that opens and the tag that closes it have the same.

@@ -230,6 +230,8 @@ class _Placement:
         high = bisect_right(aligned.stops, parent.stop)
         next_word = bisect_left(aligned.begins, begin)
         order = aligned.words[low:high] - next_word  # -1: the word before the position
+        # Each word before the position votes for the gaps behind it, each other word against these,
+        # by 1 / distance. The gap beside the direct neighbour that it goes with has one vote more.
         votes = np.where(aligned.is_word[low:high], -1.0 / (order + (order >= 0)), 0.0)
         scores = np.concatenate([[0.0], np.cumsum(votes)])
         beside = aligned.is_word[low:high] & (order == (0 if goes_with_next else -1))

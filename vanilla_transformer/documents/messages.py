@@ -35,16 +35,16 @@ class MessageDocument(Document):
     def __init__(self, document: Document) -> None:
         self._document, self.language = document, document.language
         self.marks_doubt, self.kept = document.marks_doubt, document.kept
-        texts, self.pairs, words = document.texts, document.pairs, document.words
+        texts, self.pairs, lowered_source = document.texts, document.pairs, document.lowered_source
         written = chain((text.text for text in texts), (pair.target for pair in self.pairs))
         if any(map(_NUMBER.search, written)):  # other texts of the file have numbers, too
             texts = [replace(text, flags=text.flags | {"numbered-format"}) for text in texts]
-        if words is not None:
-            self.pairs = [pair_without_keys(pair, words) for pair in self.pairs]
+        if lowered_source is not None:
+            self.pairs = [pair_without_keys(pair, lowered_source) for pair in self.pairs]
         self._messages = [
             _Choices(text)
             if re.search(_CHOICE, text.text) or "java-format" in text.flags
-            else KeyText(text, words)
+            else KeyText(text, lowered_source)
             for text in texts
         ]
         self.rows = [

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from vanilla_transformer.documents.marked_text import MarkedText, has_letters
-from vanilla_transformer.documents.places import Document, FileTemplate, Row, decode_markup
+from vanilla_transformer.documents.places import Document, FileTemplate, FileText, decode_markup
 from vanilla_transformer.documents.xml import XmlFile
 from vanilla_transformer.documents.xml_schemas import XmlSchema
 
@@ -38,7 +38,7 @@ class PackedDocument(Document):
             raise ValueError(f"this zip file has no part {schema.main}, where the texts are.")
         # Parts name links and pictures by numbers, which differ from file to file.
         self.rows = [
-            Row(row.text, f"{name}, text {number}", None)
+            FileText(row.text, f"{name}, text {number}", None)
             for name, member in self._members.items()
             for number, row in enumerate(member.rows, start=1)
         ]

@@ -56,8 +56,8 @@ class Place:
         return whole if output.is_known else whole.without_spaces()
 
 
-class Row(NamedTuple):
-    """A text of a document.
+class FileText(NamedTuple):
+    """A text of a file.
 
     Attributes:
         location: Its location for a person, such as "line 3".
@@ -82,15 +82,16 @@ class Document(ABC):
         pairs: The texts that are translated already, as a memory has them.
         marks_doubt: Whether the file can say that a translation is to be checked.
         kept: The texts that stay, since the file compares with them, each with its place.
-        words: The file in small letters, if texts of it may have a sign before the letter of a key.
+        lowered_source: The file in small letters, if texts of it may have a sign before the letter
+            of a key.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[FileText]
     language = ""
     pairs: Sequence[Pair] = ()
     marks_doubt = False
     kept: Sequence[str] = ()
-    words: str | None = None
+    lowered_source: str | None = None
 
     @property
     def texts(self) -> list[MarkedText]:
@@ -119,7 +120,7 @@ class FileTemplate(Document):
         self._source, self._places, self._encoding = source, places, encoding
         breaks = [match.end() for match in LINE_BREAK.finditer(source)]
         self.rows = [
-            Row(
+            FileText(
                 place.text,
                 f"line {bisect_right(breaks, place.begin) + 1}",
                 source[place.begin : place.end],

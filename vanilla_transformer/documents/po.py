@@ -54,7 +54,7 @@ class PoFile(FileTemplate):
         encoding = charset[2] if charset and charset[2] != "CHARSET" else "utf-8"
         source = decode_text(content, encoding)
         position = int(source.startswith("\ufeff"))
-        self.words, self.pairs = source.lower(), list[Pair]()
+        self.lowered_source, self.pairs = source.lower(), list[Pair]()
         self._messages: list[tuple[str, int, list[Place]]] = []
         header = _MESSAGE.match(source, position)
         rule = _PLURALS.search(_text_of(header["targets"])) if header else None
@@ -64,7 +64,7 @@ class PoFile(FileTemplate):
             self._messages.append((match["comments"], match.start("comments"), places))
             self.pairs += _pairs(match, forms)
             position = match.end()
-        wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+        wrong = _TOKENS.match(source, position).end()  # type: ignore[union-attr]  # it also matches the empty string
         if not re.compile(_SPACE, re.VERBOSE).fullmatch(source, position):
             line = source.count("\n", 0, wrong if wrong < len(source) else position) + 1
             raise ValueError(f"line {line}: no message of gettext.")

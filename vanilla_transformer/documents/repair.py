@@ -49,7 +49,7 @@ def repair(text: str, known: Suggestion, output: str, links: TokenLinks) -> str:
         replaced, words = stored[first], written[second]
         is_new = any(meets(word.span, translating) for word in words)
         is_gone = not words and not new
-        # A longer change than the source's, but for one word such as an article, is none of it.
+        # A longer change does not come from the source's; one more word, such as an article, may.
         is_short = max(len(replaced), len(words) - 1) <= max(len(old), len(new))
         if (is_new or is_gone) and is_short:
             repaired += [*stored[last : first.start], *words]

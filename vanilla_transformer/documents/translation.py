@@ -155,13 +155,9 @@ def plan_marked(
     )
     answers, uses, asked = list[MarkedText | None](), list[MemoryUse | None](), list[str]()
     for kept, marked, found in zip_longest(existing, texts, decided):
-        equal = _equal_whole(marked, memories)
-        answer = kept or _answer(marked.whole, equal) or _answer(marked, found)
-        use = equal
-        if use is None and found is not None and (answer or found.is_read):
-            use = found
+        answer, use = _decide(marked, kept, _equal_whole(marked, memories), found)
         answers.append(answer)
-        uses.append(None if kept else use)
+        uses.append(use)
         # The job has nothing to do for a translation that is kept.
         read = name_tags(marked)[0] if options.keep else marked
         asked.append("" if kept else read.text)
@@ -171,6 +167,25 @@ def plan_marked(
         text._replace(flags=marked.flags) for text, marked in zip(job.texts, texts, strict=True)
     ]
     return MarkedJob(texts, answers, replace(job, texts=with_flags))
+
+
+def _decide(
+    marked: MarkedText, kept: MarkedText | None, equal: MemoryUse | None, found: MemoryUse | None
+) -> tuple[MarkedText | None, MemoryUse | None]:
+    """Decides the answer that a text has before its translation, and the use of a memory for it.
+
+    The first rule that fits decides:
+    1. The text keeps an existing translation, which is the answer; no memory is used.
+    2. A person gave an equal text other tags at its edges: its translation is the answer.
+    3. The translation that a memory has is the answer, if it has the tags of the text.
+    4. The model reads the translation that a memory has; there is no answer.
+    """
+    if kept:
+        return kept, None
+    answer = _answer(marked.whole, equal) or _answer(marked, found)
+    if equal or (found and (answer or found.is_read)):
+        return answer, equal or found
+    return None, None
 
 
 def _equal_whole(marked: MarkedText, memories: Sequence[Memory]) -> MemoryUse | None:

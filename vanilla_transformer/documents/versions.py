@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import MarkedText
-from vanilla_transformer.documents.places import Document, Row
+from vanilla_transformer.documents.places import Document, FileText
 from vanilla_transformer.text.memory import Memory, Pair
 
 logger = logging.get_logger(__name__)
@@ -45,7 +45,7 @@ def read_versions(
         part = target[0].part if target and source[0].part == message[0].part else None
         if _fit(message, target):
             former += [replace(row.text, edges=None, is_known=True, part=part) for row in target]
-        else:  # a message as a whole may have other branches
+        else:  # it has other branches (plural forms) than the source, so it is kept as one part
             whole = [replace(row.text, edges=None, is_known=True, part=part) for row in message]
             former += whole if part else [None for _ in message]
     return former, Memory(
@@ -56,13 +56,13 @@ def read_versions(
     )
 
 
-def _by_name(document: Document) -> Mapping[object, Sequence[Row]]:
+def _by_name(document: Document) -> Mapping[object, Sequence[FileText]]:
     """Returns the texts of each message of a document by its name.
 
     This is its key, its number among the messages with this key, and their count.
     """
     counts = Counter(row.key for row in document.rows if not row.number)
-    named, seen = dict[object, list[Row]](), Counter[object]()
+    named, seen = dict[object, list[FileText]](), Counter[object]()
     for row in document.rows:
         seen[row.key] += not row.number  # the first text of a message
         named.setdefault((row.key, seen[row.key], counts[row.key]), []).append(row)
@@ -70,7 +70,7 @@ def _by_name(document: Document) -> Mapping[object, Sequence[Row]]:
 
 
 def _kept_names(
-    sources: Mapping[object, Sequence[Row]], own: Mapping[object, Sequence[Row]]
+    sources: Mapping[object, Sequence[FileText]], own: Mapping[object, Sequence[FileText]]
 ) -> dict[object, object]:
     """Returns the names that messages had in the former version, of those that did not change."""
     former, new = (
@@ -84,12 +84,12 @@ def _kept_names(
     return kept | {name: name for name in new if former.get(name) == new[name]}
 
 
-def _fit(source: Sequence[Row], target: Sequence[Row]) -> bool:
+def _fit(source: Sequence[FileText], target: Sequence[FileText]) -> bool:
     """Returns whether a message and its translation have as many texts, with as many tags."""
     return [len(row.text.tags) for row in source] == [len(row.text.tags) for row in target]
 
 
-def _content_of(message: Sequence[Row]) -> tuple[object, ...]:
+def _content_of(message: Sequence[FileText]) -> tuple[object, ...]:
     """Returns the content by which messages of two files are compared."""
     texts = (row.text for row in message)
     return tuple((t.text, *((tag.position, tag.text, tag.kind) for tag in t.tags)) for t in texts)

@@ -39,7 +39,7 @@ class XmlFile(FileTemplate):
                     places.append(replace(place, key=block.key))
         super().__init__(source, places, encoding)
         self.pairs, self.marks_doubt = units.pairs, bool(schema.target)
-        self.words = source.lower() if schema.has_keys else None
+        self.lowered_source = source.lower() if schema.has_keys else None
         self._languages = schema.languages
         for tag, attribute in schema.languages:
             named = re.findall(rf"""{tag}{ATTRIBUTES}\s{attribute}\s*=\s*["']([^"']*)""", source)

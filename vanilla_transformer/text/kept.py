@@ -171,7 +171,8 @@ class Spare(NamedTuple):
     """A part of an output that its source does not have, or not so often.
 
     Attributes:
-        must_go: Whether no output may have it: it is a placeholder, or is there already.
+        must_go: Whether it may not stay: it is a placeholder that the source lacks, or a copy too
+            many of a part that no translation repeats.
     """
 
     span: Span
@@ -272,34 +273,43 @@ def _shared_out(
     in_output: Sequence[_Part],
     flags: frozenset[str],
 ) -> tuple[list[_Part], list[Spare]]:
-    """Shares the parts of an output out: those that the source has, and those that are spare."""
+    """Divides the parts of an output into those that the source has and spare ones."""
     texts = [part.text for part in parts]
-    rows = dict(find_patterns(output, texts, flags=flags))
-    of_source = {row for text in texts if (row := pattern_of(text))}
+    patterns = dict(find_patterns(output, texts, flags=flags))
+    of_source = {pattern for text in texts if (pattern := pattern_of(text))}
     remaining = Counter(part.form for part in parts)
     extra = Counter(part.form for part in in_output if part.form in remaining) - remaining
     found, spare = list[_Part](), list[Spare]()
     for part in in_output:
         span, text, form = part
+        pattern = patterns.get(span)
+        is_repeated, is_percent_sign = _beside(found[-1] if found else None, part, output)
         # Of two equal parts side by side the second is too many, if one is.
-        before = found[-1] if found else _Part((0, 0), "", "")
-        between = output[before.span[1] : span[0]]
-        is_behind = bool(found) and not between.strip()
-        is_repeated = is_behind and before.text == text
-        is_of_number = is_by_number(output, span[0]) or (is_behind and before.text[-1] != "%")
         if remaining[form] and not (is_repeated and extra[form]):
             remaining[form] -= 1
             found.append(part)
-        elif text == "%%" and is_of_number:  # any text may have one more
+        elif is_percent_sign:  # an ordinary one: a further one is no error
             continue
         elif extra[form]:
             extra[form] -= 1
             spare.append(Spare(span, is_repeated or may_not_repeat(text)))
-        elif (row := rows.get(span)) and is_invented(text, row, source, of_source):
+        elif pattern and is_invented(text, pattern, source, of_source):
             spare.append(Spare(span, must_go=True))
-        elif row in of_source:
+        elif pattern in of_source:
             spare.append(Spare(span, must_go=False))
     return found, spare
+
+
+def _beside(last: _Part | None, part: _Part, output: str) -> tuple[bool, bool]:
+    """Returns whether a part repeats the last one, and whether it is a percent sign of a number.
+
+    The first holds only directly behind that part. The second holds for a `%%` beside a number, or
+    directly behind a part that may stand for one.
+    """
+    is_behind = last and not output[last.span[1] : part.span[0]].strip()
+    before = last.text if last and is_behind else ""
+    by_number = is_by_number(output, part.span[0]) or before[-1:] not in ("", "%")
+    return part.text == before, part.text == "%%" and by_number
 
 
 def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] = ()) -> list[Edit]:
@@ -310,7 +320,7 @@ def edits_to_keep(copies: Copies, links: TokenLinks, protected: Sequence[Span] =
     """
     source, output = copies.source, copies.output
     taken, spare = [*copies.found], [part.span for part in copies.spare]
-    # If only some of equal parts are missing, first the parts whose translation has no copy.
+    # Of equal parts, those whose linked words hold no copy are the first to count as missing.
     lacking = [
         span
         for alike, count in copies.missing
@@ -361,8 +371,8 @@ def _edit_for(
         begin, end = stripped(output, (linked[0][0], linked[-1][1]))
         for part in [part for part in spare if meets(part, [(begin, end)])]:
             begin, end = min(begin, part[0]), max(end, part[1])
-        row = pattern_of(text)
-        if row and row.kind in ("address", "path", "option"):
+        pattern = pattern_of(text)
+        if pattern and pattern.kind in ("address", "path", "option"):
             # Some parts of the damaged copy may be linked with other words: it is taken whole.
             begin = _ADDRESS_END.search(output, endpos=begin).start()
             end = _ADDRESS_PART.match(output, end).end()
@@ -407,7 +417,7 @@ def _gap(span: Span, output: str, links: TokenLinks, taken: Sequence[Span], is_g
 
 
 def with_needed_spaces(part: str, text: str, begin: int, end: int) -> str:
-    """Returns a kept part with the spaces that it needs to be one between `begin` and `end`."""
+    """Returns a kept part with the spaces without which it is not recognised as a part there."""
     for before, behind in product(("", " "), repeat=2):
         head = text[:begin] + before
         if is_part_at(part, head + part + behind + text[end:], len(head)):

@@ -142,7 +142,7 @@ def closest_tag(tag: str, supported: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=8192)
 def _agree_in_script(one: str, other: str) -> bool:
-    """Returns whether two tags of a language do not name two scripts."""
+    """Returns whether two tags can mean one script: they name the same, or one names none."""
     scripts = {script for tag in (one, other) if (script := _read_tag(tag).script)}
     return len(scripts) < 2
 

@@ -210,17 +210,19 @@ class Memory:
         frequent = Counter(suggestion for rank, suggestion in found if rank == best).most_common(1)
         return frequent[0][0] if frequent else None
 
-    def similar(self, text: str, least: float, is_other: bool = False) -> Suggestion | None:
+    def similar(
+        self, text: str, least: float, excludes_equal_words: bool = False
+    ) -> Suggestion | None:
         """Returns the translation of the most similar text; of equally similar ones, the last.
 
         Args:
             least: Smallest similarity.
-            is_other: Whether texts with the same words do not count.
+            excludes_equal_words: Whether texts with the same words do not count.
         """
         asked = _Skeleton(text)
         with _LOCK:
             candidates = self._candidates(asked, least)
-        usable = [row for row in candidates if row[1] < 1] if is_other else candidates
+        usable = [row for row in candidates if row[1] < 1] if excludes_equal_words else candidates
         for number, similarity in usable[:_MOST_TRIED]:
             pair = self._pairs[number]
             target = self._adapted(_Skeleton(pair.source), pair.target, asked)

@@ -251,35 +251,39 @@ PATTERNS: Sequence[Pattern] = (
 """The table; where two parts overlap, the part of the earlier row counts."""
 
 
-_PRINTF = (  # "% d files" has a placeholder, "50% off" has none
-    rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$)?[-+ #0']*{SIZE}Z?"
-    r"(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
-)
-_STRICT = {  # the placeholders of a message with such a flag: it says that % is no percent sign
-    "c": _PRINTF,
-    "objc": _PRINTF,
-    "perl": _PRINTF,
-    "php": _PRINTF,
-    "python": rf"%\({_NAME}\)[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{_PRINTF}",
-    "qt": r"%L?\d{1,2}|%L?n(?!\w)",
-    "qt-plural": r"%L?\d{1,2}|%L?n(?!\w)",
-    "kde": r"%\d{1,2}",
-    "python-brace": r"\{\{[^{}]*\}\}|\{\{|\}\}|\{[^{}]*\}",
-    "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
-}
+def _strict(space: str) -> dict[str, str]:
+    """Returns the placeholders of a message with such a flag: it says that % is no percent sign.
+
+    `space`: " " if `% d` is a placeholder, or "".
+    """
+    printf = (  # "% d files" has a placeholder, "50% off" has none
+        rf"{_NAMED}|(?:%%(?=%[^%]))?%(?! \p{{Latin}}{{2}})(?:\d+\$)?[-+{space}#0']*{SIZE}Z?"
+        r"(?:[diouxXeEfFgGaAcrspnm@]|<\w+>)(?:\s?%%)?|%%"
+    )
+    return {
+        **dict.fromkeys(("c", "objc", "perl", "php"), printf),
+        "python": rf"%\({_NAME}\)[-+{space}#0]*\d*(?:\.\d+)?[diouxXeEfFgGcrsa]|{printf}",
+        **dict.fromkeys(("qt", "qt-plural"), r"%L?\d{1,2}|%L?n(?!\w)"),
+        "kde": r"%\d{1,2}",
+        "python-brace": r"\{\{[^{}]*\}\}|\{\{|\}\}|\{[^{}]*\}",
+        "java": r"\{(?:[^{}]|\{[^{}]*\})*\}",
+    }
 
 
 @cache
 def _patterns_for(flags: frozenset[str], has_space: bool) -> Sequence[Pattern]:
-    """Returns the table for a message with flags of gettext; with the flag of `% d`, or without."""
+    """Returns the table for a message with flags of gettext.
+
+    `has_space`: whether `% d` counts as a placeholder.
+    """
     names = {flag.removesuffix("-format") for flag in flags if flag.endswith("-format")}
+    known = _strict(" " if has_space else "")
     strict = [
-        Pattern("placeholder", (), expression if has_space else no_space, "", "", is_sure=True)
-        for name, expression in _STRICT.items()
+        Pattern("placeholder", (), expression, "", "", is_sure=True)
+        for name, expression in known.items()
         if name in names
-        for no_space in [expression.replace("+ #", "+#")]
     ]
-    refused = [_STRICT[name[3:]] for name in names if name[:3] == "no-" and name[3:] in _STRICT]
+    refused = [known[name[3:]] for name in names if name[:3] == "no-" and name[3:] in known]
     signs = {"%" if "%" in expression else "{" for expression in refused}
     others = [pattern for pattern in PATTERNS if signs.isdisjoint(pattern.signs)]
     return [*strict, *others]

@@ -76,7 +76,7 @@ class Reading:
 
     @property
     def spaces(self) -> list[Edit]:
-        """The edits that put a space for other white space; others are longer."""
+        """The edits that write one space for other white space; no other edit writes just that."""
         return [edit for edit in self.edits if edit.text == " "]
 
     def edits_of_spaces(self, output: str, links: TokenLinks) -> list[Edit]:
