@@ -24,7 +24,7 @@ from vanilla_transformer import Translator
 from vanilla_transformer.data.lexical_alignment import Lexicon
 from vanilla_transformer.documents.marked_text import MarkedText, Tag
 from vanilla_transformer.documents.markup import place_tags
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 Span = tuple[int, int]
 _LINKED = 0.3

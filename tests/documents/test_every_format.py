@@ -16,7 +16,7 @@ from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.translation import translate_document
 from vanilla_transformer.inference.engine_choice import Engines
 from vanilla_transformer.inference.engines import Hypothesis
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 TWO_LANGUAGES = {".po", ".pot", ".ts", ".xlf", ".xliff"}
 PLACEHOLDERS = ["{userName}", "%s", "%1$s"]

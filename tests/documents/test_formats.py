@@ -14,7 +14,7 @@ from capital_texts import in_capitals
 from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.markup import place_tags
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 SRT = (
     "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>A dog runs\r\nand sleeps now.</i>\r\n\r\n"

@@ -12,7 +12,7 @@ from justhtml import stream
 from vanilla_transformer.documents.html import read_html, split_markup
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><title>A dog &amp; a cat</title><meta charset=utf-8>

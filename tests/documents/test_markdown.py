@@ -15,7 +15,7 @@ from vanilla_transformer.documents.formats import read_document
 from vanilla_transformer.documents.marked_text import MarkedText
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 PAGE = r"""---
 title: stays

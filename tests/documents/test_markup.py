@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from vanilla_transformer.documents.marked_text import MarkedText, Tag
 from vanilla_transformer.documents.markup import place_tags
 from vanilla_transformer.documents.named_tags import name_tags, with_named_tags
-from vanilla_transformer.text.kept import TokenLinks, kept_spans
+from vanilla_transformer.text.kept import kept_spans
+from vanilla_transformer.text.token_links import TokenLinks
 
 _TAG = re.compile(r"<(/?)(\w+)(/?)>")
 

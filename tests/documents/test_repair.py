@@ -9,9 +9,9 @@ from vanilla_transformer.inference.job import Job, JobText
 from vanilla_transformer.inference.memory_use import LEAST_REPAIRED, MemoryUse
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.model.directions import Direction
-from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import unbroken_parts
 from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.token_links import TokenLinks
 
 
 def repaired(texts, output, links):

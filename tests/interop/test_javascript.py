@@ -8,13 +8,13 @@ from vanilla_transformer.interop.javascript import script, to_javascript
 from vanilla_transformer.text.edits import apply_edits
 from vanilla_transformer.text.kept import (
     Copies,
-    TokenLinks,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_sign_numbers,
     kept_spans,
 )
 from vanilla_transformer.text.patterns import PATTERNS
+from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.web import FOLDER
 
 pytest_plugins = ["browsers"]

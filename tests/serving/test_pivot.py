@@ -17,7 +17,7 @@ from vanilla_transformer.serving.models import load_models
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.server import make_app
 from vanilla_transformer.serving.settings import Settings, parse_model
-from vanilla_transformer.text.kept import TokenLinks
+from vanilla_transformer.text.token_links import TokenLinks
 
 _WORDS = "perro gato hombre mujer niño caballo pájaro barco ve quiere encuentra"
 SPANISH = dict(zip([*NOUNS, *VERBS], _WORDS.split(), strict=True))

@@ -7,7 +7,6 @@ from vanilla_transformer.inference.options import compiled
 from vanilla_transformer.text.edits import Edit, apply_edits
 from vanilla_transformer.text.kept import (
     Copies,
-    TokenLinks,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_number,
@@ -15,6 +14,7 @@ from vanilla_transformer.text.kept import (
     kept_spans,
 )
 from vanilla_transformer.text.patterns import PATTERNS, find_patterns
+from vanilla_transformer.text.token_links import TokenLinks
 
 
 def texts_of(text):

@@ -4,7 +4,7 @@ import pytest
 
 from vanilla_transformer.files.glossaries import as_glossary
 from vanilla_transformer.text.edits import apply_edits
-from vanilla_transformer.text.kept import TokenLinks, kept_spans
+from vanilla_transformer.text.kept import kept_spans
 from vanilla_transformer.text.terms import (
     Glossary,
     Match,
@@ -13,6 +13,7 @@ from vanilla_transformer.text.terms import (
     edits_to_exchange,
     missing_targets,
 )
+from vanilla_transformer.text.token_links import TokenLinks
 
 FILE, FOLDER, LOG = ("file", "Datei"), ("folder", "Ordner"), ("log file", "Protokoll")
 

@@ -13,8 +13,9 @@ import numpy as np
 import regex
 
 from vanilla_transformer.text.edits import Span, inner_positions, stripped
-from vanilla_transformer.text.kept import Copies, TokenLinks, kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.languages import word_borders
+from vanilla_transformer.text.token_links import TokenLinks
 
 _SIGNS = regex.compile(r"[\p{P}\s]*")
 _REACH = 12

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import regex
 
 from vanilla_transformer.text.edits import Span, meets
-from vanilla_transformer.text.kept import Copies, TokenLinks, kept_spans
+from vanilla_transformer.text.kept import Copies, kept_spans
 from vanilla_transformer.text.languages import is_spaced_script_at, unbroken_parts
 from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.token_links import TokenLinks
 
 _SIGN = regex.compile(r"\W")
 

@@ -12,12 +12,13 @@ from vanilla_transformer.inference.results import Mark, Translation, least_risk,
 from vanilla_transformer.inference.segments import Output, Segment, SplitTexts
 from vanilla_transformer.inference.steps import Outputs
 from vanilla_transformer.text.edits import Span, apply_edits, moved
-from vanilla_transformer.text.kept import TokenLinks, edits_to_number
+from vanilla_transformer.text.kept import edits_to_number
 from vanilla_transformer.text.languages import tag_of_texts
 from vanilla_transformer.text.lines import TextLayout, count_characters
 from vanilla_transformer.text.printf import may_be_numbered
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import targets_in
+from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.word_alignment import Links
 
 

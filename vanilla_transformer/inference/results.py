@@ -10,8 +10,8 @@ from unicodedata import normalize
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.options import Metric
 from vanilla_transformer.names import DOUBTFUL
-from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.memory import Suggestion
+from vanilla_transformer.text.token_links import TokenLinks
 from vanilla_transformer.text.word_alignment import Links, format_links, word_links, words_of_spans
 
 

@@ -8,7 +8,7 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.job import NO_DEMANDS, Demands
 from vanilla_transformer.model.directions import Direction
 from vanilla_transformer.text.edits import Edit, Span
-from vanilla_transformer.text.kept import Copies, TokenLinks, with_unknown
+from vanilla_transformer.text.kept import Copies, with_unknown
 from vanilla_transformer.text.languages import known_tag
 from vanilla_transformer.text.lines import TextLayout
 from vanilla_transformer.text.memory import Suggestion
@@ -16,6 +16,7 @@ from vanilla_transformer.text.readings import Reading
 from vanilla_transformer.text.repetition import repeats_itself
 from vanilla_transformer.text.sentences import Cut
 from vanilla_transformer.text.terms import Match, Term
+from vanilla_transformer.text.token_links import TokenLinks
 
 NO_LINKS = TokenLinks((), (), ())
 

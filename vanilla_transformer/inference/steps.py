@@ -17,13 +17,13 @@ from vanilla_transformer.search import Search, needed_start
 from vanilla_transformer.text.edits import Edit, apply_edits, moved, stripped
 from vanilla_transformer.text.kept import (
     Copies,
-    TokenLinks,
     edits_to_double_signs,
     edits_to_keep,
     edits_to_sign_numbers,
 )
 from vanilla_transformer.text.languages import words_have_spaces
 from vanilla_transformer.text.terms import missing_targets, targets_in
+from vanilla_transformer.text.token_links import TokenLinks
 
 Outputs = list[Output]
 """The outputs of one segment, best first."""

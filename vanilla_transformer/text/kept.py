@@ -6,7 +6,7 @@ the position that the alignment of source and target gives it.
 
 import html
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import product
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, moved, stripped
+from vanilla_transformer.text.edits import Edit, Span, apply_edits, meets, stripped
 from vanilla_transformer.text.languages import is_spaced_script_at
 from vanilla_transformer.text.patterns import (
     find_patterns,
@@ -38,6 +38,7 @@ from vanilla_transformer.text.printf import (
     without_percent,
     written_number,
 )
+from vanilla_transformer.text.token_links import TokenLinks
 
 NUMBER = regex.compile(r"(%\s?)?(?<![\p{L}\p{N}_.,])(\d+(?:[.,]\d+)*)(?![\p{Latin}\d_])(\s?%)?")
 _ADDRESS_PART = regex.compile(r"[\w.@/:+-]*", regex.ASCII)
@@ -50,63 +51,6 @@ SIMILAR = 0.4
 All examples of tests/text/test_kept.py come out right from 0.3 to 0.5. At 0.2 the output loses
 letters that are no copy ("v" of "v%d" for "%.1f"), at 0.6 damaged copies stay beside the part.
 """
-
-
-@dataclass(frozen=True)
-class TokenLinks:
-    """The spans of the tokens of a source and its output, and the links between these tokens.
-
-    Attributes:
-        sources: The span of each source token.
-        targets: The span of each target token in the output.
-        aligned: Index of a source token for each target token.
-    """
-
-    sources: Sequence[Span]
-    targets: Sequence[Span]
-    aligned: Sequence[int]
-
-    def of_source(self, span: Span) -> list[Span]:
-        """Returns the parts of the output that are linked with a part of the source."""
-        return sorted(part for part, index in self.pairs() if meets(self.sources[index], [span]))
-
-    def pairs(self) -> Iterator[tuple[Span, int]]:
-        """Yields the parts of the output, each with the index of its source token."""
-        pairs = zip(self.targets, self.aligned, strict=False)
-        return (pair for pair in pairs if pair[0][0] < pair[0][1])  # special tokens have no text
-
-    def then(self, further: "TokenLinks") -> "TokenLinks":
-        """Returns the links of the source with a translation of the output, by links of both."""
-        own = list(self.pairs())
-        pairs = [
-            (part, index)
-            for part, middle in further.pairs()
-            for linked, index in own
-            if meets(linked, [further.sources[middle]])
-        ]
-        return TokenLinks(self.sources, [part for part, _ in pairs], [index for _, index in pairs])
-
-    def edited(self, edits: Sequence[Edit]) -> "TokenLinks":
-        """Returns the links into an edited output; an edit with a source is one token in it."""
-        new_parts = [edit for edit in edits if edit.source]
-        pairs = [
-            (moved(part, edits), index)
-            for part, index in zip(self.targets, self.aligned, strict=True)
-            if not any(e.begin <= part[0] < part[1] <= e.end for e in new_parts)
-        ]
-        sources, grown = list(self.sources), 0
-        for edit in edits:
-            if edit.source:
-                new = stripped(edit.text, (0, len(edit.text)))  # needed spaces are no part of it
-                part = new[0] + edit.begin + grown, new[1] + edit.begin + grown
-                of_source = [n for n, span in enumerate(sources) if meets(span, [edit.source])]
-                if not of_source:  # the model has not read this part
-                    of_source = [len(sources)]
-                    sources.append(edit.source)
-                pairs += [(part, index) for index in of_source]
-            grown += len(edit.text) - (edit.end - edit.begin)
-        pairs.sort()
-        return TokenLinks(sources, [part for part, _ in pairs], [index for _, index in pairs])
 
 
 def kept_spans(

@@ -15,8 +15,8 @@ import regex
 
 from vanilla_transformer.model.tokenization_vanilla_transformer import TERM_TOKENS
 from vanilla_transformer.text.edits import Edit, Span, meets
-from vanilla_transformer.text.kept import TokenLinks
 from vanilla_transformer.text.languages import is_spaced_script_at, lemma, letter_runs, word_parts
+from vanilla_transformer.text.token_links import TokenLinks
 
 _JOINED = r"[\p{Katakana}\u30fc\p{Latin}]"  # letters that make one word
 _HIRAGANA = regex.compile(r"\p{Hiragana}+")
