@@ -57,6 +57,16 @@ def test_a_model_is_as_wide_as_it_can_learn_in_the_time(num_pairs, minutes, widt
     assert (row.dropout, row.num_train_epochs) == (full.dropout, full.num_train_epochs)
 
 
+@pytest.mark.parametrize(
+    ("width", "least"), [(96, 100_000), (128, 100_000), (192, 200_000), (256, 500_000)]
+)
+def test_a_given_width_needs_the_pairs_of_such_a_width(width, least):
+    loaded = SimpleNamespace(facts=RunFacts(120_000, 100, True, True, True))
+    asked = SimpleNamespace(defaults={}, given={"d_model": width})
+    ((row, needed),) = pace.candidate_rows(asked, loaded)
+    assert (row.d_model, needed) == (256, least)
+
+
 def test_what_is_not_training_is_within_the_time():
     timed = pace_of(100, 100_000, until_ready=20.0, per_evaluation=5.0, last_scores=30.0)
     assert timed.steps_within(100) == 50  # with four evaluations

@@ -294,9 +294,15 @@ def fit_into(
 
 
 def candidate_rows(arguments: RunArguments, loaded: LoadedData) -> list[tuple[Sizes, int]]:
-    """Lists the sizes that a run may have; one, where the width of the model is given."""
+    """Lists the sizes that a run may have; one, where the width of the model is given.
+
+    Then its pairs are those that a model of about this width must at least see.
+    """
     rows = loaded.facts.rows_by_width()
-    return rows if "d_model" in arguments.defaults else rows[-1:]
+    if "d_model" in arguments.defaults:
+        return rows
+    (row, most), width = rows[-1], arguments.given.get("d_model", rows[-1][0].d_model)
+    return [(row, next((least for other, least in rows if other.d_model >= width), most))]
 
 
 def fit_minutes(
