@@ -37,10 +37,7 @@ def calibrate(
     left_out = len(outputs) - len(outcomes)
     counted = f"{len(outcomes):,} outputs" + f" ({left_out:,} not read)" * (left_out > 0)
     fitted = Calibration.fit(outcomes)
-    expected, values = list[float](), [score for _, score, _ in outcomes]
-    for learnt, told in (halves[::-1], halves):
-        half = Calibration.fit(learnt, FEWEST // 2)
-        expected += [half.expected(row, tag) if half else 0.0 for row, _, tag in told]
+    expected, values = _expected_crosswise(halves), [score for _, score, _ in outcomes]
     correlation = rank_correlation(expected, values)
     # Without any relation, two standard errors are rarely exceeded.
     tells_nothing = correlation < 2 / max(len(numbers), 1) ** 0.5
@@ -56,6 +53,19 @@ def calibrate(
         f"Quality: calibrated on {counted}. Its rank correlation with chrF is {correlation:.2f}, "
         f"and the lowest 30% hold {found:.0%} of the worst tenth (each half told by the other)."
     )
+
+
+def _expected_crosswise(halves: tuple[list[Outcome], list[Outcome]]) -> list[float]:
+    """Returns the quality that is expected of each output of a half, learnt from the other half.
+
+    The values have the order of the outputs: those of the first half, then those of the second.
+    """
+    first, second = halves
+    expected = list[float]()
+    for learnt, told in ((second, first), (first, second)):
+        half = Calibration.fit(learnt, FEWEST // 2)
+        expected += [half.expected(row, tag) if half else 0.0 for row, _, tag in told]
+    return expected
 
 
 def share_of_worst(expected: Sequence[float], values: Sequence[float]) -> float:

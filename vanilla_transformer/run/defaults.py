@@ -146,9 +146,9 @@ class RunFacts:
     def rows_by_width(self) -> list[tuple[Sizes, int]]:
         """Lists the rows for any time, the narrowest first, up to that of the pairs.
 
-        With each comes how many pairs a training must at least see for it, counted in each epoch
-        anew: as many as one on the smallest data of the row. Dropout and epochs stay those of the
-        data. The first two rows are left out: their steps are not faster than those of the third.
+        With each row comes its least number of pairs times epochs: what a training on the smallest
+        corpus of that row sees. Dropout and epochs stay those of the data. The first two rows are
+        left out: their steps are not faster than those of the third.
         """
         full = self.sizes
         least = {

@@ -220,50 +220,65 @@ def score_training(
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources with its whole model. As long as the training
-    goes on, the search is greedy and outputs are cut off at about twice the length of their
-    references (see `Search.capped_by_reference_length`): all scores that choose the best checkpoint
-    are of this kind.
-
-    The scorer keeps the outputs, and the number of those that are cut off.
+    Each process translates a share of the sources with its whole model. The scorer keeps the
+    outputs, and the number of those that are cut off.
 
     Args:
         calibrates: Whether outputs have what a calibration weighs, when the training is over.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
-    is_over = not trainer.is_in_train
     translator = Translator.from_model(trainer.model, tokenizer, copies_weights=True)
-    share = range(rank, len(sources), world)
+    share = slice(rank, None, world)
+    done = _translate_share(
+        trainer, translator, sources[share], reference_lengths[share], languages[share], calibrates
+    )
+    shares = gather_object([done]) if world > 1 else [done]
+    outputs = [shares[number % world][number // world] for number in range(len(sources))]
+    scorer.outputs = outputs
+    scorer.num_cut = sum(not output.is_complete for output in outputs)
+    special = set(tokenizer.all_special_tokens)
+    output_lengths = [sum(token not in special for token in output.tokens) for output in outputs]
+    return scorer.score([output.text for output in outputs], output_lengths)
+
+
+def _translate_share(
+    trainer: TokenBudgetSeq2SeqTrainer,
+    translator: Translator,
+    sources: Sequence[str],
+    lengths: Sequence[int],
+    languages: Sequence[tuple[str | None, str | None]],
+    calibrates: bool,
+) -> dict[int, Translation]:
+    """Translates the share of a process; returns the outputs by the numbers of their sources.
+
+    As long as the training goes on, the search is greedy and outputs are cut off at about twice the
+    length of their references (see `Search.capped_by_reference_length`): all scores that choose the
+    best checkpoint are of this kind.
+    """
+    is_over = not trainer.is_in_train
     asked = TranslateOptions.of(
-        src_lang=[languages[number][0] for number in share],
-        tgt_lang=[languages[number][1] for number in share],
+        src_lang=[source for source, _ in languages],
+        tgt_lang=[target for _, target in languages],
         return_tokens=True,
         return_scores=calibrates and is_over,
         keep=is_over,
         num_beams=None if is_over else 1,
     )
-    job = translator.plan([sources[number] for number in share], asked)
-    lengths = [reference_lengths[number] for number in share]
+    job = translator.plan(list(sources), asked)
     jobs = _parts_of(job) if is_over else _jobs_by_length(job, lengths)
     done: dict[int, Translation] = {}
     shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
     shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
     with (
         _without_mixed_precision(trainer),
-        Progress(len(share), "texts", work="Scoring", shown=shows) as progress,
+        Progress(len(sources), "texts", work="Scoring", shown=shows) as progress,
     ):
         for part, numbers in jobs:
             rows = translator.run(part, lambda count: progress.update(progress.done + count))
-            done.update((share[n], row[0]) for n, row in zip(numbers, rows, strict=True))
+            done.update((n, row[0]) for n, row in zip(numbers, rows, strict=True))
             progress.update(len(done))
-    shares = gather_object([done]) if world > 1 else [done]
-    outputs = [shares[number % world][number] for number in range(len(sources))]
-    scorer.outputs = outputs
-    scorer.num_cut = sum(not output.is_complete for output in outputs)
-    special = set(tokenizer.all_special_tokens)
-    output_lengths = [sum(token not in special for token in output.tokens) for output in outputs]
-    return scorer.score([output.text for output in outputs], output_lengths)
+    return done
 
 
 def _parts_of(job: Job) -> Iterator[tuple[Job, Sequence[int]]]:

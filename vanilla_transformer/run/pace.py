@@ -74,7 +74,7 @@ _MINUTES = (10, 30, 120)
 """The times for which a dry run says what would be trained."""
 
 
-_OF_A_TIMING = {
+_TIMING_OPTIONS = {
     **dict.fromkeys(("minutes", "prepared", "resume_from_checkpoint")),
     **{"push_to_hub": False, "report_to": "none", "disable_tqdm": True},
 }
@@ -116,7 +116,7 @@ class _StepClock(TrainerCallback):
 class Pace:
     """How long the parts of a run take; the times are in seconds."""
 
-    plan: RunPlan  # of a run like that, on some of the pairs
+    plan: RunPlan  # of the timed trial run, which reads a sample of the pairs
     num_pairs: int
     num_steps: int  # of all epochs
     pairs_per_step: float
@@ -181,7 +181,7 @@ def measure_pace(arguments: RunArguments, loaded: LoadedData, row: Sizes) -> Pac
         arguments = arguments.changed(
             choose_defaults(arguments.given, replace(loaded.facts, row=row)),
             output_dir=folder,
-            **_OF_A_TIMING,
+            **_TIMING_OPTIONS,
         )
         data, directory = ParallelData(DatasetDict(some)), OutputDirectory(Path(folder))
         sample = replace(loaded, data=data, directory=directory)
@@ -226,11 +226,12 @@ def _pairs_of_a_batch(rows: Dataset, max_tokens: int) -> float:
 
 def _time_of_a_score(made: Assembly) -> float:
     """Returns the seconds that a training takes to translate a text, and to score it."""
-    for split in (name for name in PREFIXES if name in made.plan.texts.splits):
-        began = monotonic()
-        rows, *_ = made.score(split, with_intervals=False)
-        return (monotonic() - began) / len(rows)
-    return 0.0
+    split = next((name for name in PREFIXES if name in made.plan.texts.splits), None)
+    if split is None:
+        return 0.0
+    began = monotonic()
+    rows, *_ = made.score(split, with_intervals=False)
+    return (monotonic() - began) / len(rows)
 
 
 @dataclass(frozen=True)
@@ -238,14 +239,17 @@ class Fit:
     """The sizes and steps of a training that fit into a time."""
 
     row: Sizes
-    least: int  # pairs that a training of these sizes must at least see, in each epoch anew
+    least: int  # pairs times epochs that a training of these sizes must see
     pace: Pace
     steps: int
 
-    def suffices(self, least: int) -> bool:
-        """Whether these steps see so many pairs, or all in all epochs."""
+    def suffices(self, pairs: int) -> bool:
+        """Whether these steps are all that the training has, or see at least so many pairs.
+
+        A pair counts again in each epoch.
+        """
         pace = self.pace
-        return self.steps == pace.num_steps or self.steps * pace.pairs_per_step >= least
+        return self.steps == pace.num_steps or self.steps * pace.pairs_per_step >= pairs
 
     def advice(self, loaded: LoadedData, spent: float) -> Iterator[tuple[int, str]]:
         """Yields sentences for a new model, each with its level.
@@ -279,7 +283,7 @@ def fit_into(
 
     Args:
         spent: Returns the seconds of this time that have gone.
-        rows: The sizes, the narrowest first, each with how many pairs a training must at least see.
+        rows: The sizes, the narrowest first, each with the least number of pairs times epochs.
     """
     found: Fit | None = None
     for row, least in rows:

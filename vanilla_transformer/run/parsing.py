@@ -126,7 +126,7 @@ class RunArguments:
         """Returns a copy with other defaults, in which these options are given too.
 
         Args:
-            defaults: None: the recorded ones are dropped, too.
+            defaults: None: the copy has no chosen defaults; `load_data` chooses them again.
         """
         return self.of({**self.given, **options}, self.command, self.recipe, defaults)
 

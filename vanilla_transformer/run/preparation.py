@@ -171,17 +171,18 @@ def _prepare_texts(arguments: RunArguments, loaded: LoadedData) -> RunTexts:
     if init_from is not None:
         settings = load_generation_settings(init_from, config)
     if language_tokens(tokenizer):
-        settings = _in_language(config, settings, tokenizer, splits)
+        settings = _begin_with_language(config, settings, tokenizer, splits)
     example = loaded.data.splits["train"][0]["source"]
     return RunTexts(splits, example, tokenizer, config, settings)
 
 
-def _in_language(
+def _begin_with_language(
     config: VanillaTransformerConfig, settings: GenerationConfig, tokenizer: Any, data: DatasetDict
 ) -> GenerationConfig:
-    """Returns the settings with the target's language, if all data have one.
+    """Returns settings by which outputs begin with the target's language, if all data have one.
 
-    Models of mBART's kind begin with it in training too, so that the config names it.
+    Models of mBART's kind begin with it in training too: the config is changed, so that it names
+    this token.
     """
     begins = {
         Direction.resolve(tokenizer, settings, source, target, closest_tag).begin

@@ -45,5 +45,6 @@ def choose_score_tokenizers(
                     f"{score_tokenizer(tag)} (`bleu_tokenize` chooses another)."
                 )
         names[group] = chosen or ("13a" if tag is None else score_tokenizer(tag))
-        make_metric("bleu", names[group])  # its packages are there, or the run does not begin
+        # Made only to fail now if a package of this tokenizer is missing.
+        make_metric("bleu", names[group])
     return [names[group] for group in groups]

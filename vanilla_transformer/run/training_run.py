@@ -177,9 +177,15 @@ class _Run:
         with explained_full_disk(self.folder):
             self.trainer.save_state()
         if self.is_main:
-            model, repo_id = cast(PreTrainedModel, self.trainer.model), self.trainer.hub_model_id
-            told = (figures, self.signatures, self.quality, repo_id, self.trainer.state.max_steps)
-            write_model_card(self.plan, model, *told)
+            write_model_card(
+                self.plan,
+                cast(PreTrainedModel, self.trainer.model),
+                results=figures,
+                signatures=self.signatures,
+                quality=self.quality,
+                repo_id=self.trainer.hub_model_id,
+                steps=self.trainer.state.max_steps,
+            )
             write_file_sizes(self.folder)
             if self.plan.training.push_to_hub:
                 self._push_to_hub()
