@@ -88,6 +88,5 @@ def test_validation_texts_that_a_vocabulary_does_not_know_do_not_end_a_training(
     options = {**data, "max_steps": 5, "tokenizer_kind": "bpe"}
     main(arguments(corpus, tmp_path / "run", "train", "test", **options))
     assert {"test_loss", "eval_chrf"} <= results(tmp_path / "run").keys()
-    assert (tmp_path / "run" / "quality.json").is_file()
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert re.search(r"calibrated on 400 outputs \(2 ", card)
