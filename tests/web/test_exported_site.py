@@ -297,7 +297,7 @@ FORMS = (
     "Click here to {verb} {part} in the {noun}",
 )
 TEXTS = [
-    form.format(**dict(zip(WORDS, words, strict=True)))
+    " ".join(form.format(**dict(zip(WORDS, words, strict=True))).split())
     for words in product(*WORDS.values())
     for form in FORMS
 ]
