@@ -48,8 +48,8 @@ def test_the_log_tells_the_plan_and_the_examples_of_each_evaluation(corpus, tmp_
     assert [source for source, _ in shown] == sources * EPOCHS
     assert all(output for _, output in shown[-2:])  # it has learned to say something
     assert translator.tokenizer.do_lower_case
-    assert translator.translate("A Dog SEES a cat . ") == (
-        translator.translate("a dog sees a cat .") + " "
+    assert translator.translate("A Dog  SEES a\u00a0cat . ") == (
+        translator.translate("a dog  sees a\u00a0cat .") + " "
     )
 
 
